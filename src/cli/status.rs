@@ -12,6 +12,7 @@ use crate::cli::admin::GatewayArgs;
 use crate::cli::check_servers::topic_title;
 use crate::cli::notes::{self, ServerNotes};
 use crate::cli::table_format::TableFormat;
+use moongate_api::{GatewayStatus, ServerCondition, ServerCounters, ServerFindings, ServerStatus};
 use moongate_gateway::FindingTopic;
 
 /// Maximum length of a target that is shown whole, in characters.
@@ -33,79 +34,33 @@ struct RefusalBody {
     message: Option<String>,
 }
 
-#[derive(Deserialize)]
-struct StatusReport {
-    servers: Vec<StatusServer>,
-    /// Findings about views and keys.
-    #[serde(default)]
-    unmatched_filters: Vec<String>,
+/// Returns the notes about one server below the table.
+fn server_notes(server: &ServerStatus) -> [ServerNotes<'_>; 5] {
+    let ServerFindings { left_out, names, unmatched_filters, schemas, mended } = &server.findings;
+    let topics = [
+        ("left out", left_out),
+        (topic_title(FindingTopic::Name), names),
+        (topic_title(FindingTopic::Filter), unmatched_filters),
+        (topic_title(FindingTopic::Schema), schemas),
+        (topic_title(FindingTopic::Mended), mended),
+    ];
+    topics.map(|(what, texts)| ServerNotes {
+        server: Some(server.name()),
+        what,
+        texts: texts.iter().map(String::as_str).collect(),
+    })
 }
 
-#[derive(Deserialize)]
-struct StatusServer {
-    name: String,
-    state: String,
-    reason: String,
-    next_attempt_seconds: Option<f64>,
-    revision: Option<String>,
-    #[serde(default)]
-    shared: Vec<SharedConnection>,
-    tools: u64,
-    tools_on: u64,
-    tokens: u64,
-    since_seconds: Option<u64>,
-    target: Option<String>,
-    #[serde(flatten)]
-    findings: ServerFindings,
+/// Returns the number of tools, and how many of them clients get if some are off.
+fn tools_cell(counters: &ServerCounters) -> String {
+    let ServerCounters { tools, tools_on, .. } = counters;
+    if tools_on == tools { tools.to_string() } else { format!("{tools_on} of {tools}") }
 }
 
-/// Findings about one server.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ServerFindings {
-    left_out: Vec<String>,
-    names: Vec<String>,
-    unmatched_filters: Vec<String>,
-    schemas: Vec<String>,
-    mended: Vec<String>,
-}
-
-impl ServerFindings {
-    /// Returns the notes below the table.
-    fn notes<'a>(&'a self, server: &'a str) -> [ServerNotes<'a>; 5] {
-        let topics = [
-            ("left out", &self.left_out),
-            (topic_title(FindingTopic::Name), &self.names),
-            (topic_title(FindingTopic::Filter), &self.unmatched_filters),
-            (topic_title(FindingTopic::Schema), &self.schemas),
-            (topic_title(FindingTopic::Mended), &self.mended),
-        ];
-        topics.map(|(what, texts)| ServerNotes {
-            server: Some(server),
-            what,
-            texts: texts.iter().map(String::as_str).collect(),
-        })
-    }
-}
-
-/// Connection that all clients of an era share.
-#[derive(Deserialize)]
-struct SharedConnection {
-    revision: String,
-}
-
-impl StatusServer {
-    /// Returns the number of tools, and how many of them clients get if some are off.
-    fn tools(&self) -> String {
-        let StatusServer { tools, tools_on, .. } = self;
-        if tools_on == tools { tools.to_string() } else { format!("{tools_on} of {tools}") }
-    }
-
-    /// Returns the revisions in use. There are two where clients of both eras call.
-    fn revisions(&self) -> String {
-        let shared: Vec<&str> = self.shared.iter().map(|shared| shared.revision.as_str()).collect();
-        if shared.is_empty() { self.revision.clone().unwrap_or_default() } else { shared.join("+") }
-    }
+/// Returns the revisions in use. There are two where clients of both eras call.
+fn revisions_cell(condition: &ServerCondition) -> String {
+    let shared: Vec<&str> = condition.shared.iter().map(|shared| shared.revision.as_str()).collect();
+    if shared.is_empty() { condition.revision.clone().unwrap_or_default() } else { shared.join("+") }
 }
 
 /// Requests `/api/v1/status` and prints it. Returns exit code 1 if no gateway answers.
@@ -125,7 +80,7 @@ pub async fn run(args: StatusArgs) -> anyhow::Result<ExitCode> {
         writeln!(out)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let status: StatusReport = serde_json::from_slice(&body).context("the gateway's answer cannot be read")?;
+    let status: GatewayStatus = serde_json::from_slice(&body).context("the gateway's answer cannot be read")?;
     write!(out, "{}", table(&status.servers))?;
     write!(out, "{}", notes_text(&status))?;
     Ok(ExitCode::SUCCESS)
@@ -152,8 +107,8 @@ fn cut(target: &str) -> String {
 }
 
 /// Returns the notes below the table.
-fn notes_text(status: &StatusReport) -> String {
-    let notes = status.servers.iter().flat_map(|server| server.findings.notes(&server.name));
+fn notes_text(status: &GatewayStatus) -> String {
+    let notes = status.servers.iter().flat_map(server_notes);
     let beside = ServerNotes {
         server: None,
         what: topic_title(FindingTopic::Filter),
@@ -162,23 +117,24 @@ fn notes_text(status: &StatusReport) -> String {
     notes::lines(notes.chain([beside]))
 }
 
-fn table(servers: &[StatusServer]) -> String {
+fn table(servers: &[ServerStatus]) -> String {
     let head =
         ["SERVER", "STATE", "SINCE", "TOOLS", "TOKENS", "REVISION", "TARGET", "NEXT", "REASON"].map(str::to_owned);
     let rows = servers.iter().map(|server| {
-        let next = server.next_attempt_seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.0}s"));
+        let condition = &server.condition;
+        let next = condition.next_attempt_seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.0}s"));
         let or_none = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
         [
-            server.name.clone(),
-            server.state.clone(),
-            server.since_seconds.map_or_else(|| "-".to_owned(), short),
-            server.tools(),
-            server.tokens.to_string(),
-            or_none(&server.revisions()),
-            or_none(&cut(server.target.as_deref().unwrap_or_default())),
+            server.name().to_owned(),
+            condition.state.name().to_owned(),
+            condition.since_seconds.map_or_else(|| "-".to_owned(), short),
+            tools_cell(&server.counters),
+            server.counters.tokens.to_string(),
+            or_none(&revisions_cell(condition)),
+            or_none(&cut(server.identity.target.as_deref().unwrap_or_default())),
             next,
             // One line each, whatever a server put into its reason.
-            or_none(&moongate_telemetry::logs::one_line(&server.reason)),
+            or_none(&moongate_telemetry::logs::one_line(&condition.reason)),
         ]
     });
     let rows: Vec<[String; 9]> = std::iter::once(head).chain(rows).collect();
@@ -194,26 +150,35 @@ fn table(servers: &[StatusServer]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use moongate_api::SharedConnection;
+    use moongate_model::UpstreamState;
 
     #[test]
     fn a_line_for_each_server() {
-        let server = |name: &str, state: &str, reason: &str, next| StatusServer {
-            name: name.to_owned(),
-            state: state.to_owned(),
-            reason: reason.to_owned(),
-            next_attempt_seconds: next,
-            revision: next.is_none().then(|| "a date".to_owned()),
-            shared: Vec::new(),
-            tools: 7,
-            tools_on: if next.is_none() { 5 } else { 7 },
-            tokens: 610,
-            since_seconds: Some(if next.is_none() { 7300 } else { 5 }),
-            target: next.is_none().then(|| "npx server".to_owned()),
-            findings: ServerFindings::default(),
+        let server = |name: &str, state, reason: &str, next: Option<f64>| {
+            let mut server = ServerStatus::default();
+            server.identity.name = name.to_owned();
+            server.identity.target = next.is_none().then(|| "npx server".to_owned());
+            server.condition = ServerCondition {
+                state,
+                reason: reason.to_owned(),
+                next_attempt_seconds: next,
+                revision: next.is_none().then(|| "a date".to_owned()),
+                since_seconds: Some(if next.is_none() { 7300 } else { 5 }),
+                ..ServerCondition::default()
+            };
+            let tools_on = if next.is_none() { 5 } else { 7 };
+            server.counters = ServerCounters { tools: 7, tools_on, tokens: 610, ..ServerCounters::default() };
+            server
         };
-        let both = ["new", "old"].map(|revision| SharedConnection { revision: revision.to_owned() });
-        assert_eq!(StatusServer { shared: both.into(), ..server("a", "ready", "", None) }.revisions(), "new+old");
-        let text = table(&[server("files", "ready", "", None), server("b", "backing_off", "refused\nhere", Some(3.4))]);
+        let shared = ["new", "old"]
+            .map(|revision| SharedConnection { revision: revision.to_owned(), ..SharedConnection::default() });
+        let both = ServerCondition { shared: shared.into(), ..ServerCondition::default() };
+        assert_eq!(revisions_cell(&both), "new+old");
+        let text = table(&[
+            server("files", UpstreamState::Ready, "", None),
+            server("b", UpstreamState::BackingOff, "refused\nhere", Some(3.4)),
+        ]);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "SERVER  STATE        SINCE  TOOLS   TOKENS  REVISION  TARGET      NEXT  REASON");
         assert_eq!(lines[1], "files   ready        2h     5 of 7  610     a date    npx server  -     -");

@@ -17,7 +17,7 @@ use crate::actions::Operator;
 use crate::config_control::{AppliedChange, ChangeKind, ChangeRefusal, ConfigChange};
 use crate::json_body::JsonBody;
 use crate::server_name::ServerName;
-use crate::status::servers_json;
+use crate::status::server_statuses;
 use crate::{AdminState, json};
 use moongate_config::edit::{ConfigOperation, pattern_of};
 use moongate_config::{ConfigProblem, ProblemOrigin, nearest};
@@ -194,8 +194,8 @@ fn describe_change(admin: &AdminState, applied: AppliedChange) -> Value {
         let names = reload["changes"][kind].as_array().into_iter().flatten().filter_map(Value::as_str);
         servers.extend(names.map(str::to_owned));
     }
-    let states: Vec<Value> =
-        servers_json(admin).into_iter().filter(|state| servers.iter().any(|name| state["name"] == **name)).collect();
+    let mut states = server_statuses(admin);
+    states.retain(|state| servers.iter().any(|name| name == state.name()));
     json!({
         "outcome": if diff.is_empty() { "unchanged" } else { "changed" },
         "summary": summary,
@@ -246,7 +246,7 @@ pub(super) fn refuse(admin: &AdminState, ChangeRefusal { error, tag }: &ChangeRe
     let Some(tag) = tag else { return json(status, &body) };
     body["etag"] = tag.as_str().into();
     // The state that the client did not know.
-    body["servers"] = servers_json(admin).into();
+    body["servers"] = json!(server_statuses(admin));
     with_tag(json(status, &body), tag)
 }
 

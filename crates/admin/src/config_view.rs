@@ -12,6 +12,7 @@ use crate::actions::Viewer;
 use crate::config_control::ConfigStatus;
 use crate::json;
 use moongate_access::policy::ItemRules;
+use moongate_api::EntrySource;
 use moongate_config::ReadFile;
 use moongate_config::edit::{EditAuthor, KeyList, PastEdit};
 use moongate_listener::json_response;
@@ -82,31 +83,31 @@ fn past_edit_json(edit: &PastEdit) -> Value {
 }
 
 /// Describes where a server is configured, and why that cannot be edited.
-pub(super) fn source_json(status: &ConfigStatus, server: &str) -> Value {
-    let mut source = place_json(status, status.places.server(server));
+pub(super) fn entry_source(status: &ConfigStatus, server: &str) -> EntrySource {
     // What they decide cannot be changed in the file.
-    source["variables"] = status.places.server_variables(server).into();
-    source
+    let variables = status.places.server_variables(server).to_vec();
+    EntrySource { variables, ..source_at(status, status.places.server(server)) }
 }
 
 /// Describes where a key is configured, and why that cannot be edited.
-pub(super) fn key_source_json(status: &ConfigStatus, list: KeyList, key: &str) -> Value {
-    place_json(status, status.places.key(list, key))
+pub(super) fn key_source(status: &ConfigStatus, list: KeyList, key: &str) -> EntrySource {
+    source_at(status, status.places.key(list, key))
 }
 
-fn place_json(status: &ConfigStatus, place: Option<(&ReadFile, usize)>) -> Value {
+fn source_at(status: &ConfigStatus, place: Option<(&ReadFile, usize)>) -> EntrySource {
     let why_not = match place {
         _ if !status.edits.edit => Some("admin.edit is false".to_owned()),
         None => Some("no file has its entry: the built-in demo, or variables".to_owned()),
         Some((file, _)) => file.why_not.clone(),
     };
-    json!({
-        "file": place.map(|(file, _)| file.path.display().to_string()),
-        "line": place.map(|(_, line)| line),
-        "etag": place.map(|(file, _)| file.tag.clone()),
-        "editable": why_not.is_none(),
-        "why_not": why_not,
-    })
+    EntrySource {
+        file: place.map(|(file, _)| file.path.display().to_string()),
+        line: place.map(|(_, line)| line),
+        etag: place.map(|(file, _)| file.tag.clone()),
+        editable: why_not.is_none(),
+        why_not,
+        variables: Vec::new(),
+    }
 }
 
 /// Table of a server's rules, and its name in the config.

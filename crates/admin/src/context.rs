@@ -11,18 +11,19 @@ use crate::calls::endpoint_path;
 use crate::json;
 use crate::query_map::QueryMap;
 use crate::tool_catalog::tools_by_server;
+use moongate_api::ToolOwner;
 use moongate_listener::json_response;
 
 /// Server with its listed tools, the most expensive first.
-pub(super) struct ServerCost<'a> {
-    pub(super) server: &'a Value,
+pub(super) struct ServerCost {
+    pub(super) server: ToolOwner,
     pub(super) tools: Vec<Value>,
     pub(super) tokens: u64,
 }
 
-impl<'a> ServerCost<'a> {
+impl ServerCost {
     /// Keeps the listed ones of these tools.
-    pub(super) fn new(server: &'a Value, mut tools: Vec<Value>) -> Self {
+    pub(super) fn new(server: ToolOwner, mut tools: Vec<Value>) -> Self {
         tools.retain(|tool| tool["state"] == "on");
         tools.sort_by_key(|tool| std::cmp::Reverse(number(tool, "tokens")));
         let tokens = tools.iter().map(|tool| number(tool, "tokens")).sum();
@@ -54,8 +55,7 @@ pub(super) async fn context(Viewer(admin): Viewer, query: QueryMap) -> Response 
         return json_response(StatusCode::NOT_FOUND, "not_found", &format!("There is no endpoint {name:?}"));
     };
     let owned = tools_by_server(&admin, &coverage);
-    let mut costs: Vec<ServerCost<'_>> =
-        owned.iter().map(|owned| ServerCost::new(&owned.server, owned.tools.clone())).collect();
+    let mut costs: Vec<ServerCost> = owned.into_iter().map(|owned| ServerCost::new(owned.owner, owned.tools)).collect();
     costs.sort_by_key(|cost| std::cmp::Reverse(cost.tokens));
     let tools = costs.iter().map(|cost| cost.tools.len()).sum::<usize>();
     let tokens = costs.iter().map(|cost| cost.tokens).sum::<u64>();
@@ -74,7 +74,7 @@ pub(super) async fn context(Viewer(admin): Viewer, query: QueryMap) -> Response 
     json(StatusCode::OK, &body)
 }
 
-fn cost_json(cost: &ServerCost<'_>) -> Value {
+fn cost_json(cost: &ServerCost) -> Value {
     let tool = |tool: &Value| {
         json!({
             "name": tool["name"], "exposed": tool["exposed"], "tokens": tool["tokens"], "calls": tool["calls"],
@@ -82,8 +82,8 @@ fn cost_json(cost: &ServerCost<'_>) -> Value {
         })
     };
     json!({
-        "name": cost.server["name"],
-        "title": cost.server["title"],
+        "name": cost.server.name,
+        "title": cost.server.title,
         "tokens": cost.tokens,
         "calls": cost.calls(),
         "tools": cost.tools.iter().map(tool).collect::<Vec<_>>(),

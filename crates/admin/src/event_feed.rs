@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast};
 use tokio::time::Instant;
@@ -16,7 +17,8 @@ use crate::AdminState;
 use crate::calls::call_json;
 use crate::config_view::config_json;
 use crate::sessions::sessions_json;
-use crate::status::{servers_json, status_json};
+use crate::status::{gateway_status, server_statuses};
+use moongate_api::{GatewayStatus, ServerCounters, ServerStatus};
 use moongate_gateway::RecentCalls;
 
 /// Interval of polling for changes: well below the 300 ms after which a person notices a delay.
@@ -30,13 +32,6 @@ const QUEUE_BYTES_MAX: usize = 256 * 1024;
 const BUSY_INTERVAL: Duration = Duration::from_secs(2);
 /// Changes of calls that one poll reports one by one. Of more only their number is reported.
 const CALL_CHANGES_MAX: u64 = 20;
-/// Members of a server that change with the time alone.
-// With them every server would be news at every poll.
-const TICKING: [&str; 2] = ["since_seconds", "next_attempt_seconds"];
-/// Members of a server that change with its calls, or as often as its program likes.
-const COUNTING: [&str; 8] = ["calls", "p50_ms", "p95_ms", "connections", "waiting", "inflight", "last_error", "stderr"];
-/// Members of a server's `source` that change with every edit of the file, whatever server it is about.
-const PLACE: [&str; 2] = ["line", "etag"];
 
 /// Event for watchers: its kind, and a whole object as JSON.
 #[derive(Clone, Debug)]
@@ -46,8 +41,9 @@ pub(super) struct AdminEvent {
 }
 
 impl AdminEvent {
-    fn new(kind: &'static str, data: &Value) -> Self {
-        AdminEvent { kind, data: data.to_string() }
+    fn new(kind: &'static str, data: &impl Serialize) -> Self {
+        // Fails only for maps whose keys are no texts, and there are none.
+        AdminEvent { kind, data: serde_json::to_string(data).unwrap_or_default() }
     }
 }
 
@@ -121,7 +117,7 @@ impl EventFeed {
 
 /// State at the last poll, as it was reported.
 struct LastPoll {
-    servers: HashMap<String, Value>,
+    servers: HashMap<String, ServerStatus>,
     sessions: Vec<Value>,
     call_change: u64,
     call_id: u64,
@@ -135,7 +131,7 @@ impl LastPoll {
         LastPoll {
             call_change: admin.gateway.recent_calls().last_change(),
             call_id: admin.gateway.recent_calls().last_id(),
-            servers: by_name(servers_json(admin)),
+            servers: by_name(server_statuses(admin)),
             sessions: sessions_json(admin),
             config_version: admin.control.config().version,
             busy_at: None,
@@ -145,7 +141,7 @@ impl LastPoll {
     /// Finds the changes since the last poll.
     fn changes(&mut self, admin: &AdminState) -> Vec<AdminEvent> {
         let is_due = self.busy_at.is_none_or(|at| at.elapsed() >= BUSY_INTERVAL);
-        let mut events = self.server_changes(by_name(servers_json(admin)), is_due);
+        let mut events = self.server_changes(by_name(server_statuses(admin)), is_due);
         events.extend(self.call_changes(admin.gateway.recent_calls(), is_due));
         let sessions = sessions_json(admin);
         // Idle times differ at each poll. Only sessions that begin or end are news.
@@ -162,7 +158,7 @@ impl LastPoll {
     }
 
     /// Finds servers that changed. Those that only counted calls wait until such changes are due.
-    fn server_changes(&mut self, servers: HashMap<String, Value>, is_due: bool) -> Vec<AdminEvent> {
+    fn server_changes(&mut self, servers: HashMap<String, ServerStatus>, is_due: bool) -> Vec<AdminEvent> {
         let mut events = Vec::new();
         self.servers.retain(|name, _| {
             let is_there = servers.contains_key(name);
@@ -173,8 +169,8 @@ impl LastPoll {
         });
         for (name, server) in servers {
             let before = self.servers.get(&name);
-            let is_news = before.is_none_or(|before| differs(before, &server, is_state));
-            let has_counted = is_due && before.is_some_and(|before| differs(before, &server, is_state_or_count));
+            let is_news = before.is_none_or(|before| without_counts(before) != without_counts(&server));
+            let has_counted = is_due && before.is_some_and(|before| without_times(before) != without_times(&server));
             if has_counted {
                 self.busy_at = Some(Instant::now());
             }
@@ -206,14 +202,26 @@ impl LastPoll {
     }
 }
 
+/// What a watcher gets first.
+#[derive(Serialize)]
+struct FeedSnapshot {
+    #[serde(flatten)]
+    status: GatewayStatus,
+    calls: Vec<Value>,
+    sessions: Vec<Value>,
+    config: Value,
+}
+
 /// Builds the event that a watcher gets first.
 pub(super) fn snapshot_event(admin: &AdminState) -> AdminEvent {
     let calls = admin.gateway.recent_calls().changed_since(0);
-    let mut data = status_json(admin);
-    data["calls"] = calls.iter().map(call_json).collect();
-    data["sessions"] = sessions_json(admin).into();
-    data["config"] = config_json(&admin.control.config());
-    AdminEvent::new("snapshot", &data)
+    let snapshot = FeedSnapshot {
+        status: gateway_status(admin),
+        calls: calls.iter().map(call_json).collect(),
+        sessions: sessions_json(admin),
+        config: config_json(&admin.control.config()),
+    };
+    AdminEvent::new("snapshot", &snapshot)
 }
 
 async fn poll_changes(admin: Weak<AdminState>, mut last: LastPoll) {
@@ -231,31 +239,27 @@ async fn poll_changes(admin: Weak<AdminState>, mut last: LastPoll) {
     }
 }
 
-fn by_name(servers: Vec<Value>) -> HashMap<String, Value> {
-    servers.into_iter().filter_map(|server| Some((server["name"].as_str()?.to_owned(), server))).collect()
+fn by_name(servers: Vec<ServerStatus>) -> HashMap<String, ServerStatus> {
+    servers.into_iter().map(|server| (server.name().to_owned(), server)).collect()
 }
 
-fn is_state_or_count(member: &str) -> bool {
-    !TICKING.contains(&member)
+/// Returns a status without what changes with the time alone, or with every edit of the file. With that every server
+/// would be news at every poll.
+fn without_times(server: &ServerStatus) -> ServerStatus {
+    let mut server = server.clone();
+    (server.condition.since_seconds, server.condition.next_attempt_seconds) = (None, None);
+    (server.source.line, server.source.etag) = (None, None);
+    server
 }
 
-fn is_state(member: &str) -> bool {
-    is_state_or_count(member) && !COUNTING.contains(&member)
-}
-
-/// Returns true if two descriptions of a server differ in a member of interest.
-fn differs(before: &Value, now: &Value, is_of_interest: impl Fn(&str) -> bool) -> bool {
-    let (Some(before), Some(now)) = (before.as_object(), now.as_object()) else { return before != now };
-    let is_same = |member: &str, before: &Value, now: &Value| match (member, before.as_object(), now.as_object()) {
-        ("source", Some(before), Some(now)) => {
-            now.iter().all(|(key, value)| PLACE.contains(&&**key) || before.get(key) == Some(value))
-        }
-        _ => before == now,
-    };
-    let changed = |(member, value): (&String, &Value)| {
-        is_of_interest(member) && !before.get(member).is_some_and(|before| is_same(member, before, value))
-    };
-    before.len() != now.len() || now.iter().any(changed)
+/// Returns a status also without what changes with the server's calls, or as often as its program likes.
+fn without_counts(server: &ServerStatus) -> ServerStatus {
+    let mut server = without_times(server);
+    server.condition.stderr.clear();
+    let ServerCounters { tools, resources, prompts, tools_on, tokens, tokens_all, .. } = server.counters;
+    server.counters =
+        ServerCounters { tools, resources, prompts, tools_on, tokens, tokens_all, ..ServerCounters::default() };
+    server
 }
 
 fn ids(sessions: &[Value]) -> Vec<&Value> {
@@ -265,6 +269,7 @@ fn ids(sessions: &[Value]) -> Vec<&Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use moongate_api::EntrySource;
 
     #[test]
     fn what_waits_for_watchers_is_bounded_in_bytes() {
@@ -279,8 +284,12 @@ mod tests {
 
     #[test]
     fn the_place_of_a_server_in_its_file_is_no_news() {
-        let server = |line: u32, editable: bool| json!({ "name": "a", "source": { "line": line, "etag": line.to_string(), "editable": editable } });
-        assert!(!differs(&server(1, true), &server(2, true), is_state));
-        assert!(differs(&server(1, true), &server(2, false), is_state));
+        let server = |line: usize, editable: bool| {
+            let source =
+                EntrySource { line: Some(line), etag: Some(line.to_string()), editable, ..EntrySource::default() };
+            without_counts(&ServerStatus { source, ..ServerStatus::default() })
+        };
+        assert_eq!(server(1, true), server(2, true));
+        assert_ne!(server(1, true), server(2, false));
     }
 }

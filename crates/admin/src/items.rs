@@ -9,13 +9,14 @@ use std::sync::Arc;
 use axum::extract::Path;
 use axum::response::Response;
 use http::StatusCode;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::actions::Viewer;
 use crate::config_control::ConfigStatus;
 use crate::config_view::{RuleTable, rule_json};
 use crate::{AdminState, json};
 use moongate_access::policy::ItemRules;
+use moongate_api::{CallCounts, ServerCounters};
 use moongate_gateway::{CatalogRoute, ExcludedItem, Gateway, RunningServer, Snapshot, estimate_tokens};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_listener::json_response;
@@ -49,31 +50,23 @@ pub(super) fn use_by_server(snapshot: &Snapshot) -> HashMap<&str, ServerUse> {
     all
 }
 
-/// Describes what a server costs a model, and how it is used.
-pub(super) fn describe_use(
-    server: &RunningServer,
-    used: Option<&ServerUse>,
-    snapshot: &Snapshot,
-) -> Map<String, Value> {
+/// Counts what a server costs a model, and how it is used. The other counters are 0.
+pub(super) fn count_use(server: &RunningServer, used: Option<&ServerUse>, snapshot: &Snapshot) -> ServerCounters {
     let ServerUse { calls: totals, listed, bytes } = used.cloned().unwrap_or_default();
     let lists = server.lists();
     let local = |tool: &JsonObject| tool.get_string(ItemKind::Tools.item_key());
     let route = |tool: &JsonObject| snapshot.find_local(ItemKind::Tools, &server.name, &local(tool)?);
     let all = lists.get(ItemKind::Tools).items.iter().map(|tool| listed_bytes(tool, route(tool))).sum();
     let ms = |part| totals.quantile(part).map(|seconds| (seconds * 1e4).round() / 10.0);
-    let (p50, p95) = (ms(0.5), ms(0.95));
-    let about = json!({
-        "enabled": true,
-        "tools_on": listed,
-        "tokens": estimate_tokens(bytes),
-        "tokens_all": estimate_tokens(all),
-        "calls": { "ok": totals.ok, "tool_error": totals.tool_errors, "error": totals.errors },
-        "p50_ms": p50,
-        "p95_ms": p95,
-    });
-    match about {
-        Value::Object(about) => about,
-        _ => Map::new(),
+    let (p50_ms, p95_ms) = (ms(0.5), ms(0.95));
+    ServerCounters {
+        tools_on: listed as u64,
+        tokens: estimate_tokens(bytes),
+        tokens_all: estimate_tokens(all),
+        calls: CallCounts { ok: totals.ok, tool_error: totals.tool_errors, error: totals.errors },
+        p50_ms,
+        p95_ms,
+        ..ServerCounters::default()
     }
 }
 

@@ -15,11 +15,12 @@ use serde_json::{Map, Value, json};
 use crate::actions::{Operator, Viewer};
 use crate::config_change::{ChangeTerms, apply, changed, refuse, request_change};
 use crate::config_control::{ChangeKind, ChangeRefusal, ConfigStatus};
-use crate::config_view::key_source_json;
+use crate::config_view::key_source;
 use crate::json_body::JsonBody;
 use crate::query_map::QueryMap;
 use crate::{AdminState, json};
 use moongate_access::auth::{AdminKey, KeyHash, KeySettings, is_key_name, new_key};
+use moongate_api::EntrySource;
 use moongate_config::RateSetting;
 use moongate_config::edit::{ConfigOperation, KeyList, without_references};
 use moongate_listener::json_response;
@@ -106,10 +107,11 @@ fn operator_json(status: &ConfigStatus, key: &AdminKey, last_used: Option<&Syste
 }
 
 fn with_source(mut own: Value, status: &ConfigStatus, list: KeyList, name: &str) -> Value {
-    let mut source = key_source_json(status, list, name);
-    for member in ["file", "line", "editable", "why_not"] {
-        own[member] = source[member].take();
-    }
+    let EntrySource { file, line, editable, why_not, .. } = key_source(status, list, name);
+    own["file"] = file.into();
+    own["line"] = line.into();
+    own["editable"] = editable.into();
+    own["why_not"] = why_not.into();
     own
 }
 

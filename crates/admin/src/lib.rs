@@ -58,6 +58,7 @@ use moongate_config::{ParsedServer, SettingPlaces};
 use moongate_gateway::{Gateway, RunningServer};
 use moongate_listener::{SharedListenerState, has_several_hosts, json_response, request_hosts};
 use moongate_telemetry::Metrics;
+use serde::Serialize;
 
 pub use config_control::{
     AppliedChange, ChangeKind, ChangePreview, ChangeRefusal, ComparedServers, ConfigChange, ConfigStatus,
@@ -254,8 +255,9 @@ async fn not_found() -> Response {
     )
 }
 
-fn json(status: StatusCode, body: &serde_json::Value) -> Response {
-    let mut response = Response::new(AxumBody::from(body.to_string()));
+fn json(status: StatusCode, body: &impl Serialize) -> Response {
+    // Fails only for maps whose keys are no texts, and there are none.
+    let mut response = Response::new(AxumBody::from(serde_json::to_vec(body).unwrap_or_default()));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response

@@ -1,5 +1,4 @@
-//! Details of a server for the status page: its own name, its target, and the time of its last state change. Owns the
-//! description of a server.
+//! Details of a server for the status page: its names, its target and its settings. Owns the description of a server.
 //!
 //! Does not report its state (`status`). Invariant: of a command line only the program's name is shown, of a URL no
 //! query.
@@ -7,10 +6,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use moongate_api::{ServerIdentity, ServerVersion};
 use moongate_gateway::{DisabledServer, RunningServer};
-use moongate_model::{ServerStart, SharingMode};
 use moongate_telemetry::secret_look::mask_secrets;
 use moongate_telemetry::{Metrics, logs};
 use moongate_transport::socket::SocketAddress;
@@ -23,50 +22,44 @@ const RUNNERS: [&str; 14] = [
     "npx", "bunx", "uvx", "uv", "pnpm", "yarn", "bun", "pipx", "node", "deno", "python", "python3", "docker", "podman",
 ];
 
-/// Returns the members of a server's entry that describe it.
-pub(super) fn describe_server(server: &RunningServer, metrics: &Metrics) -> Map<String, Value> {
-    let (settings, status) = (&server.settings, server.status());
+/// Describes what a server is.
+pub(super) fn describe_identity(server: &RunningServer, name_prefix: Option<String>) -> ServerIdentity {
+    let settings = &server.settings;
     let info = server.description().and_then(|description| description.info.as_object());
     let text =
         |key| info.as_ref().and_then(|info| info.get_string(key)).map(|text| logs::redact(&logs::one_line(&text)));
-    let name = settings.name.as_str();
-    let elapsed = status.since().map(|since| since.elapsed());
-    let since = elapsed.and_then(|elapsed| jiff::Timestamp::now().checked_sub(elapsed).ok());
-    let is_program = matches!(settings.connect, ConnectTarget::Stdio { .. });
-    // Only a process of ours can restart. A remote server reconnects, which is another metric.
-    let restarts = if is_program { metrics.servers.restarts.get(name) } else { 0 };
-    let about = json!({
-        "title": settings.title.clone().or_else(|| text("title")),
-        "icon": settings.icon,
-        "prefix": settings.prefix,
-        "server": { "name": text("name"), "version": text("version") },
-        "transport": server.transport(),
-        "target": Some(target(&settings.connect)).filter(|target| !target.is_empty()),
-        "since": since.map(|since| format!("{since:.0}")),
-        "since_seconds": elapsed.map(|elapsed| elapsed.as_secs()),
-        "restarts": restarts,
-        "start": start_name(settings.start),
-        "share": share_name(settings.share),
-    });
-    match about {
-        Value::Object(about) => about,
-        _ => Map::new(),
+    ServerIdentity {
+        name: settings.name.clone(),
+        title: settings.title.clone().or_else(|| text("title")),
+        icon: settings.icon.clone(),
+        prefix: settings.prefix.clone(),
+        name_prefix,
+        server: ServerVersion { name: text("name"), version: text("version") },
+        transport: Some(server.transport().to_owned()),
+        target: Some(target(&settings.connect)).filter(|target| !target.is_empty()),
+        start: Some(settings.start),
+        share: Some(settings.share),
+        enabled: true,
     }
 }
 
-/// Returns the members of a disabled server's entry that describe it.
-pub(super) fn describe_disabled(server: &DisabledServer) -> Map<String, Value> {
-    let shown = server.target.as_ref().map(target).filter(|target| !target.is_empty());
-    let about = json!({
-        "title": server.title,
-        "icon": server.icon,
-        "prefix": server.prefix,
-        "transport": server.target.as_ref().map(|target| transport_name(target, None)),
-        "target": shown,
-    });
-    match about {
-        Value::Object(about) => about,
-        _ => Map::new(),
+/// Counts the restarts of a server's program. A remote server reconnects, which is another metric.
+pub(super) fn count_restarts(server: &RunningServer, metrics: &Metrics) -> u64 {
+    let is_program = matches!(server.settings.connect, ConnectTarget::Stdio { .. });
+    if is_program { metrics.servers.restarts.get(server.settings.name.as_str()) } else { 0 }
+}
+
+/// Describes what a server is that is off.
+pub(super) fn describe_disabled(server: &DisabledServer, name_prefix: Option<String>) -> ServerIdentity {
+    ServerIdentity {
+        name: server.name.clone(),
+        title: server.title.clone(),
+        icon: server.icon.clone(),
+        prefix: server.prefix.clone(),
+        name_prefix,
+        transport: server.target.as_ref().map(|target| transport_name(target, None).to_owned()),
+        target: server.target.as_ref().map(target).filter(|target| !target.is_empty()),
+        ..ServerIdentity::default()
     }
 }
 
@@ -82,22 +75,10 @@ pub(super) fn effective_settings(admin: &AdminState, name: &str) -> Value {
     json!({
         "prefix": settings.prefix,
         "timeout": time(settings.timeout),
-        "share": share_name(settings.share),
-        "start": start_name(settings.start),
+        "share": settings.share,
+        "start": settings.start,
         "idle_stop": time(settings.idle_stop),
     })
-}
-
-fn share_name(share: SharingMode) -> &'static str {
-    match share {
-        SharingMode::Auto => "auto",
-        SharingMode::Session => "session",
-        SharingMode::Principal => "principal",
-    }
-}
-
-fn start_name(start: ServerStart) -> &'static str {
-    if start == ServerStart::Lazy { "lazy" } else { "eager" }
 }
 
 /// Returns a short name of the server's target.

@@ -1,28 +1,35 @@
 //! Status of every server: the answer of `/api/v1/status`.
 //!
-//! Owns its members. Does not change anything. Invariant: each text of a peer is redacted and in one line.
+//! Owns how it is gathered. Does not change anything. Invariant: each text of a peer is redacted and in one line.
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use axum::extract::State as Shared;
 use axum::response::Response;
 use http::StatusCode;
-use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::actions::SameSite;
 use crate::calls::timestamp;
-use crate::config_view::source_json;
+use crate::config_control::ConfigStatus;
+use crate::config_view::entry_source;
+use crate::items::ServerUse;
 use crate::server_name::ServerName;
 use crate::{AdminState, items, json, server_details};
-use moongate_gateway::{FindingTopic, Snapshot};
+use moongate_api::{
+    GatewayStatus, LastError, PendingReplacement, ServerCondition, ServerCounters, ServerFindings, ServerStatus,
+    SharedConnection, StatusHint,
+};
+use moongate_gateway::{DisabledServer, FindingTopic, RunningServer, Snapshot};
 use moongate_listener::json_response;
 use moongate_model::{ItemKind, UpstreamState};
 use moongate_telemetry::logs;
-use moongate_upstream::Upstream;
 
 /// Reports the state of every server, and its cause.
 pub(super) async fn status(_: SameSite, Shared(admin): Shared<Arc<AdminState>>) -> Response {
-    json(StatusCode::OK, &status_json(&admin))
+    json(StatusCode::OK, &gateway_status(&admin))
 }
 
 /// Handles `GET /api/v1/servers/{name}`.
@@ -31,7 +38,7 @@ pub(super) async fn server(
     Shared(admin): Shared<Arc<AdminState>>,
     ServerName(name): ServerName,
 ) -> Response {
-    match servers_json(&admin).into_iter().find(|server| server["name"] == *name) {
+    match server_statuses(&admin).into_iter().find(|server| server.name() == name) {
         Some(server) => json(StatusCode::OK, &server),
         None => {
             let message = format!("There is no server {name:?}; /api/v1/status lists them");
@@ -40,96 +47,129 @@ pub(super) async fn server(
     }
 }
 
-/// Builds the body of the status page.
-pub(super) fn status_json(admin: &AdminState) -> Value {
+/// Gathers the status of the gateway.
+pub(super) fn gateway_status(admin: &AdminState) -> GatewayStatus {
     let snapshot = admin.gateway.snapshot();
-    json!({
-        "version": env!("CARGO_PKG_VERSION"),
-        "servers": servers_json(admin),
+    GatewayStatus {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        servers: server_statuses(admin),
         // Findings about views and keys, which belong to no server.
-        (FindingTopic::Filter.name()): snapshot.findings_about(None, FindingTopic::Filter),
-    })
+        unmatched_filters: findings(&snapshot, None, FindingTopic::Filter),
+    }
 }
 
 /// Describes every configured server, disabled ones last.
-pub(super) fn servers_json(admin: &AdminState) -> Vec<Value> {
+pub(super) fn server_statuses(admin: &AdminState) -> Vec<ServerStatus> {
     let snapshot = admin.gateway.snapshot();
-    let members = admin.gateway.servers();
     let uses = items::use_by_server(&snapshot);
-    let config = admin.control.config();
-    let errors = admin.gateway.recent_calls().last_errors();
-    let servers = members.iter().map(|upstream| {
-        let pending = admin
-            .gateway
-            .replacement_status(&upstream.settings.name)
-            .map(|pending| json!({ "state": pending.state.name(), "reason": logs::redact(&pending.reason) }));
-        let status = upstream.status();
-        let items = upstream.lists();
-        let left_out = snapshot.excluded.iter().filter(|l| l.server == upstream.settings.name);
-        let wait =
-            status.next_attempt.map(|at| at.saturating_duration_since(tokio::time::Instant::now()).as_secs_f64());
-        let mut server = json!({
-            "name": upstream.settings.name,
-            "state": status.state.name(),
-            "reason": logs::redact(&status.reason),
-            "hint": admin.control.server_hint(upstream).map(|hint| json!({ "code": hint.code, "text": logs::redact(&hint.text) })),
-            "next_attempt_seconds": wait,
-            // Replacement that has not connected yet.
-            "replacement": pending,
-            "revision": upstream.revision(),
-            "pid": status.pid,
-            "shared": shared_connections_json(upstream),
-            "connections": upstream.dedicated_count(),
-            "waiting": upstream.queue_len(),
-            "inflight": upstream.inflight(),
-            "last_error": errors.get(&upstream.settings.name).map(|(at, message)| json!({ "at": timestamp(*at), "message": message })),
-            "tools": items.get(ItemKind::Tools).items.len(),
-            "resources": items.get(ItemKind::Resources).items.len(),
-            "prompts": items.get(ItemKind::Prompts).items.len(),
-            "stale": upstream.is_unconfirmed(),
-            "left_out": left_out.map(|l| format!("{}: {}", l.item, l.reason)).collect::<Vec<_>>(),
-            // Programs print keys when they fail, and operators paste this page into reports.
-            "stderr": upstream.stderr().iter().map(|line| logs::redact(line)).collect::<Vec<_>>(),
-            "source": source_json(&config, &upstream.settings.name),
-            "name_prefix": admin.gateway.name_beginning(&upstream.settings.prefix),
-        });
-        if let Some(server) = server.as_object_mut() {
-            server.extend(findings_of(&snapshot, &upstream.settings.name));
-            server.extend(server_details::describe_server(upstream, &admin.metrics));
-            server.extend(items::describe_use(upstream, uses.get(upstream.settings.name.as_str()), &snapshot));
-        }
-        server
-    });
+    let gathered = GatheredFacts {
+        admin,
+        config: &admin.control.config(),
+        errors: admin.gateway.recent_calls().last_errors(),
+        uses: &uses,
+        snapshot: &snapshot,
+    };
+    let members = admin.gateway.servers();
+    let running = members.iter().map(|server| gathered.describe_running(server));
     let disabled = admin.gateway.disabled();
-    // The same members as above: clients of the API need no case for disabled servers.
-    let disabled = disabled.iter().map(|server| {
-        let mut about = json!({
-            "name": server.name, "state": UpstreamState::Disabled.name(), "reason": "the config says enabled = false",
-            "hint": null, "next_attempt_seconds": null, "revision": null, "pid": null, "shared": [], "connections": 0, "waiting": 0,
-            "inflight": 0, "last_error": null, "start": null, "share": null,
-            "tools": 0, "resources": 0, "prompts": 0, "stale": false, "left_out": [], "stderr": [],
-            "server": { "name": null, "version": null }, "since": null, "since_seconds": null, "restarts": 0, "tokens": 0,
-            "enabled": false, "source": source_json(&config, &server.name), "name_prefix": admin.gateway.name_beginning(&server.prefix), "tools_on": 0, "tokens_all": 0, "calls": { "ok": 0, "tool_error": 0, "error": 0 }, "p50_ms": null, "p95_ms": null,
-        });
-        if let Some(about) = about.as_object_mut() {
-            about.extend(findings_of(&snapshot, &server.name));
-            about.extend(server_details::describe_disabled(server));
+    running.chain(disabled.iter().map(|server| gathered.describe_disabled(server))).collect()
+}
+
+/// Facts that the descriptions of all servers need.
+struct GatheredFacts<'a> {
+    admin: &'a AdminState,
+    config: &'a ConfigStatus,
+    /// Last error of each server's calls.
+    errors: HashMap<String, (SystemTime, Box<str>)>,
+    uses: &'a HashMap<&'a str, ServerUse>,
+    snapshot: &'a Snapshot,
+}
+
+impl GatheredFacts<'_> {
+    fn describe_running(&self, server: &RunningServer) -> ServerStatus {
+        let name = server.settings.name.as_str();
+        let name_prefix = self.admin.gateway.name_beginning(&server.settings.prefix);
+        ServerStatus {
+            identity: server_details::describe_identity(server, name_prefix),
+            condition: self.describe_condition(server),
+            counters: self.count(server),
+            findings: self.find(name),
+            source: entry_source(self.config, name),
         }
-        about
-    });
-    servers.chain(disabled).collect()
+    }
+
+    fn describe_disabled(&self, server: &DisabledServer) -> ServerStatus {
+        let name_prefix = self.admin.gateway.name_beginning(&server.prefix);
+        ServerStatus {
+            identity: server_details::describe_disabled(server, name_prefix),
+            condition: ServerCondition {
+                state: UpstreamState::Disabled,
+                reason: "the config says enabled = false".to_owned(),
+                ..ServerCondition::default()
+            },
+            counters: ServerCounters::default(),
+            findings: self.find(&server.name),
+            source: entry_source(self.config, &server.name),
+        }
+    }
+
+    fn describe_condition(&self, server: &RunningServer) -> ServerCondition {
+        let status = server.status();
+        let elapsed = status.since().map(|since| since.elapsed());
+        let since = elapsed.and_then(|elapsed| jiff::Timestamp::now().checked_sub(elapsed).ok());
+        let hint = self.admin.control.server_hint(server);
+        let replacement = self.admin.gateway.replacement_status(&server.settings.name);
+        let until = |at: Instant| at.saturating_duration_since(Instant::now()).as_secs_f64();
+        let shared = server.shared_connections().into_iter();
+        ServerCondition {
+            state: status.state,
+            reason: logs::redact(&status.reason),
+            hint: hint.map(|hint| StatusHint { code: hint.code.to_owned(), text: logs::redact(&hint.text) }),
+            next_attempt_seconds: status.next_attempt.map(until),
+            // Replacement that has not connected yet.
+            replacement: replacement
+                .map(|pending| PendingReplacement { state: pending.state, reason: logs::redact(&pending.reason) }),
+            revision: server.revision().map(str::to_owned),
+            pid: status.pid,
+            shared: shared.map(|(revision, pid)| SharedConnection { revision: revision.to_owned(), pid }).collect(),
+            since: since.map(|since| format!("{since:.0}")),
+            since_seconds: elapsed.map(|elapsed| elapsed.as_secs()),
+            restarts: server_details::count_restarts(server, &self.admin.metrics),
+            stale: server.is_unconfirmed(),
+            // Programs print keys when they fail, and operators paste this page into reports.
+            stderr: server.stderr().iter().map(|line| logs::redact(line)).collect(),
+        }
+    }
+
+    fn count(&self, server: &RunningServer) -> ServerCounters {
+        let (lists, name) = (server.lists(), server.settings.name.as_str());
+        let listed = |kind| lists.get(kind).items.len() as u64;
+        let last_error = self.errors.get(name);
+        ServerCounters {
+            connections: server.dedicated_count() as u64,
+            waiting: server.queue_len() as u64,
+            inflight: server.inflight() as u64,
+            last_error: last_error.map(|(at, message)| LastError { at: timestamp(*at), message: message.to_string() }),
+            tools: listed(ItemKind::Tools),
+            resources: listed(ItemKind::Resources),
+            prompts: listed(ItemKind::Prompts),
+            ..items::count_use(server, self.uses.get(name), self.snapshot)
+        }
+    }
+
+    fn find(&self, server: &str) -> ServerFindings {
+        let left_out = self.snapshot.excluded.iter().filter(|item| item.server == server);
+        let about = |topic| findings(self.snapshot, Some(server), topic);
+        ServerFindings {
+            left_out: left_out.map(|item| format!("{}: {}", item.item, item.reason)).collect(),
+            names: about(FindingTopic::Name),
+            unmatched_filters: about(FindingTopic::Filter),
+            schemas: about(FindingTopic::Schema),
+            mended: about(FindingTopic::Mended),
+        }
+    }
 }
 
-/// Lists the connections that all clients of an era share.
-fn shared_connections_json(upstream: &Upstream) -> Vec<Value> {
-    let shared = upstream.shared_connections().into_iter();
-    shared.map(|(revision, pid)| json!({ "revision": revision, "pid": pid })).collect()
-}
-
-/// Returns the findings about a server, by topic.
-fn findings_of(snapshot: &Snapshot, server: &str) -> impl Iterator<Item = (String, Value)> {
-    FindingTopic::ALL.into_iter().map(move |topic| {
-        let texts = snapshot.findings_about(Some(server), topic);
-        (topic.name().to_owned(), json!(texts))
-    })
+fn findings(snapshot: &Snapshot, server: Option<&str>, topic: FindingTopic) -> Vec<String> {
+    snapshot.findings_about(server, topic).into_iter().map(str::to_owned).collect()
 }

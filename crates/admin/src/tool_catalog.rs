@@ -5,38 +5,31 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::AdminState;
 use crate::config_control::ConfigStatus;
-use crate::config_view::source_json;
+use crate::config_view::entry_source;
 use crate::items::{item_summary, with_rule};
+use moongate_api::ToolOwner;
 use moongate_gateway::{CatalogRoute, EndpointCoverage, Gateway, RunningServer, Snapshot};
 use moongate_jsonrpc::json::{ByteString, JsonObject};
 use moongate_model::ItemKind;
 
 /// Tools of one server, as an endpoint has them.
 pub(super) struct ServerTools {
-    /// Name, title and place in the config of the server.
-    pub(super) server: Value,
+    pub(super) owner: ToolOwner,
     pub(super) tools: Vec<Value>,
-}
-
-impl ServerTools {
-    /// Name in the config.
-    pub(super) fn name(&self) -> &str {
-        self.server["name"].as_str().unwrap_or_default()
-    }
 }
 
 /// Tools that fit a query.
 pub(super) struct FoundTools {
     /// Listed tools, best first, each with its server.
-    pub(super) listed: Vec<(Value, Value)>,
+    pub(super) listed: Vec<(ToolOwner, Value)>,
     /// Number of listed tools that fit.
     pub(super) total: usize,
     /// Tools that fit by their texts, and that no client sees.
-    pub(super) unlisted: Vec<(Value, Value)>,
+    pub(super) unlisted: Vec<(ToolOwner, Value)>,
 }
 
 /// Tools that the search returns at most, with those that are not shown.
@@ -58,7 +51,7 @@ pub(super) fn tools_by_server(admin: &AdminState, coverage: &EndpointCoverage) -
             None => !coverage.is_view(),
         });
         let tools = tools.map(|item| world.describe_tool(server, item)).collect();
-        ServerTools { server: world.describe_owner(server), tools }
+        ServerTools { owner: world.describe_owner(server), tools }
     };
     admin.gateway.servers().iter().filter(covered).map(describe).collect()
 }
@@ -89,7 +82,7 @@ struct CatalogView<'a> {
 
 impl CatalogView<'_> {
     /// Finds tools by their texts that the endpoint does not list.
-    fn find_unlisted(&self, servers: &[Arc<RunningServer>], query: &str) -> Vec<(Value, Value)> {
+    fn find_unlisted(&self, servers: &[Arc<RunningServer>], query: &str) -> Vec<(ToolOwner, Value)> {
         let CatalogView { coverage, snapshot, .. } = *self;
         // A view has the exposed tools it names. Others are not hidden in it, they are not part of it.
         if coverage.is_view() {
@@ -115,10 +108,13 @@ impl CatalogView<'_> {
     }
 
     /// Describes a server as far as the rows of its tools need it.
-    fn describe_owner(&self, server: &RunningServer) -> Value {
-        let name = &server.settings.name;
-        let title = &server.settings.title;
-        json!({ "name": name, "title": title, "source": source_json(self.config, name) })
+    fn describe_owner(&self, server: &RunningServer) -> ToolOwner {
+        let settings = &server.settings;
+        ToolOwner {
+            name: settings.name.clone(),
+            title: settings.title.clone(),
+            source: entry_source(self.config, &settings.name),
+        }
     }
 
     fn describe_tool(&self, server: &RunningServer, item: &JsonObject) -> Value {

@@ -4,11 +4,13 @@
 
 use std::path::{Path, PathBuf};
 
+use moongate_api::ServerCondition;
+use moongate_model::UpstreamState;
 use moongate_platform::Platform;
 use moongate_upstream::ConnectTarget;
 
 use super::codes::DoctorCode;
-use super::examined::{ExaminedGateway, ServerFacts};
+use super::examined::ExaminedGateway;
 use super::finding::DoctorFinding;
 
 /// Looks for problems of this machine.
@@ -46,8 +48,10 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
 /// Returns true if nothing answers there. A server in the same container does, if only with an error.
 fn is_silent(gateway: &ExaminedGateway, server: &str) -> bool {
     // One that is only starting may answer yet.
-    let has_failed = |facts: &ServerFacts| matches!(facts.state.as_str(), "backing_off" | "failed");
-    gateway.state(server).is_some_and(|facts| has_failed(facts) && !facts.reason.contains("HTTP status"))
+    gateway.state(server).is_some_and(|server| {
+        let ServerCondition { state, reason, .. } = &server.condition;
+        matches!(state, UpstreamState::BackingOff | UpstreamState::Failed) && !reason.contains("HTTP status")
+    })
 }
 
 fn is_local(url: &url::Url) -> bool {

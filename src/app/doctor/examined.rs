@@ -4,9 +4,10 @@
 
 use std::path::{Path, PathBuf};
 
+use moongate_api::{ServerCondition, ServerCounters, ServerFindings, ServerIdentity, ServerStatus};
 use moongate_clients::import::SelfAddresses;
 use moongate_config::{ConfigProblems, GatewayAddresses, LoadOptions, LoadedConfig};
-use moongate_gateway::{FindingTopic, Gateway};
+use moongate_gateway::{FindingTopic, Gateway, RunningServer, Snapshot};
 use moongate_model::ItemKind;
 use moongate_telemetry::logs;
 use moongate_upstream::{ConnectTarget, ServerSettings};
@@ -25,7 +26,7 @@ pub(crate) struct ExaminedGateway {
     pub(crate) answer: RunningGateway,
     /// Changes that a reload of the running gateway would make.
     pub(crate) changes: Value,
-    pub(crate) states: Vec<ServerFacts>,
+    pub(crate) states: Vec<ServerStatus>,
     /// Rules of views and keys that match nothing.
     pub(crate) unmatched_filters: Vec<String>,
     /// Files that the running gateway has its config from. `None` if it has not said.
@@ -56,35 +57,6 @@ pub(crate) struct RunningFile {
     pub(crate) etag: String,
 }
 
-/// State of one server.
-#[derive(Clone, Debug, Default, Deserialize)]
-pub(crate) struct ServerFacts {
-    pub(crate) name: String,
-    pub(crate) state: String,
-    #[serde(default)]
-    pub(crate) reason: String,
-    /// Transport, such as `stdio`, also where no entry of the config can be read.
-    #[serde(default)]
-    pub(crate) transport: Option<String>,
-    #[serde(default)]
-    pub(crate) stderr: Vec<String>,
-    #[serde(default)]
-    pub(crate) left_out: Vec<String>,
-    #[serde(default)]
-    pub(crate) tokens: u64,
-    /// Number of tools that clients see.
-    #[serde(default)]
-    pub(crate) tools_on: usize,
-    /// Other names that items have here, and definitions that were mended.
-    #[serde(default)]
-    pub(crate) names: Vec<String>,
-    #[serde(default)]
-    pub(crate) mended: Vec<String>,
-    /// Rules of the server that match nothing.
-    #[serde(default)]
-    pub(crate) unmatched_filters: Vec<String>,
-}
-
 impl ExaminedGateway {
     /// Gathers the facts about a config, and about this machine. `answer` is that of a running gateway.
     pub(crate) fn new(
@@ -92,7 +64,7 @@ impl ExaminedGateway {
         loaded: Result<LoadedConfig, ConfigProblems>,
         answer: RunningGateway,
         changes: Value,
-        states: Vec<ServerFacts>,
+        states: Vec<ServerStatus>,
     ) -> Self {
         let files = ["/.dockerenv", "/run/.containerenv"];
         // Podman and systemd-nspawn set the variable.
@@ -123,15 +95,15 @@ impl ExaminedGateway {
     }
 
     /// Returns the state of a server, if it is known.
-    pub(super) fn state(&self, name: &str) -> Option<&ServerFacts> {
-        self.states.iter().find(|server| server.name == name)
+    pub(super) fn state(&self, name: &str) -> Option<&ServerStatus> {
+        self.states.iter().find(|server| server.name() == name)
     }
 
     /// Returns the names of all servers, also of those that are off.
     pub(crate) fn server_names(&self) -> Vec<&str> {
         let plan = self.loaded.iter().map(|loaded| &loaded.plan);
         let disabled = plan.flat_map(|plan| plan.disabled.iter().map(|server| server.name.as_str()));
-        let running = self.states.iter().map(|server| server.name.as_str());
+        let running = self.states.iter().map(ServerStatus::name);
         let mut names: Vec<&str> =
             self.servers().map(|server| server.name.as_str()).chain(disabled).chain(running).collect();
         names.sort_unstable();
@@ -150,31 +122,46 @@ impl ExaminedGateway {
     }
 }
 
-/// Returns the states of a gateway's servers.
-pub(crate) fn facts_of(gateway: &Gateway) -> Vec<ServerFacts> {
+/// Returns the status of a gateway's servers, as far as it is judged.
+pub(crate) fn statuses_of(gateway: &Gateway) -> Vec<ServerStatus> {
     let snapshot = gateway.snapshot();
-    let describe = |server: &std::sync::Arc<moongate_gateway::RunningServer>| {
-        let (name, status) = (&server.settings.name, server.status());
-        let left_out = snapshot.excluded.iter().filter(|left_out| left_out.server == *name);
-        let tools = snapshot.iter(ItemKind::Tools).filter(|tool| tool.upstream.settings.name == *name && !tool.hidden);
-        let sizes: Vec<usize> = tools.map(|tool| tool.form.listed.bytes().len()).collect();
-        let findings = |topic| {
-            let found = snapshot.findings_about(Some(name.as_str()), topic);
-            found.into_iter().map(str::to_owned).collect::<Vec<String>>()
-        };
-        ServerFacts {
+    gateway.servers().iter().map(|server| status_of(&snapshot, server)).collect()
+}
+
+fn status_of(snapshot: &Snapshot, server: &RunningServer) -> ServerStatus {
+    let name = &server.settings.name;
+    let status = server.status();
+    let left_out = snapshot.excluded.iter().filter(|left_out| left_out.server == *name);
+    let tools = snapshot.iter(ItemKind::Tools).filter(|tool| tool.upstream.settings.name == *name && !tool.hidden);
+    let sizes: Vec<usize> = tools.map(|tool| tool.form.listed.bytes().len()).collect();
+    let findings = |topic| {
+        let found = snapshot.findings_about(Some(name.as_str()), topic);
+        found.into_iter().map(str::to_owned).collect::<Vec<String>>()
+    };
+    ServerStatus {
+        identity: ServerIdentity {
             name: name.clone(),
-            state: status.state.name().to_owned(),
-            reason: logs::redact(&status.reason),
             transport: Some(server.transport().to_owned()),
+            ..ServerIdentity::default()
+        },
+        condition: ServerCondition {
+            state: status.state,
+            reason: logs::redact(&status.reason),
             stderr: server.stderr().iter().map(|line| logs::redact(line)).collect(),
-            left_out: left_out.map(|left_out| format!("{}: {}", left_out.item, left_out.reason)).collect(),
+            ..ServerCondition::default()
+        },
+        counters: ServerCounters {
             tokens: moongate_gateway::estimate_tokens(sizes.iter().sum()),
-            tools_on: sizes.len(),
+            tools_on: sizes.len() as u64,
+            ..ServerCounters::default()
+        },
+        findings: ServerFindings {
+            left_out: left_out.map(|left_out| format!("{}: {}", left_out.item, left_out.reason)).collect(),
             names: findings(FindingTopic::Name),
             mended: findings(FindingTopic::Mended),
             unmatched_filters: findings(FindingTopic::Filter),
-        }
-    };
-    gateway.servers().iter().map(describe).collect()
+            ..ServerFindings::default()
+        },
+        ..ServerStatus::default()
+    }
 }

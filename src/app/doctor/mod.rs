@@ -13,10 +13,11 @@ mod running_config;
 mod servers;
 
 use moongate_admin::ServerHint;
+use moongate_api::ServerStatus;
 use moongate_gateway::RunningServer;
 
 pub(crate) use codes::{CodeSeverity, DoctorCode};
-pub(crate) use examined::{ExaminedGateway, RunningFile, RunningGateway, ServerFacts, facts_of};
+pub(crate) use examined::{ExaminedGateway, RunningFile, RunningGateway, statuses_of};
 pub(crate) use finding::{DoctorFinding, FileRepair};
 
 /// Runs the checks.
@@ -40,13 +41,10 @@ pub(crate) fn run_checks(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
 /// Returns what would help a server that does not work.
 pub(crate) fn server_hint(server: &RunningServer) -> Option<ServerHint> {
     let status = server.status();
-    let facts = ServerFacts {
-        name: server.settings.name.clone(),
-        state: status.state.name().to_owned(),
-        reason: status.reason.clone(),
-        ..ServerFacts::default()
-    };
-    let finding = servers::judge_connection(Some(&server.settings.connect), &facts)?;
+    let mut shown = ServerStatus::default();
+    shown.identity.name.clone_from(&server.settings.name);
+    (shown.condition.state, shown.condition.reason) = (status.state, status.reason.clone());
+    let finding = servers::judge_connection(Some(&server.settings.connect), &shown)?;
     Some(ServerHint { code: finding.code.info().id, text: finding.fix })
 }
 

@@ -3,10 +3,12 @@
 //! Owns the code of each state. Does not connect (`examined.rs`). Invariant: a server has one finding about its
 //! connection at most.
 
+use moongate_api::{ServerCondition, ServerStatus};
+use moongate_model::UpstreamState;
 use moongate_upstream::ConnectTarget;
 
 use super::codes::{CodeSeverity, DoctorCode};
-use super::examined::{ExaminedGateway, ServerFacts};
+use super::examined::ExaminedGateway;
 use super::finding::DoctorFinding;
 
 /// Number of lines of a program's stderr that are quoted.
@@ -20,16 +22,20 @@ const TOKENS_MAX: u64 = 10_000;
 pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
     let mut found: Vec<DoctorFinding> =
         gateway.states.iter().filter_map(|server| check_connection(gateway, server)).collect();
-    for server in gateway.states.iter().filter(|server| !server.left_out.is_empty()) {
-        let message =
-            format!("server {}: {} left out: {}", server.name, server.left_out.len(), server.left_out.join("; "));
+    for server in gateway.states.iter().filter(|server| !server.findings.left_out.is_empty()) {
+        let message = format!(
+            "server {}: {} left out: {}",
+            server.name(),
+            server.findings.left_out.len(),
+            server.findings.left_out.join("; ")
+        );
         let fix =
-            format!("report it to the server's author; `moongate tools --server {}` shows its own list", server.name);
-        found.push(DoctorFinding::new(DoctorCode::ItemsLeftOut, message, fix).for_server(&server.name));
+            format!("report it to the server's author; `moongate tools --server {}` shows its own list", server.name());
+        found.push(DoctorFinding::new(DoctorCode::ItemsLeftOut, message, fix).for_server(server.name()));
     }
     for server in &gateway.states {
         found.extend(check_names(server));
-        found.extend(check_rules(Some(server), &server.unmatched_filters));
+        found.extend(check_rules(Some(server), &server.findings.unmatched_filters));
     }
     found.extend(check_rules(None, &gateway.unmatched_filters));
     found.extend(check_context(&gateway.states));
@@ -37,23 +43,23 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
 }
 
 /// Returns a finding about items that have another name or another definition here.
-fn check_names(server: &ServerFacts) -> Option<DoctorFinding> {
-    let changed: Vec<&str> = server.names.iter().chain(&server.mended).map(String::as_str).collect();
-    let message = format!("server {}: {} items look different here: {}", server.name, changed.len(), shown(&changed));
+fn check_names(server: &ServerStatus) -> Option<DoctorFinding> {
+    let changed: Vec<&str> = server.findings.names.iter().chain(&server.findings.mended).map(String::as_str).collect();
+    let message = format!("server {}: {} items look different here: {}", server.name(), changed.len(), shown(&changed));
     let fix =
-        format!("call them by the names that `moongate tools` shows, or set `servers.{}.tools.rename`", server.name);
-    (!changed.is_empty()).then(|| DoctorFinding::new(DoctorCode::ItemsChanged, message, fix).for_server(&server.name))
+        format!("call them by the names that `moongate tools` shows, or set `servers.{}.tools.rename`", server.name());
+    (!changed.is_empty()).then(|| DoctorFinding::new(DoctorCode::ItemsChanged, message, fix).for_server(server.name()))
 }
 
 /// Returns a finding about rules that match nothing. `None` for those of views and keys.
-fn check_rules(server: Option<&ServerFacts>, rules: &[String]) -> Option<DoctorFinding> {
+fn check_rules(server: Option<&ServerStatus>, rules: &[String]) -> Option<DoctorFinding> {
     let shown = shown(&rules.iter().map(String::as_str).collect::<Vec<_>>());
-    let of = server.map_or_else(|| "views and keys".to_owned(), |server| format!("server {}", server.name));
+    let of = server.map_or_else(|| "views and keys".to_owned(), |server| format!("server {}", server.name()));
     let message = format!("{of}: rules that match nothing: {shown}");
     let fix = "correct the pattern, or remove it; patterns match the server's own names";
     let finding = (!rules.is_empty()).then(|| DoctorFinding::new(DoctorCode::UnmatchedRule, message, fix));
     finding.map(|finding| match server {
-        Some(server) => finding.for_server(&server.name),
+        Some(server) => finding.for_server(server.name()),
         None => finding,
     })
 }
@@ -67,26 +73,30 @@ fn shown(texts: &[&str]) -> String {
     }
 }
 
-fn check_connection(gateway: &ExaminedGateway, server: &ServerFacts) -> Option<DoctorFinding> {
-    let settings = gateway.servers().find(|settings| settings.name == server.name);
+fn check_connection(gateway: &ExaminedGateway, server: &ServerStatus) -> Option<DoctorFinding> {
+    let settings = gateway.servers().find(|settings| settings.name == server.name());
     judge_connection(settings.map(|settings| &settings.connect), server)
 }
 
 /// Judges the connection of a server. `None` if nothing is wrong with it.
-pub(super) fn judge_connection(connect: Option<&ConnectTarget>, server: &ServerFacts) -> Option<DoctorFinding> {
-    let (name, reason) = (server.name.as_str(), &server.reason);
+pub(super) fn judge_connection(connect: Option<&ConnectTarget>, server: &ServerStatus) -> Option<DoctorFinding> {
+    let name = server.name();
+    let ServerCondition { state, reason, .. } = &server.condition;
     // The reason of each handshake without an answer names the setting.
     let is_slow = reason.contains("start_timeout");
     // A server that has just begun to start is not judged: it may be well in a moment.
-    let is_judged = matches!(server.state.as_str(), "failed" | "backing_off" | "needs_login" | "degraded");
-    if !(is_judged || is_slow && server.state == "starting") {
+    let is_judged = matches!(
+        state,
+        UpstreamState::Failed | UpstreamState::BackingOff | UpstreamState::NeedsLogin | UpstreamState::Degraded
+    );
+    if !(is_judged || is_slow && *state == UpstreamState::Starting) {
         return None;
     }
     let finding = |code, fix| DoctorFinding::new(code, format!("server {name}: {reason}"), fix);
     // The running gateway knows it where the config cannot be used here.
     let is_program = match connect {
         Some(connect) => matches!(connect, ConnectTarget::Stdio { .. }),
-        None => server.transport.as_deref() == Some("stdio"),
+        None => server.identity.transport.as_deref() == Some("stdio"),
     };
     let finding = match connect {
         // Its entry has a finding of its own.
@@ -106,7 +116,7 @@ pub(super) fn judge_connection(connect: Option<&ConnectTarget>, server: &ServerF
             let message = format!("server {name}: {reason}{}", last_lines(server));
             DoctorFinding::new(DoctorCode::ProgramEnds, message, fix)
         }
-        Some(ConnectTarget::Http { headers, .. }) if server.state == "needs_login" => match headers.is_empty() {
+        Some(ConnectTarget::Http { headers, .. }) if *state == UpstreamState::NeedsLogin => match headers.is_empty() {
             true => finding(DoctorCode::LoginNeeded, format!("add `servers.{name}.headers`")),
             false => finding(DoctorCode::LoginRefused, format!("check `servers.{name}.headers`")),
         },
@@ -119,25 +129,31 @@ pub(super) fn judge_connection(connect: Option<&ConnectTarget>, server: &ServerF
 }
 
 /// Quotes the last lines that a program wrote, each once.
-fn last_lines(server: &ServerFacts) -> String {
+fn last_lines(server: &ServerStatus) -> String {
     let mut lines: Vec<&str> = Vec::new();
-    for line in server.stderr.iter().rev() {
+    for line in server.condition.stderr.iter().rev() {
         // A program that is started again and again repeats itself, and the reason quotes a line, too.
-        if lines.len() < QUOTED_LINES && !lines.contains(&line.as_str()) && !server.reason.contains(line.trim()) {
+        if lines.len() < QUOTED_LINES
+            && !lines.contains(&line.as_str())
+            && !server.condition.reason.contains(line.trim())
+        {
             lines.insert(0, line);
         }
     }
     if lines.is_empty() { String::new() } else { format!("; its last lines: {}", lines.join(" | ")) }
 }
 
-fn check_context(servers: &[ServerFacts]) -> Option<DoctorFinding> {
-    let total: u64 = servers.iter().map(|server| server.tokens).sum();
-    let largest = servers.iter().max_by_key(|server| server.tokens).filter(|_| total > TOKENS_MAX)?;
-    let message =
-        format!("the tools cost about {total} tokens in every conversation; {} has {}", largest.name, largest.tokens);
+fn check_context(servers: &[ServerStatus]) -> Option<DoctorFinding> {
+    let total: u64 = servers.iter().map(|server| server.counters.tokens).sum();
+    let largest = servers.iter().max_by_key(|server| server.counters.tokens).filter(|_| total > TOKENS_MAX)?;
+    let message = format!(
+        "the tools cost about {total} tokens in every conversation; {} has {}",
+        largest.name(),
+        largest.counters.tokens
+    );
     let fix = format!(
         "moongate disable {} TOOL, a view with fewer tools (`[views.NAME]`), or search mode (`discovery = \"search\"`)",
-        largest.name
+        largest.name()
     );
     Some(DoctorFinding::new(DoctorCode::LargeContext, message, fix))
 }

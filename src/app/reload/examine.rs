@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 use super::ConfigReloader;
-use crate::app::doctor::{self, DoctorFinding, ExaminedGateway, RunningGateway, facts_of};
+use crate::app::doctor::{self, DoctorFinding, ExaminedGateway, RunningGateway, statuses_of};
 use moongate_admin::AdminControl as _;
 use moongate_config::{ErrorTolerance, LoadOptions};
 
@@ -15,7 +15,7 @@ impl ConfigReloader {
     pub(super) async fn examine(&self) -> Option<Vec<Value>> {
         let own = self.self_ref.upgrade().filter(|own| own.source.is_some())?;
         let (_, plan) = self.plan().await;
-        let states = facts_of(&self.targets.gateway);
+        let states = statuses_of(&self.targets.gateway);
         // `spawn_blocking`: the files are read.
         let looking = tokio::task::spawn_blocking(move || {
             let source = own.source.as_ref()?;

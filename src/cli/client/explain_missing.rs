@@ -2,24 +2,10 @@
 //!
 //! Does not change the endpoint's response. Invariant: without an answer from the admin listener, nothing is claimed.
 
-use serde::Deserialize;
-
 use crate::cli::admin::AdminClient;
+use moongate_api::{GatewayStatus, ServerCondition, ServerStatus};
+use moongate_model::UpstreamState;
 use moongate_telemetry::logs;
-
-#[derive(Deserialize)]
-struct PartialStatus {
-    servers: Vec<PartialServer>,
-}
-
-#[derive(Deserialize)]
-struct PartialServer {
-    name: String,
-    state: String,
-    reason: String,
-    prefix: Option<String>,
-    next_attempt_seconds: Option<f64>,
-}
 
 /// Servers that an explanation of an empty list names. Of more, it gives the number.
 const MAX_NAMED: usize = 5;
@@ -35,18 +21,20 @@ pub(super) async fn explain_empty(admin: &AdminClient, only: Option<&str>) -> Op
     disconnected(&servers(admin).await?, only)
 }
 
-async fn servers(admin: &AdminClient) -> Option<Vec<PartialServer>> {
+async fn servers(admin: &AdminClient) -> Option<Vec<ServerStatus>> {
     let (status, body) = admin.get("/api/v1/status").await.ok()?;
-    let status: PartialStatus = serde_json::from_slice(&body).ok().filter(|_| status == 200)?;
+    let status: GatewayStatus = serde_json::from_slice(&body).ok().filter(|_| status == 200)?;
     Some(status.servers)
 }
 
-fn disconnected(servers: &[PartialServer], only: Option<&str>) -> Option<String> {
-    let is_meant = |server: &&PartialServer| server.state != "ready" && only.is_none_or(|only| only == server.name);
+fn disconnected(servers: &[ServerStatus], only: Option<&str>) -> Option<String> {
+    let is_meant = |server: &&ServerStatus| {
+        server.condition.state != UpstreamState::Ready && only.is_none_or(|only| only == server.name())
+    };
     let mut named: Vec<String> = servers
         .iter()
         .filter(is_meant)
-        .map(|PartialServer { name, state, .. }| format!("{name:?} ({state})"))
+        .map(|server| format!("{:?} ({})", server.name(), server.condition.state.name()))
         .collect();
     let more = named.len().saturating_sub(MAX_NAMED);
     named.truncate(MAX_NAMED);
@@ -56,23 +44,23 @@ fn disconnected(servers: &[PartialServer], only: Option<&str>) -> Option<String>
     (!named.is_empty()).then(|| format!("away are {}; `moongate status` says why", named.join(", ")))
 }
 
-fn sentence(tool: &str, servers: &[PartialServer]) -> Option<String> {
+fn sentence(tool: &str, servers: &[ServerStatus]) -> Option<String> {
     // The longest prefix decides, whatever separates it from the tool's own name.
-    let of = |server: &&PartialServer| {
-        let prefix = server.prefix.as_deref().unwrap_or(&server.name);
+    let of = |server: &&ServerStatus| {
+        let prefix = server.identity.prefix.as_str();
         let rest = tool.strip_prefix(prefix).filter(|_| !prefix.is_empty());
         rest.is_some_and(|rest| rest.starts_with(|c: char| !c.is_alphanumeric())).then_some(prefix.len())
     };
     let server = servers.iter().filter(|server| of(server).is_some()).max_by_key(of)?;
-    if server.state == "ready" {
+    let ServerCondition { state, reason, next_attempt_seconds, .. } = &server.condition;
+    if *state == UpstreamState::Ready {
         return None;
     }
-    let PartialServer { name, state, reason, .. } = server;
-    let mut text = format!("{tool} cannot be called: the server {name:?} is away ({state})");
+    let mut text = format!("{tool} cannot be called: the server {:?} is away ({})", server.name(), state.name());
     if !reason.is_empty() {
         text.push_str(&format!(": {}", logs::one_line(reason)));
     }
-    if let Some(seconds) = server.next_attempt_seconds {
+    if let Some(seconds) = next_attempt_seconds {
         text.push_str(&format!("; the next attempt is in {seconds:.0} s"));
     }
     Some(text)
@@ -82,24 +70,28 @@ fn sentence(tool: &str, servers: &[PartialServer]) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn server(name: &str, prefix: Option<&str>, state: &str) -> PartialServer {
-        PartialServer {
-            name: name.to_owned(),
-            state: state.to_owned(),
-            reason: "refused".to_owned(),
-            prefix: prefix.map(str::to_owned),
-            next_attempt_seconds: Some(2.0),
-        }
+    fn server(name: &str, prefix: Option<&str>, state: UpstreamState) -> ServerStatus {
+        let mut server = ServerStatus::default();
+        server.identity.name = name.to_owned();
+        server.identity.prefix = prefix.unwrap_or(name).to_owned();
+        server.condition.state = state;
+        server.condition.reason = "refused".to_owned();
+        server.condition.next_attempt_seconds = Some(2.0);
+        server
     }
 
     #[test]
     fn an_empty_list_names_the_servers_that_are_away() {
-        let all = [server("a", None, "starting"), server("b", None, "ready"), server("c", None, "failed")];
+        let all = [
+            server("a", None, UpstreamState::Starting),
+            server("b", None, UpstreamState::Ready),
+            server("c", None, UpstreamState::Failed),
+        ];
         let named = "away are \"a\" (starting), \"c\" (failed); `moongate status` says why";
         assert_eq!(disconnected(&all, None).unwrap(), named);
         assert_eq!(disconnected(&all, Some("c")).unwrap(), "away are \"c\" (failed); `moongate status` says why");
         assert_eq!(disconnected(&all, Some("b")), None);
-        let many: Vec<PartialServer> = (0..7).map(|n| server(&n.to_string(), None, "starting")).collect();
+        let many: Vec<ServerStatus> = (0..7).map(|n| server(&n.to_string(), None, UpstreamState::Starting)).collect();
         let text = disconnected(&many, None).unwrap();
         assert!(text.contains("\"4\" (starting), 2 more;") && !text.contains("\"5\""), "{text}");
     }
@@ -107,11 +99,11 @@ mod tests {
     #[test]
     fn a_server_that_is_away_is_named() {
         let servers = [
-            server("git", Some("git"), "ready"),
-            server("git_hub", Some("git_hub"), "failed"),
-            server("b", Some("x"), "backing_off"),
-            server("off", None, "disabled"),
-            server("bare", Some(""), "failed"),
+            server("git", Some("git"), UpstreamState::Ready),
+            server("git_hub", Some("git_hub"), UpstreamState::Failed),
+            server("b", Some("x"), UpstreamState::BackingOff),
+            server("off", None, UpstreamState::Disabled),
+            server("bare", Some(""), UpstreamState::Failed),
         ];
         let said = |tool: &str| sentence(tool, &servers);
         assert_eq!(

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use moongate_api::GatewayStatus;
 use moongate_jsonrpc::json::JsonObject;
 use serde::Deserialize;
 
@@ -19,16 +20,6 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) struct SwitchedOffTools {
     pub(super) server: String,
     pub(super) tools: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct NamedServer {
-    name: String,
-}
-
-#[derive(Deserialize)]
-struct PartialStatus {
-    servers: Vec<NamedServer>,
 }
 
 #[derive(Deserialize)]
@@ -52,9 +43,10 @@ pub(super) async fn find(admin: &AdminClient, only: Option<&str>, listed: &[Arc<
 
 async fn ask(admin: &AdminClient, only: Option<&str>, listed: &[String]) -> Option<Vec<SwitchedOffTools>> {
     let (_, body) = admin.get("/api/v1/status").await.ok()?;
-    let status: PartialStatus = serde_json::from_slice(&body).ok()?;
+    let status: GatewayStatus = serde_json::from_slice(&body).ok()?;
     let mut found = Vec::new();
-    for NamedServer { name } in status.servers {
+    for server in status.servers {
+        let name = server.identity.name;
         if only.is_some_and(|only| only != name) {
             continue;
         }

@@ -122,7 +122,9 @@ fn check_entry(
             Some(DoctorFinding::new(DoctorCode::ClientElsewhere, message, fix))
         }
         ExistingEntry::Ours => missing_key(gateway, profile, (path, text))
-            .or_else(|| many_tools(profile, gateway.states.iter().map(|server| server.tools_on).sum()))
+            .or_else(|| {
+                many_tools(profile, gateway.states.iter().map(|server| server.counters.tools_on as usize).sum())
+            })
             .or_else(|| age_problem(profile, today)),
         ExistingEntry::Foreign(_) | ExistingEntry::None => None,
     }

@@ -5,10 +5,12 @@
 
 use std::time::Duration;
 
+use moongate_api::{GatewayStatus, ServerStatus};
 use moongate_config::LoadedConfig;
+use serde::Deserialize;
 use serde_json::Value;
 
-use crate::app::doctor::{DoctorFinding, ExaminedGateway, RunningGateway, ServerFacts, facts_of};
+use crate::app::doctor::{DoctorFinding, ExaminedGateway, RunningGateway, statuses_of};
 use crate::cli::admin::GatewayArgs;
 use crate::cli::check_servers::start_without_listeners;
 
@@ -29,16 +31,16 @@ pub(super) async fn gather(args: &GatewayArgs) -> anyhow::Result<ExaminedGateway
     let running_files = serde_json::from_value(config["files"].clone()).ok();
     let findings = doctor["findings"].as_array();
     let of_gateway = findings.map(|found| found.iter().filter_map(DoctorFinding::of_json).collect());
+    let status = GatewayStatus::deserialize(&status).unwrap_or_default();
     let states = match (&answer, &loaded) {
-        (RunningGateway::Running, _) => serde_json::from_value(status["servers"].clone()).unwrap_or_default(),
+        (RunningGateway::Running, _) => status.servers,
         (RunningGateway::None(_), Ok(loaded)) => connect_once(loaded).await?,
         // Not started a second time: two copies of a program may fight over a port or a file.
         (RunningGateway::Refused(_), _) | (_, Err(_)) => Vec::new(),
     };
     let changes = plan["changes"].clone();
-    let unmatched_filters = serde_json::from_value(status["unmatched_filters"].clone()).unwrap_or_default();
     Ok(ExaminedGateway {
-        unmatched_filters,
+        unmatched_filters: status.unmatched_filters,
         of_gateway,
         running_files,
         ..ExaminedGateway::new(options, loaded, answer, changes, states)
@@ -65,12 +67,12 @@ async fn ask(args: &GatewayArgs, path: &str) -> (RunningGateway, Value) {
 }
 
 /// Connects each server once, and returns how they are.
-async fn connect_once(loaded: &LoadedConfig) -> anyhow::Result<Vec<ServerFacts>> {
+async fn connect_once(loaded: &LoadedConfig) -> anyhow::Result<Vec<ServerStatus>> {
     let app = start_without_listeners(loaded.plan.clone()).await?;
     // A server that hangs is told by its state.
     let _ = tokio::time::timeout(CONNECT_TIMEOUT, app.gateway.until_settled()).await;
     // Before the stop, which changes the state of every server.
-    let facts = facts_of(&app.gateway);
+    let statuses = statuses_of(&app.gateway);
     app.stop().await;
-    Ok(facts)
+    Ok(statuses)
 }

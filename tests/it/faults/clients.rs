@@ -282,7 +282,7 @@ fn the_clock_on_the_wall_ends_nothing() {
         "app/reload/revoke.rs",
         "session/task_results.rs",
         // Since when a server is in its state, and when a call began, as dates that people read.
-        "admin/server_details.rs",
+        "admin/status.rs",
         "gateway/recent_calls.rs",
         // Since when a session is there, and how old the oldest call of a table is, for people.
         "session/lib.rs",

@@ -4,6 +4,7 @@
 //! Invariant: what is written is shown before, and no text of a server is markup.
 
 use maud::{Markup, html};
+use moongate_model::UpstreamState;
 use serde_json::Value;
 
 use super::copy::code_block;
@@ -318,7 +319,7 @@ fn probe(probe: &Value) -> Markup {
     let said = format!("{} {}", text(info, "name"), text(info, "version"));
     html! {
         @if probe["needs_login"] == true {
-            p class="outcome" { (StateIcon::of_server("needs_login").draw()) "It asks for a sign-in: add it, then sign in." }
+            p class="outcome" { (StateIcon::of_server(UpstreamState::NeedsLogin).draw()) "It asks for a sign-in: add it, then sign in." }
         } @else if !fault.is_null() {
             p class="outcome red" { (StateIcon::of_call("error").draw()) span { (VisibleText(text(fault, "message"))) } }
             @if !text(fault, "hint").is_empty() { p class="soft" { (VisibleText(text(fault, "hint"))) } }

@@ -5,8 +5,8 @@
 use maud::{Markup, html};
 
 use super::endpoint_choice::EndpointChoice;
-use super::facts::{number, text, title};
-use super::switch::{ConfigButton, is_editable, server_url, tools_body};
+use super::facts::{number, text};
+use super::switch::{ConfigButton, server_url, tools_body};
 use super::text::{VisibleText, count, estimate, grouped};
 use super::view_query::{ViewQuery, segment};
 pub(super) use crate::context::ServerCost;
@@ -27,7 +27,7 @@ const TOKENS_MUCH: u64 = 10_000;
 
 /// Cost of one endpoint.
 pub(super) struct ContextView<'a> {
-    pub(super) costs: Vec<ServerCost<'a>>,
+    pub(super) costs: Vec<ServerCost>,
     pub(super) endpoint: &'a EndpointChoice,
     /// List that clients get in search mode, or would get. `None`: the endpoint has full lists always.
     pub(super) search: Option<SearchModeList>,
@@ -88,12 +88,12 @@ pub(super) fn table(view: &mut ContextView<'_>) -> Markup {
     }
 }
 
-fn server_row(cost: &ServerCost<'_>, most: u64) -> Markup {
-    let server = cost.server;
+fn server_row(cost: &ServerCost, most: u64) -> Markup {
+    let server = &cost.server;
     let calls = cost.calls();
     html! {
         tr {
-            th scope="row" { a href=(format!("/servers/{}", segment(text(server, "name")))) { (VisibleText(title(server))) } }
+            th scope="row" { a href=(format!("/servers/{}", segment(&server.name))) { (VisibleText(server.title())) } }
             td class="barcell" { (bar(cost.tokens, most)) }
             td class="n" { (estimate(cost.tokens)) }
             td class="n" { (cost.tools.len()) }
@@ -140,14 +140,14 @@ fn what_it_would_be((tokens, used): (u64, u64), search: Option<SearchModeList>) 
 }
 
 /// Renders the button that switches off the tools that nobody called.
-fn idle_button(cost: &ServerCost<'_>) -> Markup {
-    let name = text(cost.server, "name");
+fn idle_button(cost: &ServerCost) -> Markup {
+    let name = cost.server.name.as_str();
     let idle: Vec<&str> =
         cost.tools.iter().filter(|tool| number(tool, "calls") == 0).map(|tool| text(tool, "name")).collect();
     let what = count(idle.len() as u64, "tool", "tools");
     html! {
         // With all of them off the server would have nothing left.
-        @if is_editable(cost.server) && !idle.is_empty() && idle.len() < cost.tools.len() {
+        @if cost.server.source.editable && !idle.is_empty() && idle.len() < cost.tools.len() {
             (ConfigButton {
                 label: "Switch off what nobody called",
                 method: "PATCH",
@@ -160,17 +160,17 @@ fn idle_button(cost: &ServerCost<'_>) -> Markup {
     }
 }
 
-fn tool_table(cost: &ServerCost<'_>, may_act: bool) -> Markup {
+fn tool_table(cost: &ServerCost, may_act: bool) -> Markup {
     let most = cost.tools.first().map_or(0, |tool| number(tool, "tokens"));
     let idle = cost.tools.iter().filter(|tool| number(tool, "calls") == 0).count();
     html! {
-        details class="panel" id=(format!("cost-{}", text(cost.server, "name"))) {
+        details class="panel" id=(format!("cost-{}", cost.server.name)) {
             summary data-row {
-                b { (VisibleText(title(cost.server))) } " by tool"
+                b { (VisibleText(cost.server.title())) } " by tool"
                 @if idle > 0 { span class="soft" { " · " (count(idle as u64, "tool", "tools")) " nobody called" } }
             }
             @if may_act { (idle_button(cost)) }
-            div class="wide" tabindex="0" role="region" aria-label=(format!("Cost of each tool of {}", text(cost.server, "name"))) {
+            div class="wide" tabindex="0" role="region" aria-label=(format!("Cost of each tool of {}", cost.server.name)) {
                 table class="cost" {
                     thead { tr { th scope="col" { "Tool" } th scope="col" class="barcell" { "Share" } th scope="col" { "Tokens" } th scope="col" { "Calls" } } }
                     tbody {

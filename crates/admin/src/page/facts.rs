@@ -3,6 +3,8 @@
 //! Owns their access. Does not compute anything: page and API show the same objects. Invariant: a member that is missing
 //! reads as empty.
 
+use moongate_api::ServerStatus;
+use moongate_model::UpstreamState;
 use serde_json::Value;
 
 /// Returns a text.
@@ -20,39 +22,25 @@ pub(super) fn list<'a>(object: &'a Value, member: &str) -> &'a [Value] {
     object[member].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Returns the title of a server, or else its name.
-pub(super) fn title(server: &Value) -> &str {
-    match text(server, "title") {
-        "" => text(server, "name"),
-        title => title,
-    }
-}
-
 /// Groups of states that a filter offers: name in the URL, and label.
 pub(super) const GROUPS: [(&str, &str); 4] =
     [("ready", "Ready"), ("attention", "Attention"), ("idle", "Idle"), ("off", "Off")];
 
 /// Returns the group of a server.
-pub(super) fn group(server: &Value) -> &'static str {
-    match text(server, "state") {
-        "ready" => "ready",
-        "stopped" => "idle",
-        "disabled" => "off",
-        _ => "attention",
+pub(super) fn group(server: &ServerStatus) -> &'static str {
+    match server.condition.state {
+        UpstreamState::Ready => "ready",
+        UpstreamState::Stopped => "idle",
+        UpstreamState::Disabled => "off",
+        UpstreamState::Starting
+        | UpstreamState::Degraded
+        | UpstreamState::BackingOff
+        | UpstreamState::NeedsLogin
+        | UpstreamState::Failed => "attention",
     }
 }
 
 /// Counts the servers of a group.
-pub(super) fn count_group(servers: &[Value], wanted: &str) -> usize {
+pub(super) fn count_group(servers: &[ServerStatus], wanted: &str) -> usize {
     servers.iter().filter(|server| group(server) == wanted).count()
-}
-
-/// Returns what was mended in items of a server.
-pub(super) fn mended(server: &Value) -> impl Iterator<Item = &str> {
-    list(server, "mended").iter().filter_map(Value::as_str)
-}
-
-/// Returns why items of a server are left out.
-pub(super) fn excluded(server: &Value) -> impl Iterator<Item = &str> {
-    list(server, "left_out").iter().filter_map(Value::as_str)
 }

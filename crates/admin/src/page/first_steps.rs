@@ -3,9 +3,8 @@
 //! Owns text and cards. Does not add anything (`add.rs`). Invariant: each card leads to one way of adding a server.
 
 use maud::{Markup, html};
-use serde_json::Value;
+use moongate_api::ServerStatus;
 
-use super::facts::text;
 use super::text::VisibleText;
 use super::view_query::segment;
 
@@ -17,13 +16,13 @@ const CARDS: [(&str, &str, &str); 3] = [
 ];
 
 /// Renders them. `demo` is the server that stands in for others, if there is one.
-pub(super) fn draw(demo: Option<&Value>, may_act: bool) -> Markup {
+pub(super) fn draw(demo: Option<&ServerStatus>, may_act: bool) -> Markup {
     html! {
         section class="first" aria-label="First steps" {
             p class="lead" {
                 "Nothing is connected yet."
                 @if let Some(demo) = demo {
-                    @let name = text(demo, "name");
+                    @let name = demo.name();
                     " This is the demo server: " a href=(format!("/try/{}/add", segment(name))) { "try it" } "."
                 }
             }
@@ -35,7 +34,7 @@ pub(super) fn draw(demo: Option<&Value>, may_act: bool) -> Markup {
                 }
             } @else { p { "Somebody with the role “operate” can add servers." } }
             p class="soft" { "Servers of your clients: " code { "moongate import" } " takes them over. Each command changes the config file, and so does this page." }
-            @if let Some(demo) = demo { h2 { (VisibleText(text(demo, "name"))) ", built in" } }
+            @if let Some(demo) = demo { h2 { (VisibleText(demo.name())) ", built in" } }
         }
     }
 }

@@ -4,6 +4,7 @@
 //! in shape, since colour alone says nothing to some readers.
 
 use maud::{Markup, html};
+use moongate_model::UpstreamState;
 
 /// Colour and shape of a state.
 #[derive(Clone, Copy)]
@@ -26,14 +27,14 @@ enum IconShape {
 
 impl StateIcon {
     /// Returns the icon of a server's state.
-    pub(super) fn of_server(state: &str) -> Self {
+    pub(super) fn of_server(state: UpstreamState) -> Self {
         let (color, shape) = match state {
-            "ready" => ("green", IconShape::Disc),
-            "starting" => ("orange", IconShape::HalfDisc),
-            "degraded" | "backing_off" => ("orange", IconShape::Triangle),
-            "needs_login" => ("orange", IconShape::Lock),
-            "failed" => ("red", IconShape::Cross),
-            _ => ("grey", IconShape::Ring),
+            UpstreamState::Ready => ("green", IconShape::Disc),
+            UpstreamState::Starting => ("orange", IconShape::HalfDisc),
+            UpstreamState::Degraded | UpstreamState::BackingOff => ("orange", IconShape::Triangle),
+            UpstreamState::NeedsLogin => ("orange", IconShape::Lock),
+            UpstreamState::Failed => ("red", IconShape::Cross),
+            UpstreamState::Stopped | UpstreamState::Disabled => ("grey", IconShape::Ring),
         };
         StateIcon { color, shape }
     }

@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::copy::copy_button;
-use super::facts::{list, text};
+use super::facts::{list, number, text};
 use super::switch::{ConfigButton, place};
 use super::text::{VisibleText, show_invisible};
 use super::view_query::segment;
@@ -78,7 +78,7 @@ impl KeysView<'_> {
         };
         html! {
             tr id=(format!("key-{of}-{name}")) {
-                td { b { (VisibleText(name)) } span class="soft" { (place(key)) } }
+                td { b { (VisibleText(name)) } span class="soft" { (place(text(key, "file"), number(key, "line"))) } }
                 td { code { (text(key, "hash_prefix")) } }
                 @if of == "clients" {
                     td { (VisibleText(&names("views"))) }

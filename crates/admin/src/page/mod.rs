@@ -60,7 +60,7 @@ use crate::popular::popular_json;
 use crate::server_details::effective_settings;
 use crate::server_preview::{self, PreviewRequest};
 use crate::sessions::{sessions_json, stateless_json};
-use crate::status::servers_json;
+use crate::status::server_statuses;
 use crate::tool_catalog::{find_tools, tools_by_server, with_exposed_name};
 use add::AddView;
 use banners::NoticeFacts;
@@ -70,6 +70,7 @@ use context::{ContextView, ServerCost};
 use endpoint_choice::EndpointChoice;
 use explain::ExplainView;
 use keys::KeysView;
+use moongate_api::ServerStatus;
 use moongate_model::ItemKind;
 use server_tabs::OpenServer;
 use servers::ServersView;
@@ -214,7 +215,7 @@ async fn add_headers(mut response: Response) -> Response {
 }
 
 async fn server_page(viewer: PageViewer, Path(name): Path<String>) -> Response {
-    let found = servers_json(&viewer.admin).iter().any(|server| server["name"] == name.as_str());
+    let found = server_statuses(&viewer.admin).iter().any(|server| server.name() == name);
     let open = open_server(&viewer, &name).await;
     let page = servers_view(&viewer, Some((&name, open)), |view| view.page());
     let mut response = whole_of(&viewer, "Servers", &name, page);
@@ -242,7 +243,7 @@ async fn sessions_part(viewer: PageViewer) -> Response {
 }
 
 async fn summary_part(viewer: PageViewer) -> Response {
-    part(shell::summary(&servers_json(&viewer.admin)))
+    part(shell::summary(&server_statuses(&viewer.admin)))
 }
 
 async fn servers_part(viewer: PageViewer) -> Response {
@@ -251,8 +252,8 @@ async fn servers_part(viewer: PageViewer) -> Response {
 }
 
 async fn server_part(viewer: PageViewer, Path(name): Path<String>) -> Response {
-    let servers = servers_json(&viewer.admin);
-    let Some(server) = servers.iter().find(|server| server["name"] == name.as_str()) else {
+    let servers = server_statuses(&viewer.admin);
+    let Some(server) = servers.iter().find(|server| server.name() == name) else {
         return moongate_listener::json_response(StatusCode::NOT_FOUND, "not_found", "This server is gone");
     };
     let open = open_card(&viewer).await;
@@ -287,8 +288,8 @@ fn servers_view(
     open: Option<(&str, OpenServer)>,
     render: impl FnOnce(&ServersView<'_>) -> Markup,
 ) -> Markup {
-    let servers = servers_json(&viewer.admin);
-    let is_demo = servers.len() == 1 && servers[0]["name"] == "demo" && servers[0]["source"]["file"].is_null();
+    let servers = server_statuses(&viewer.admin);
+    let is_demo = matches!(&servers[..], [only] if only.name() == "demo" && only.source.file.is_none());
     // Which card is open stands in the path, not in links to other states.
     let query = viewer.query.with("open", None);
     render(&ServersView { servers: &servers, query: &query, open, may_act: viewer.may_act, is_demo })
@@ -313,12 +314,12 @@ fn try_path(admin: &AdminState, call: &Value) -> Option<String> {
 }
 
 fn context_view(viewer: &PageViewer, render: impl FnOnce(&mut ContextView<'_>) -> Markup) -> Markup {
-    let servers = servers_json(&viewer.admin);
+    let servers = server_statuses(&viewer.admin);
     let endpoint = EndpointChoice::read(&viewer.admin, &viewer.query);
     let tools = endpoint.coverage.as_ref().map(|coverage| tools_by_server(&viewer.admin, coverage)).unwrap_or_default();
     let costs = tools.into_iter().map(|tools| {
-        let server = servers.iter().find(|server| server["name"] == tools.name());
-        ServerCost::new(server.unwrap_or(&Value::Null), tools.tools)
+        let server = servers.iter().find(|server| server.name() == tools.owner.name);
+        ServerCost::new(server.map_or(tools.owner, ServerStatus::owner), tools.tools)
     });
     let may_act = viewer.may_act;
     let search = viewer.admin.gateway.search_mode_list(&endpoint.name);

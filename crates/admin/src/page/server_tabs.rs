@@ -3,6 +3,7 @@
 //! Owns the tabs. Does not show the card's head (`servers.rs`). Invariant: texts of the server are text, never markup.
 
 use maud::{Markup, html};
+use moongate_api::ServerStatus;
 use moongate_config::edit::ShownEntry;
 use serde_json::Value;
 
@@ -10,7 +11,7 @@ use super::copy::copy_button;
 use super::facts::{list, number, text};
 use super::icons::StateIcon;
 use super::settings_tab;
-use super::switch::{ConfigButton, is_editable, is_locked, place, server_url, tools_body};
+use super::switch::{ConfigButton, entry_place, is_locked, server_url, tools_body};
 use super::text::{VisibleText, count, duration, estimate};
 use super::tool_row::{ToolRow, schema};
 use super::view_query::{ViewQuery, segment};
@@ -27,9 +28,9 @@ pub(super) struct OpenServer {
 }
 
 /// Renders the tabs of a server and the open one.
-pub(super) fn render(server: &Value, open: &OpenServer, query: &ViewQuery, may_act: bool) -> Markup {
+pub(super) fn render(server: &ServerStatus, open: &OpenServer, query: &ViewQuery, may_act: bool) -> Markup {
     let items = &open.items;
-    let path = format!("/servers/{}", segment(text(server, "name")));
+    let path = format!("/servers/{}", segment(server.name()));
     let resources = list(items, "resources").len() + list(items, "templates").len();
     let tabs = [
         ("tools", "Tools", Some(list(items, "tools").len())),
@@ -42,7 +43,7 @@ pub(super) fn render(server: &Value, open: &OpenServer, query: &ViewQuery, may_a
     let keep = query.only(&["state", "sort"]);
     html! {
         div class="body" {
-            div class="tabs" role="navigation" aria-label=(format!("Parts of {}", text(server, "name"))) {
+            div class="tabs" role="navigation" aria-label=(format!("Parts of {}", server.name())) {
                 @for (tab, label, number) in tabs {
                     @let wanted = Some(tab).filter(|tab| *tab != "tools");
                     a href=(keep.with("tab", wanted).link(&path)) aria-current=[(tab == shown).then_some("true")] {
@@ -62,8 +63,8 @@ pub(super) fn render(server: &Value, open: &OpenServer, query: &ViewQuery, may_a
     }
 }
 
-fn actions(server: &Value, open: &OpenServer) -> Markup {
-    let name = text(server, "name");
+fn actions(server: &ServerStatus, open: &OpenServer) -> Markup {
+    let name = server.name();
     let url = server_url(name);
     let button = |label: &str, action: &str, done: &str, key: Option<&str>| {
         html! {
@@ -71,7 +72,7 @@ fn actions(server: &Value, open: &OpenServer) -> Markup {
                 data-done=(done) data-key=[key] { (label) }
         }
     };
-    let from = text(&server["source"], "file").rsplit(['/', '\\']).next().unwrap_or_default();
+    let from = server.source.file.as_deref().unwrap_or_default().rsplit(['/', '\\']).next().unwrap_or_default();
     html! {
         div class="foot" {
             @if !open.items.is_null() {
@@ -83,13 +84,13 @@ fn actions(server: &Value, open: &OpenServer) -> Markup {
                 button type="button" class="btn js-only" data-copy { "Copy as TOML" }
             }
             span class="soft grow entry" {
-                @if from.is_empty() { (VisibleText(text(&server["source"], "why_not"))) }
+                @if from.is_empty() { (VisibleText(server.source.why_not.as_deref().unwrap_or_default())) }
                 @else {
-                    "servers." (VisibleText(name)) (place(&server["source"]))
-                    @if !is_editable(server) { " · " (VisibleText(text(&server["source"], "why_not"))) }
+                    "servers." (VisibleText(name)) (entry_place(&server.source))
+                    @if !server.source.editable { " · " (VisibleText(server.source.why_not.as_deref().unwrap_or_default())) }
                 }
             }
-            @if is_editable(server) {
+            @if server.source.editable {
                 (ConfigButton {
                     label: "Remove…",
                     method: "DELETE",
@@ -104,7 +105,7 @@ fn actions(server: &Value, open: &OpenServer) -> Markup {
 }
 
 /// Renders the buttons that switch several tools in one edit.
-fn bulk_buttons(server: &Value, all: &[Value]) -> Markup {
+fn bulk_buttons(server: &ServerStatus, all: &[Value]) -> Markup {
     let with =
         |state: &str| all.iter().filter(|tool| text(tool, "state") == state && !is_locked(tool)).collect::<Vec<_>>();
     let names = |tools: &[&Value]| tools.iter().map(|tool| text(tool, "name")).map(str::to_owned).collect::<Vec<_>>();
@@ -113,7 +114,7 @@ fn bulk_buttons(server: &Value, all: &[Value]) -> Markup {
         ConfigButton {
             label,
             method: "PATCH",
-            url: server_url(text(server, "name")),
+            url: server_url(server.name()),
             body: Some(tools_body(to, &tools)),
             done: format!("{} switched {to}.", count(tools.len() as u64, "tool is", "tools are")),
             confirm: None,
@@ -130,8 +131,8 @@ fn bulk_buttons(server: &Value, all: &[Value]) -> Markup {
     }
 }
 
-fn tools(server: &Value, items: &Value, query: &ViewQuery, may_act: bool) -> Markup {
-    let path = format!("/servers/{}", segment(text(server, "name")));
+fn tools(server: &ServerStatus, items: &Value, query: &ViewQuery, may_act: bool) -> Markup {
+    let path = format!("/servers/{}", segment(server.name()));
     let wanted = query.get("q").unwrap_or_default().to_lowercase();
     let fits = |tool: &&Value| {
         let matches = |member| text(tool, member).to_lowercase().contains(&wanted);
@@ -141,32 +142,31 @@ fn tools(server: &Value, items: &Value, query: &ViewQuery, may_act: bool) -> Mar
     let fitting = all.iter().filter(fits).count();
     let on = all.iter().filter(|tool| text(tool, "state") == "on").count();
     let label = "Filter tools";
+    let owner = server.owner();
     html! {
         form class="filter" method="get" action=(path) role="search" data-live-filter {
             @for (key, value) in query.only(&["state", "sort"]).pairs() { input type="hidden" name=(key) value=(value); }
             input class="in" type="search" name="q" value=[query.get("q")] placeholder=(label) aria-label=(label) data-search;
             noscript { button class="btn" { "Filter" } }
             span class="soft" { "on " (on) @if on < all.len() { " · not listed " (all.len() - on) } }
-            @if may_act && is_editable(server) { (bulk_buttons(server, all)) }
+            @if may_act && server.source.editable { (bulk_buttons(server, all)) }
         }
         @if all.is_empty() { p class="empty" { "It offers no tools, or has not been asked yet." } }
         // All of them: a script lets others through when the text changes.
         ul class="rows" {
             @for tool in all {
                 @let is_open = query.get("tool") == tool["name"].as_str();
-                (ToolRow { server, tool, is_open, is_hidden: !fits(&tool), may_act }.draw())
+                (ToolRow { owner: &owner, tool, is_open, is_hidden: !fits(&tool), may_act }.draw())
             }
         }
         p class="empty" data-none hidden[fitting > 0 || all.is_empty()] { "No tool fits. " a href=(path) { "Show all" } }
-        @let excluded: Vec<&str> = super::facts::excluded(server).collect();
-        (item_notes(&format!("excluded-{}", text(server, "name")), "left out", &excluded))
-        @let mended: Vec<&str> = super::facts::mended(server).collect();
-        (item_notes(&format!("mended-{}", text(server, "name")), "mended", &mended))
+        (item_notes(&format!("excluded-{}", server.name()), "left out", &server.findings.left_out))
+        (item_notes(&format!("mended-{}", server.name()), "mended", &server.findings.mended))
     }
 }
 
 /// Renders what became of items of a server, folded.
-fn item_notes(id: &str, what: &str, reasons: &[&str]) -> Markup {
+fn item_notes(id: &str, what: &str, reasons: &[String]) -> Markup {
     html! {
         @if !reasons.is_empty() {
             details class="note" id=(id) {
@@ -228,18 +228,18 @@ fn prompt_list(items: &Value) -> Markup {
     }
 }
 
-fn log(server: &Value) -> Markup {
-    let lines = list(server, "stderr");
+fn log(server: &ServerStatus) -> Markup {
+    let lines = &server.condition.stderr;
     html! {
         @if lines.is_empty() {
             p class="empty" {
-                @if text(server, "transport") == "stdio" { "It has written nothing to stderr." }
+                @if server.identity.transport.as_deref() == Some("stdio") { "It has written nothing to stderr." }
                 @else { "Only servers that are programs have a log here." }
             }
         } @else {
             div class="code log" {
                 pre tabindex="0" aria-label="Last lines of stderr" {
-                    @for line in lines { (VisibleText(line.as_str().unwrap_or_default())) "\n" }
+                    @for line in lines { (VisibleText(line)) "\n" }
                 }
                 (copy_button("the log"))
             }

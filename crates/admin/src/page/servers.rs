@@ -4,20 +4,21 @@
 //! text, so that colour is never alone.
 
 use maud::{Markup, html};
-use serde_json::Value;
+use moongate_api::{LastError, ServerCondition, ServerCounters, ServerStatus};
+use moongate_model::UpstreamState;
 
-use super::facts::{GROUPS, count_group, group, number, text, title};
+use super::facts::{GROUPS, count_group, group};
 use super::first_steps;
 use super::icons::{StateIcon, draw_chevron};
 use super::server_tabs::{self, OpenServer};
-use super::switch::{ConfigSwitch, place};
+use super::switch::{ConfigSwitch, entry_place};
 use super::text::{VisibleText, WithCode, count, duration, estimate, seconds};
 use super::unmatched_rules;
 use super::view_query::{ViewQuery, segment};
 
 /// List of servers, and what its URL says.
 pub(super) struct ServersView<'a> {
-    pub(super) servers: &'a [Value],
+    pub(super) servers: &'a [ServerStatus],
     pub(super) query: &'a ViewQuery,
     /// Server whose card is open, with its items.
     pub(super) open: Option<(&'a str, OpenServer)>,
@@ -48,7 +49,7 @@ impl ServersView<'_> {
     /// Returns the name of the server that the URL asks for, if there is none.
     fn missing(&self) -> Option<&str> {
         let (name, _) = self.open.as_ref()?;
-        self.servers.iter().all(|server| text(server, "name") != *name).then_some(*name)
+        self.servers.iter().all(|server| server.name() != *name).then_some(*name)
     }
 
     /// Renders the filters by state, and the order.
@@ -79,11 +80,11 @@ impl ServersView<'_> {
     /// Renders the cards that the filter lets through.
     pub(super) fn cards(&self) -> Markup {
         let wanted = self.query.get("state");
-        let mut shown: Vec<&Value> =
+        let mut shown: Vec<&ServerStatus> =
             self.servers.iter().filter(|server| wanted.is_none_or(|wanted| group(server) == wanted)).collect();
-        shown.sort_by_cached_key(|server| title(server).to_lowercase());
+        shown.sort_by_cached_key(|server| server.title().to_lowercase());
         if self.query.get("sort") == Some("cost") {
-            shown.sort_by_key(|server| std::cmp::Reverse(number(server, "tokens")));
+            shown.sort_by_key(|server| std::cmp::Reverse(server.counters.tokens));
         }
         let part = self.query.with("open", self.open.as_ref().map(|(name, _)| *name)).link("/parts/servers");
         // With a filter each change may move a card in or out.
@@ -100,8 +101,8 @@ impl ServersView<'_> {
     }
 
     /// Renders the card of one server.
-    pub(super) fn card(&self, server: &Value) -> Markup {
-        let name = text(server, "name");
+    pub(super) fn card(&self, server: &ServerStatus) -> Markup {
+        let name = server.name();
         let open = self.open.as_ref().filter(|(open, _)| *open == name).map(|(_, items)| items);
         let path = format!("/servers/{}", segment(name));
         let part = self.query.with("open", open.map(|_| name)).link(&format!("/parts/server/{}", segment(name)));
@@ -113,10 +114,10 @@ impl ServersView<'_> {
                     @for (key, value) in self.query.only(&["state", "sort"]).pairs() { input type="hidden" name=(key) value=(value); }
                 }
                 div class="head" {
-                    (StateIcon::of_server(text(server, "state")).draw())
+                    (StateIcon::of_server(server.condition.state).draw())
                     h2 {
                         button class="name" form=(format!("open-{name}")) aria-expanded=(open.is_some().to_string()) data-row {
-                            (VisibleText(title(server)))
+                            (VisibleText(server.title()))
                         }
                         (tags(server))
                     }
@@ -138,39 +139,30 @@ impl ServersView<'_> {
     }
 
     /// Renders the text beside the state, and the action that helps. An open card has the rest below.
-    fn reason(&self, server: &Value, is_open: bool) -> Markup {
-        let (state, color) = (text(server, "state"), StateIcon::of_server(text(server, "state")).color);
-        let reason = text(server, "reason");
-        let elapsed = seconds(number(server, "since_seconds"));
-        let lead = match state {
-            "ready" => String::new(),
-            "starting" => format!("Starting, {elapsed}"),
-            "needs_login" => "Sign in needed".to_owned(),
-            "stopped" => "Starts on the first call".to_owned(),
-            "disabled" => "Off".to_owned(),
-            "degraded" => "Degraded".to_owned(),
-            "backing_off" => "Not connected".to_owned(),
-            "failed" => "Failed".to_owned(),
-            other => other.to_owned(),
-        };
-        let again = server["next_attempt_seconds"].as_f64().filter(|_| state != "ready");
-        let retry = matches!(state, "failed" | "backing_off") && self.may_act;
-        let action = format!("/api/v1/servers/{}/restart", segment(text(server, "name")));
+    fn reason(&self, server: &ServerStatus, is_open: bool) -> Markup {
+        let ServerCondition { state, reason, .. } = &server.condition;
+        let color = StateIcon::of_server(*state).color;
+        let is_ready = *state == UpstreamState::Ready;
+        let is_off = *state == UpstreamState::Disabled;
+        let again = server.condition.next_attempt_seconds.filter(|_| !is_ready);
+        let retry = matches!(state, UpstreamState::Failed | UpstreamState::BackingOff) && self.may_act;
+        let action = format!("/api/v1/servers/{}/restart", segment(server.name()));
+        let target = server.identity.target.as_deref().unwrap_or_default();
         html! {
             span class="state" {
-                @if state == "ready" { span class="unseen" { "Ready. " } (facts(server)) }
+                @if is_ready { span class="unseen" { "Ready. " } (facts(server)) }
                 @else {
-                    b class=(color) { (lead) }
-                    @if state == "disabled" {
-                        @if !server["source"].is_null() { (place(&server["source"])) }
-                        @if !text(server, "target").is_empty() { " · " (VisibleText(text(server, "target"))) }
+                    b class=(color) { (state_words(&server.condition)) }
+                    @if is_off {
+                        (entry_place(&server.source))
+                        @if !target.is_empty() { " · " (VisibleText(target)) }
                     }
-                    @else if !reason.is_empty() && state != "starting" { ": " (VisibleText(reason)) }
+                    @else if !reason.is_empty() && *state != UpstreamState::Starting { ": " (VisibleText(reason)) }
                     @if let Some(again) = again { " · tries again in " (seconds(again.ceil() as u64)) }
-                    @if let Some(hint) = server["hint"]["text"].as_str() { br; "To fix it: " (WithCode(hint)) }
+                    @if let Some(hint) = &server.condition.hint { br; "To fix it: " (WithCode(&hint.text)) }
                 }
-                @if !server["replacement"].is_null() { " · a new one is coming up; the old one serves" }
-                @if server["stale"] == true && state != "disabled" { " · lists are of an earlier connection" }
+                @if server.condition.replacement.is_some() { " · a new one is coming up; the old one serves" }
+                @if server.condition.stale && !is_off { " · lists are of an earlier connection" }
                 @if !is_open { (unmatched_rules::note(server)) }
             }
             @if retry { (action_button("Retry now", "POST", &action, "It was tried again.")) }
@@ -179,59 +171,74 @@ impl ServersView<'_> {
 }
 
 /// True if the card shows a time that runs.
-fn is_ticking(server: &Value) -> bool {
-    matches!(text(server, "state"), "starting" | "backing_off")
+fn is_ticking(server: &ServerStatus) -> bool {
+    matches!(server.condition.state, UpstreamState::Starting | UpstreamState::BackingOff)
 }
 
-fn tags(server: &Value) -> Markup {
-    let beginning = text(server, "name_prefix");
-    let parts = [text(server, "transport"), text(server, "revision")];
-    let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-    let name = text(server, "name");
+/// Names a state that is not ready.
+fn state_words(condition: &ServerCondition) -> String {
+    let elapsed = seconds(condition.since_seconds.unwrap_or_default());
+    let words = match condition.state {
+        UpstreamState::Ready => "",
+        UpstreamState::Starting => return format!("Starting, {elapsed}"),
+        UpstreamState::NeedsLogin => "Sign in needed",
+        UpstreamState::Stopped => "Starts on the first call",
+        UpstreamState::Disabled => "Off",
+        UpstreamState::Degraded => "Degraded",
+        UpstreamState::BackingOff => "Not connected",
+        UpstreamState::Failed => "Failed",
+    };
+    words.to_owned()
+}
+
+fn tags(server: &ServerStatus) -> Markup {
+    let beginning = server.identity.name_prefix.as_deref().unwrap_or_default();
+    let parts = [server.identity.transport.as_deref(), server.condition.revision.as_deref()];
+    let parts: Vec<&str> = parts.into_iter().flatten().filter(|part| !part.is_empty()).collect();
+    let name = server.name();
     html! {
-        @if title(server) != name { span class="tag" { (VisibleText(name)) } }
+        @if server.title() != name { span class="tag" { (VisibleText(name)) } }
         @if !beginning.is_empty() { span class="tag" { (VisibleText(beginning)) } }
         @if !parts.is_empty() { span class="tag x" { (parts.join(" · ")) } }
     }
 }
 
-fn cost(server: &Value) -> Markup {
-    let (tools, on) = (number(server, "tools"), number(server, "tools_on"));
+fn cost(server: &ServerStatus) -> Markup {
+    let ServerCounters { tools, tools_on, tokens, .. } = server.counters;
     html! {
         div class="num" {
-            @if on < tools { (on) " of " }
+            @if tools_on < tools { (tools_on) " of " }
             (count(tools, "tool", "tools"))
-            @if number(server, "tokens") > 0 { small { (estimate(number(server, "tokens"))) " tokens" } }
+            @if tokens > 0 { small { (estimate(tokens)) " tokens" } }
         }
     }
 }
 
 /// Renders where a ready server is, and how it does.
-fn facts(server: &Value) -> Markup {
-    let calls = &server["calls"];
-    let failed = number(calls, "tool_error") + number(calls, "error");
-    let waiting = number(server, "waiting");
+fn facts(server: &ServerStatus) -> Markup {
+    let ServerCounters { calls, waiting, inflight, p95_ms, last_error, .. } = &server.counters;
+    let (failed, waiting, inflight) = (calls.tool_error + calls.error, *waiting, *inflight);
     let mut parts = Vec::new();
-    let info = &server["server"];
-    if !text(info, "name").is_empty() && text(info, "name") != title(server) {
+    let info = &server.identity.server;
+    if let Some(own) = info.name.as_deref().filter(|own| !own.is_empty() && *own != server.title()) {
         // A server may call itself anything, at any length.
-        let said = format!("{} {}", text(info, "name"), text(info, "version"));
+        let said = format!("{own} {}", info.version.as_deref().unwrap_or_default());
         parts.push(said.trim_end().chars().take(120).collect());
     }
-    parts.push(text(server, "target").to_owned());
-    parts.extend(server["p95_ms"].as_f64().map(|p95| format!("p95 {}", duration(p95))));
-    parts.extend((number(calls, "ok") + failed > 0).then(|| count(number(calls, "ok") + failed, "call", "calls")));
+    parts.extend(server.identity.target.clone());
+    parts.extend(p95_ms.map(|p95| format!("p95 {}", duration(p95))));
+    parts.extend((calls.ok + failed > 0).then(|| count(calls.ok + failed, "call", "calls")));
     parts.extend((failed > 0).then(|| format!("{failed} failed")));
-    parts.extend(last_error(server).map(|ago| format!("last error {ago} ago")));
-    parts.extend((number(server, "inflight") > 0).then(|| format!("{} running", number(server, "inflight"))));
+    parts.extend(last_error.as_ref().and_then(time_since).map(|ago| format!("last error {ago} ago")));
+    parts.extend((inflight > 0).then(|| format!("{inflight} running")));
     parts.extend((waiting > 0).then(|| format!("{waiting} waiting")));
     parts.retain(|part| !part.is_empty());
     html! { (VisibleText(&parts.join(" · "))) }
 }
 
-/// Returns the time since the last recent call that ended with an error.
-fn last_error(server: &Value) -> Option<String> {
-    let at = server["last_error"]["at"].as_str()?.parse::<jiff::Timestamp>().ok()?;
+/// Returns the time since a call ended with an error.
+fn time_since(error: &LastError) -> Option<String> {
+    let at = error.at.as_ref()?.parse::<jiff::Timestamp>().ok()?;
     let ago = jiff::Timestamp::now().duration_since(at).as_secs();
     Some(seconds(u64::try_from(ago).unwrap_or_default()))
 }

@@ -4,12 +4,13 @@
 //! and a value that refers to a variable is not made a plain one.
 
 use maud::{Markup, html};
+use moongate_api::ServerStatus;
 use moongate_config::edit::{ShownEntry, ShownValue};
 use serde_json::Value;
 
 use super::copy::code_block;
 use super::facts::text;
-use super::switch::{is_editable, place, server_url};
+use super::switch::{entry_place, server_url};
 use super::text::VisibleText;
 use crate::config_change::NO_PREFIX;
 
@@ -42,19 +43,19 @@ const FIELDS: [SettingField; 7] = [
 ];
 
 /// Renders the tab. `effective` has the values that hold now.
-pub(super) fn render(server: &Value, entry: Option<&ShownEntry>, effective: &Value, may_act: bool) -> Markup {
+pub(super) fn render(server: &ServerStatus, entry: Option<&ShownEntry>, effective: &Value, may_act: bool) -> Markup {
     let Some(entry) = entry else {
-        return html! { p class="empty" { "No file has its entry: " (VisibleText(text(&server["source"], "why_not"))) "." } };
+        return html! { p class="empty" { "No file has its entry: " (VisibleText(server.source.why_not.as_deref().unwrap_or_default())) "." } };
     };
-    let can_save = may_act && is_editable(server);
+    let can_save = may_act && server.source.editable;
     let others = entry.values.iter().filter(|value| field_of(value).is_none());
     html! {
-        form class="settings" method="post" data-send=(server_url(text(server, "name"))) data-method="PATCH" data-under="set" data-changed
-            data-done=(format!("The settings of {} are saved.", text(server, "name"))) {
+        form class="settings" method="post" data-send=(server_url(server.name())) data-method="PATCH" data-under="set" data-changed
+            data-done=(format!("The settings of {} are saved.", server.name())) {
             div class="fields" {
                 @for field in &FIELDS { (draw_field(field, entry, text(effective, field.key), can_save)) }
             }
-            @if can_save { div class="row" { button class="btn main js-only" { "Save" } span class="soft" { "It goes into the config" (place(&server["source"])) "." } } }
+            @if can_save { div class="row" { button class="btn main js-only" { "Save" } span class="soft" { "It goes into the config" (entry_place(&server.source)) "." } } }
         }
         @if others.clone().next().is_some() { (other_values(others)) }
     }
@@ -141,6 +142,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use moongate_api::EntrySource;
 
     fn value(keys: &[&str], text: Option<&str>, advice: Option<&str>) -> ShownValue {
         let keys = keys.iter().map(|key| (*key).to_owned()).collect();
@@ -159,7 +161,14 @@ mod tests {
             ],
             toml: String::new(),
         };
-        let mut server = json!({ "name": "a", "source": { "file": "/etc/m.toml", "line": 3, "editable": true } });
+        let mut server = ServerStatus::default();
+        server.identity.name = "a".to_owned();
+        server.source = EntrySource {
+            file: Some("/etc/m.toml".to_owned()),
+            line: Some(3),
+            editable: true,
+            ..EntrySource::default()
+        };
         let effective = json!({ "prefix": "a", "share": "auto", "start": "lazy" });
         let html = render(&server, Some(&entry), &effective, true).into_string();
         for part in [
@@ -176,7 +185,7 @@ mod tests {
         ] {
             assert!(html.contains(part), "{part} in {html}");
         }
-        server["source"] = json!({ "editable": false, "why_not": "admin.edit is false" });
+        (server.source.editable, server.source.why_not) = (false, Some("admin.edit is false".to_owned()));
         let html = render(&server, Some(&entry), &effective, true).into_string();
         assert!(!html.contains("Save") && html.matches(" disabled").count() == FIELDS.len(), "{html}");
         assert!(render(&server, None, &effective, true).into_string().contains("No file has its entry"));

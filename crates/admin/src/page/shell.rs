@@ -3,7 +3,8 @@
 //! Owns the document. Does not know the views. Invariant: no script, style or handler stands in the HTML itself.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use serde_json::Value;
+use moongate_api::ServerStatus;
+use moongate_model::UpstreamState;
 
 use super::banners::NoticeFacts;
 use super::copy::copy_button;
@@ -11,7 +12,7 @@ use super::facts::{GROUPS, count_group};
 use super::icons::{StateIcon, draw_chevron, draw_theme};
 use super::text::{VisibleText, show_invisible};
 use super::viewer::PageViewer;
-use crate::status::servers_json;
+use crate::status::server_statuses;
 
 /// Views, in the order of the navigation: path, label, and the key that leads there after `g`.
 const VIEWS: [(&str, &str, &str); 7] = [
@@ -46,7 +47,7 @@ pub(super) fn document(viewer: &PageViewer, content: &PageContent<'_>) -> Markup
                 (brand())
                 (endpoints(viewer))
                 span class="grow" {}
-                (summary(&servers_json(&viewer.admin)))
+                (summary(&server_statuses(&viewer.admin)))
                 span id="live" class="live js-only" role="status" data-state="waiting" { "connecting" }
                 @if viewer.may_act { (add_link(false)) }
                 button type="button" class="plain js-only" id="theme" { (draw_theme()) span { "Theme: system" } }
@@ -119,12 +120,12 @@ fn address(url: &str, label: &str) -> Markup {
 }
 
 /// Renders the counts of servers by state. Each leads to its filter.
-pub(super) fn summary(servers: &[Value]) -> Markup {
+pub(super) fn summary(servers: &[ServerStatus]) -> Markup {
     let icon = |group: &str| {
         StateIcon::of_server(match group {
-            "ready" => "ready",
-            "attention" => "degraded",
-            _ => "stopped",
+            "ready" => UpstreamState::Ready,
+            "attention" => UpstreamState::Degraded,
+            _ => UpstreamState::Stopped,
         })
     };
     html! {

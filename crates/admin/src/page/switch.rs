@@ -6,9 +6,10 @@
 use std::fmt::Write as _;
 
 use maud::{Markup, html};
+use moongate_api::{EntrySource, ServerStatus, ToolOwner};
 use serde_json::{Value, json};
 
-use super::facts::text;
+use super::facts::{number, text};
 use super::text::{VisibleText, show_invisible};
 use super::view_query::segment;
 
@@ -23,19 +24,19 @@ pub(super) struct ConfigSwitch {
 
 impl ConfigSwitch {
     /// Describes the switch of a server. `None` if its entry cannot be edited.
-    pub(super) fn of_server(server: &Value) -> Option<Self> {
-        let (name, is_on) = (text(server, "name"), server["enabled"] == true);
-        let label = show_invisible(name);
-        is_editable(server).then(|| ConfigSwitch {
+    pub(super) fn of_server(server: &ServerStatus) -> Option<Self> {
+        let is_on = server.identity.enabled;
+        let label = show_invisible(server.name());
+        server.source.editable.then(|| ConfigSwitch {
             label,
-            url: server_url(name),
+            url: server_url(server.name()),
             is_on,
             body: ascii(&json!({ "enabled": !is_on })),
         })
     }
 
     /// Describes the switch of a tool. `None` if a pattern decides, or if the tool is left out.
-    pub(super) fn of_tool(server: &Value, tool: &Value) -> Option<Self> {
+    pub(super) fn of_tool(owner: &ToolOwner, tool: &Value) -> Option<Self> {
         let (name, state) = (text(tool, "name"), text(tool, "state"));
         let can_switch = match state {
             "on" | "hidden" => true,
@@ -45,12 +46,7 @@ impl ConfigSwitch {
         let is_on = state != "off";
         let label = show_invisible(name);
         let body = tools_body(if is_on { "off" } else { "on" }, &[name]);
-        (can_switch && is_editable(server)).then(|| ConfigSwitch {
-            label,
-            url: server_url(text(server, "name")),
-            is_on,
-            body,
-        })
+        (can_switch && owner.source.editable).then(|| ConfigSwitch { label, url: server_url(&owner.name), is_on, body })
     }
 
     /// Renders the switch. Without scripts it is text.
@@ -65,11 +61,6 @@ impl ConfigSwitch {
     }
 }
 
-/// Returns true if the config's entry of a server can be edited here.
-pub(super) fn is_editable(server: &Value) -> bool {
-    server["source"]["editable"] == true
-}
-
 /// Returns true if a pattern switches the tool off, which no single switch may change.
 pub(super) fn is_locked(tool: &Value) -> bool {
     tool["rule"]["list"] == "deny" && tool["rule"]["exact"] == false
@@ -82,13 +73,17 @@ pub(super) fn rule_text(tool: &Value) -> Markup {
     html! {
         @if pattern.is_empty() { "off: " code { "tools." (list) } " does not name it" }
         @else { "off by " code { (VisibleText(pattern)) } " in tools." (list) }
-        (place(rule))
+        (place(text(rule, "file"), number(rule, "line")))
     }
 }
 
+/// Renders the place of a server's entry in the config.
+pub(super) fn entry_place(source: &EntrySource) -> Markup {
+    place(source.file.as_deref().unwrap_or_default(), source.line.unwrap_or_default() as u64)
+}
+
 /// Renders the place of an entry or a rule in the config.
-pub(super) fn place(at: &Value) -> Markup {
-    let (file, line) = (text(at, "file"), at["line"].as_u64().unwrap_or_default());
+pub(super) fn place(file: &str, line: u64) -> Markup {
     html! {
         @if let Some(name) = file.rsplit(['/', '\\']).next().filter(|name| !name.is_empty()) {
             ", " span title=(show_invisible(file)) { (VisibleText(name)) @if line > 0 { ":" (line) } }

@@ -1,6 +1,8 @@
 //! Views as HTML: hostile texts, states, links, and nothing inline.
 
 use maud::Markup;
+use moongate_api::{ServerStatus, ToolOwner};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::calls::CallsView;
@@ -40,10 +42,16 @@ fn hostile_items() -> Value {
     json!({ "tools": [tool], "resources": [other], "templates": [], "prompts": [other] })
 }
 
+/// Reads what the API would write.
+fn typed<T: DeserializeOwned>(value: &Value) -> T {
+    T::deserialize(value).unwrap()
+}
+
 fn servers_page(servers: &[Value], query: &str, open: Option<(&str, Value)>) -> String {
+    let servers: Vec<ServerStatus> = servers.iter().map(typed).collect();
     let (query, open) =
         (ViewQuery::parse(query), open.map(|(name, items)| (name, OpenServer { items, ..OpenServer::default() })));
-    ServersView { servers, query: &query, open, may_act: true, is_demo: false }.page().into_string()
+    ServersView { servers: &servers, query: &query, open, may_act: true, is_demo: false }.page().into_string()
 }
 
 fn calls_page(calls: &[Value], query: &str, may_act: bool) -> String {
@@ -109,11 +117,11 @@ fn hostile_texts_are_text_in_every_view() {
     assert_harmless(&SessionsView { sessions: &all, stateless: &all, may_act: true }.page().into_string());
     let mut tool = hostile_items()["tools"][0].clone();
     tool["state"] = "on".into();
-    assert_harmless(&context_page(vec![ServerCost::new(&hostile, vec![tool.clone()])]));
+    assert_harmless(&context_page(vec![ServerCost::new(typed::<ServerStatus>(&hostile).owner(), vec![tool.clone()])]));
     let query = ViewQuery::default().with("open", Some(&format!("a/{HOSTILE}"))).link("");
     let all = |tool: &Value| {
         let mut server = server_tools("a", vec![tool.clone()]);
-        (server.server["title"], server.server["source"]["editable"]) = (HOSTILE.into(), true.into());
+        (server.owner.title, server.owner.source.editable) = (Some(HOSTILE.to_owned()), true);
         ToolRows::All(vec![server])
     };
     assert_harmless(&tools_page(all(&tool), ""));
@@ -126,11 +134,13 @@ fn hostile_texts_are_text_in_every_view() {
 }
 
 fn server_tools(server: &str, tools: Vec<Value>) -> ServerTools {
-    ServerTools { server: named(server), tools }
+    ServerTools { owner: named(server), tools }
 }
 
-fn named(server: &str) -> Value {
-    json!({ "name": server, "source": { "file": "/etc/moongate.toml", "line": 12, "editable": true, "why_not": null } })
+fn named(server: &str) -> ToolOwner {
+    typed(
+        &json!({ "name": server, "source": { "file": "/etc/moongate.toml", "line": 12, "editable": true, "why_not": null } }),
+    )
 }
 
 fn tools_page(rows: ToolRows, query: &str) -> String {
@@ -142,7 +152,7 @@ fn tools_page(rows: ToolRows, query: &str) -> String {
         .into_string()
 }
 
-fn context_page(costs: Vec<ServerCost<'_>>) -> String {
+fn context_page(costs: Vec<ServerCost>) -> String {
     let (query, endpoint) = (ViewQuery::default(), EndpointChoice::of(&["", "coding"], ""));
     let search = Some(SearchModeList { is_listed: false, tools: 4, bytes: 1900 });
     context::page(&mut ContextView { costs, endpoint: &endpoint, search, query: &query, may_act: true }).into_string()
@@ -205,7 +215,7 @@ fn switches_follow_the_rule_that_decides() {
     (on["rule"], off["rule"], locked["rule"]) = (Value::Null, rule("two", true), rule("delete_*", false));
     let items = json!({ "tools": [on, off, locked], "resources": [], "prompts": [] });
     let mut editable = server("a", "ready");
-    editable["source"] = named("a")["source"].clone();
+    editable["source"] = json!(named("a").source);
     let html = servers_page(&[editable.clone()], "", Some(("a", items.clone())));
     assert_eq!(html.matches("role=\"switch\"").count(), 3, "server, one and two: {html}");
     assert!(
@@ -304,9 +314,10 @@ fn context_sorts_by_cost_and_warns() {
         json!({ "name": "gone", "state": "off", "tokens": 50 }),
     ];
     tools.extend((0..128).map(|n| json!({ "name": format!("more{n}"), "state": "on", "tokens": 1, "calls": 1 })));
-    large["source"] = named("large")["source"].clone();
+    large["source"] = json!(named("large").source);
     let small = server("small", "ready");
-    let html = context_page(vec![ServerCost::new(&small, Vec::new()), ServerCost::new(&large, tools)]);
+    let owner = |server| typed::<ServerStatus>(server).owner();
+    let html = context_page(vec![ServerCost::new(owner(&small), Vec::new()), ServerCost::new(owner(&large), tools)]);
     assert!(
         html.find("large") < html.find("small")
             && html.find("<code>dear") < html.find("<code>cheap")

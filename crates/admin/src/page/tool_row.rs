@@ -3,6 +3,7 @@
 //! Owns the row. Does not call tools. Invariant: an annotation is shown as the server's claim.
 
 use maud::{Markup, html};
+use moongate_api::ToolOwner;
 use moongate_form::{FieldKind, FieldLimits, FormField, read_form};
 use moongate_jsonrpc::json::RawJson;
 use serde_json::Value;
@@ -11,7 +12,7 @@ use super::copy::copy_button;
 use super::explain;
 use super::facts::{number, text};
 use super::icons::{StateIcon, draw_lock};
-use super::switch::{ConfigButton, ConfigSwitch, is_editable, is_locked, rule_text, server_url, tools_body};
+use super::switch::{ConfigButton, ConfigSwitch, is_locked, rule_text, server_url, tools_body};
 use super::text::{VisibleText, count, duration, estimate};
 use super::view_query::segment;
 
@@ -24,7 +25,7 @@ const TYPE_MAX: usize = 200;
 
 /// Row of a tool of an open server.
 pub(super) struct ToolRow<'a> {
-    pub(super) server: &'a Value,
+    pub(super) owner: &'a ToolOwner,
     pub(super) tool: &'a Value,
     pub(super) is_open: bool,
     /// True if the filter leaves it out.
@@ -35,13 +36,13 @@ pub(super) struct ToolRow<'a> {
 impl ToolRow<'_> {
     /// Renders the row.
     pub(super) fn draw(&self) -> Markup {
-        let (server, tool, name) = (self.server, self.tool, text(self.tool, "name"));
+        let (owner, tool, name) = (self.owner, self.tool, text(self.tool, "name"));
         html! {
             li class="toolrow" data-filter hidden[self.is_hidden] {
-                (state_cell(server, tool, self.may_act))
+                (state_cell(owner, tool, self.may_act))
                 details id=(format!("tool-{}", segment(name))) data-tool=(segment(name)) open[self.is_open] {
                     summary class="tool" data-row { (tool_line(tool, None)) }
-                    (tool_details(server, tool, self.may_act))
+                    (tool_details(owner, tool, self.may_act))
                 }
             }
         }
@@ -49,9 +50,9 @@ impl ToolRow<'_> {
 }
 
 /// Renders the switch of a tool, which stands before its row, or else its state.
-pub(super) fn state_cell(server: &Value, tool: &Value, may_act: bool) -> Markup {
+pub(super) fn state_cell(owner: &ToolOwner, tool: &Value, may_act: bool) -> Markup {
     let state = text(tool, "state");
-    let switch = ConfigSwitch::of_tool(server, tool).filter(|_| may_act);
+    let switch = ConfigSwitch::of_tool(owner, tool).filter(|_| may_act);
     html! {
         span class="switch" {
             @match switch {
@@ -89,21 +90,21 @@ pub(super) fn tool_line(tool: &Value, server: Option<&str>) -> Markup {
 }
 
 /// Renders what an open row shows.
-pub(super) fn tool_details(server: &Value, tool: &Value, may_act: bool) -> Markup {
+pub(super) fn tool_details(owner: &ToolOwner, tool: &Value, may_act: bool) -> Markup {
     html! {
         div class="more" {
             @if !text(tool, "title").is_empty() { p { b { (VisibleText(text(tool, "title"))) } } }
             p class="prose" { (VisibleText(text(tool, "description"))) }
-            @if let Some(owner) = tool["server"].as_str() {
+            @if let Some(server) = tool["server"].as_str() {
                 // A tool that is off has no exposed name. It would get the expected one.
                 @let exposed = tool["exposed"].as_str().unwrap_or_else(|| text(tool, "expected"));
                 p class="acts" {
-                    a class="btn" href=(format!("/try/{}/{}", segment(owner), segment(text(tool, "name")))) { "Try it" }
+                    a class="btn" href=(format!("/try/{}/{}", segment(server), segment(text(tool, "name")))) { "Try it" }
                     a class="btn" href=(explain::link(None, "", exposed)) { "Explain" }
                 }
             }
             (details(tool))
-            @if may_act && is_editable(server) && is_locked(tool) { (exception_button(server, tool)) }
+            @if may_act && owner.source.editable && is_locked(tool) { (exception_button(owner, tool)) }
             (argument_table(&tool["input_schema"]))
             (schema("Input schema", &tool["input_schema"]))
             (schema("Output schema", &tool["output_schema"]))
@@ -124,14 +125,14 @@ fn claim(annotations: &Value) -> Markup {
 }
 
 /// Renders the button that lets one tool through a pattern. The pattern stays.
-fn exception_button(server: &Value, tool: &Value) -> Markup {
+fn exception_button(owner: &ToolOwner, tool: &Value) -> Markup {
     let (name, pattern) = (text(tool, "name"), text(&tool["rule"], "pattern"));
     let question =
         format!("Switch on {name}, although {pattern} stays? The config gets an exception, !{name}, after it.");
     ConfigButton {
         label: "Add an exception",
         method: "PATCH",
-        url: server_url(text(server, "name")),
+        url: server_url(&owner.name),
         body: Some(tools_body("on", &[name])),
         done: format!("{name} is switched on."),
         confirm: Some((question, "Add it")),

@@ -4,11 +4,12 @@
 //! has a bounded number of rows, however many tools there are.
 
 use maud::{Markup, html};
+use moongate_api::ToolOwner;
 use serde_json::Value;
 
 use super::copy::{code_block, copy_button};
 use super::endpoint_choice::EndpointChoice;
-use super::facts::{number, text, title};
+use super::facts::{number, text};
 use super::text::{VisibleText, count, duration, estimate};
 use super::tool_row::{state_cell, tool_details, tool_line};
 use super::view_query::{ViewQuery, segment};
@@ -107,22 +108,22 @@ impl ToolsView<'_> {
             }
             @for server in servers.iter().filter(|server| !server.tools.is_empty()) {
                 // Thousands of rows would make each redraw slow, so then one server is open at a time.
-                @let is_open = total <= ROWS_MAX || chosen == Some(server.name());
-                section class="panel group" id=(format!("tools-{}", server.name())) {
+                @let is_open = total <= ROWS_MAX || chosen == Some(server.owner.name.as_str());
+                section class="panel group" id=(format!("tools-{}", server.owner.name.as_str())) {
                     div class="grouphead" {
-                        h2 { a href=(format!("/servers/{}", segment(server.name()))) { (VisibleText(title(&server.server))) } }
+                        h2 { a href=(format!("/servers/{}", segment(server.owner.name.as_str()))) { (VisibleText(server.owner.title())) } }
                         span class="soft grow" {
                             @if on(server) < server.tools.len() { (on(server)) " of " }
                             (count(server.tools.len() as u64, "tool", "tools")) " · " (estimate(cost(server))) " tokens"
                         }
                         @if total > ROWS_MAX {
-                            a href=(link((!is_open).then_some(server.name()))) aria-expanded=(is_open.to_string()) data-row {
-                                @if is_open { "Close" } @else { "Open" } span class="unseen" { " " (VisibleText(title(&server.server))) }
+                            a href=(link((!is_open).then_some(server.owner.name.as_str()))) aria-expanded=(is_open.to_string()) data-row {
+                                @if is_open { "Close" } @else { "Open" } span class="unseen" { " " (VisibleText(server.owner.title())) }
                             }
                         }
                     }
                     @if is_open {
-                        ul class="rows" { @for tool in &server.tools { (self.row(&server.server, tool, false)) } }
+                        ul class="rows" { @for tool in &server.tools { (self.row(&server.owner, tool, false)) } }
                     }
                 }
             }
@@ -161,21 +162,21 @@ impl ToolsView<'_> {
         }
     }
 
-    fn row(&self, server: &Value, tool: &Value, with_server: bool) -> Markup {
-        let (server_name, name) = (text(server, "name"), text(tool, "name"));
+    fn row(&self, owner: &ToolOwner, tool: &Value, with_server: bool) -> Markup {
+        let (server_name, name) = (owner.name.as_str(), text(tool, "name"));
         let is_open = open_tool(self.query) == Some((server_name, name));
         let open = format!("{server_name}/{name}");
         let href = self.query.with("open", (!is_open).then_some(&open)).link("/tools");
         let details = self.open.as_ref().filter(|_| is_open).unwrap_or(tool);
         html! {
             li class="toolrow" id=(format!("row-{}-{}", segment(server_name), segment(name))) {
-                (state_cell(server, tool, self.may_act))
+                (state_cell(owner, tool, self.may_act))
                 div {
                     a class="tool" href=(href) aria-expanded=(is_open.to_string()) data-row {
                         (tool_line(tool, with_server.then_some(server_name)))
                         span class="n p95" { @if let Some(p95) = tool["p95_ms"].as_f64() { "p95 " (duration(p95)) } }
                     }
-                    @if is_open { (tool_details(server, details, self.may_act)) }
+                    @if is_open { (tool_details(owner, details, self.may_act)) }
                 }
             }
         }

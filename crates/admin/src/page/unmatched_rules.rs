@@ -4,30 +4,23 @@
 //! misspelt rule changes nothing else that a reader could see.
 
 use maud::{Markup, html};
-use moongate_gateway::FindingTopic;
-use serde_json::Value;
+use moongate_api::ServerStatus;
 
-use super::facts::{list, text};
 use super::icons::StateIcon;
-use super::switch::place;
+use super::switch::entry_place;
 use super::text::{VisibleText, count};
 
-/// Returns the rules, each as the catalogue describes it.
-fn rules(server: &Value) -> Vec<&str> {
-    list(server, FindingTopic::Filter.name()).iter().filter_map(Value::as_str).collect()
-}
-
 /// Renders the note of a closed card.
-pub(super) fn note(server: &Value) -> Markup {
-    let rules = rules(server);
+pub(super) fn note(server: &ServerStatus) -> Markup {
+    let rules = &server.findings.unmatched_filters;
     html! {
         @if !rules.is_empty() { span class="orange" { " · " (count(rules.len() as u64, "rule matches", "rules match")) " nothing" } }
     }
 }
 
 /// Renders the rules, and what helps.
-pub(super) fn details(server: &Value) -> Markup {
-    let rules = rules(server);
+pub(super) fn details(server: &ServerStatus) -> Markup {
+    let rules = &server.findings.unmatched_filters;
     html! {
         @if !rules.is_empty() {
             div class="note" {
@@ -35,10 +28,10 @@ pub(super) fn details(server: &Value) -> Markup {
                     (StateIcon::of_tool("left_out").draw())
                     b { (count(rules.len() as u64, "rule matches", "rules match")) " nothing" }
                 }
-                ul { @for rule in &rules { li { (VisibleText(rule)) } } }
+                ul { @for rule in rules { li { (VisibleText(rule)) } } }
                 p class="soft" {
                     "Correct the name, or remove the rule. A misspelt " code { "deny" } " protects nothing."
-                    " Its entry: servers." (VisibleText(text(server, "name"))) (place(&server["source"]))
+                    " Its entry: servers." (VisibleText(server.name())) (entry_place(&server.source))
                 }
             }
         }
@@ -47,15 +40,17 @@ pub(super) fn details(server: &Value) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+    use moongate_api::EntrySource;
 
     #[test]
     fn a_rule_that_matches_nothing_is_told_on_both_cards() {
         let rules = ["servers.a.tools.deny: no tool matches \"<b>\"", "servers.a.tools.hide: no tool matches \"y\""];
-        let source = json!({ "file": "/etc/moongate.toml", "line": 12 });
-        let mut server = json!({ "name": "a", "unmatched_filters": rules, "source": source });
+        let mut server = ServerStatus::default();
+        server.identity.name = "a".to_owned();
+        server.findings.unmatched_filters = rules.map(str::to_owned).to_vec();
+        server.source =
+            EntrySource { file: Some("/etc/moongate.toml".to_owned()), line: Some(12), ..EntrySource::default() };
         assert!(note(&server).into_string().contains(" · 2 rules match nothing"));
         let html = details(&server).into_string();
         for part in
@@ -63,9 +58,9 @@ mod tests {
         {
             assert!(html.contains(part), "{part} in {html}");
         }
-        server["unmatched_filters"] = json!([rules[0]]);
+        server.findings.unmatched_filters.truncate(1);
         assert!(note(&server).into_string().contains("1 rule matches nothing"));
-        server["unmatched_filters"] = json!([]);
+        server.findings.unmatched_filters.clear();
         assert_eq!((note(&server).into_string(), details(&server).into_string()), (String::new(), String::new()));
     }
 }
