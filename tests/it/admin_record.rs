@@ -1,6 +1,6 @@
 //! Recorded answers of the admin API, one for each route, with the page's views.
 //!
-//! Times, ids and addresses are masked. `INSTA_UPDATE=always` writes the files in `tests/golden/admin` again. A changed
+//! Times, ids and addresses are masked. `INSTA_UPDATE=always` writes the files in `tests/recorded` again. A changed
 //! file is a change for programs that read the API, or for people who read the page.
 
 use std::collections::BTreeSet;
@@ -57,7 +57,7 @@ fn record(name: &str, reply: &HttpReply) {
         Err(_) => text.replace("><", ">\n<"),
     };
     let mut settings = insta::Settings::clone_current();
-    settings.set_snapshot_path("../golden/admin");
+    settings.set_snapshot_path("../recorded");
     settings.set_prepend_module_to_snapshot(false);
     settings.set_omit_expression(true);
     MASKS.iter().for_each(|(pattern, mask)| settings.add_filter(pattern, *mask));
