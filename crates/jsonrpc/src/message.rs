@@ -207,6 +207,7 @@ fn present<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<&'de RawValu
 
 #[derive(Deserialize)]
 struct ErrorShape<'a> {
+    #[serde(deserialize_with = "from_server::read_whole_number")]
     code: i64,
     #[serde(default)]
     message: String,

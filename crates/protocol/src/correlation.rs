@@ -25,7 +25,7 @@ use crate::roots_owner::RootsOwner;
 use crate::seen_input_flag::SeenInputFlag;
 use crate::stray_messages::StrayMessages;
 use moongate_jsonrpc::json::ByteString;
-use moongate_jsonrpc::message::{RpcMessage, RpcRequest};
+use moongate_jsonrpc::message::{RpcMessage, RpcRequest, echoed_number};
 use moongate_model::{Caller, ClientCapabilities, InputKind, Principal};
 use moongate_session::store::unix_now;
 
@@ -383,8 +383,7 @@ impl PendingCalls {
             // The link finds the calls of responses by their ids.
             RpcMessage::Response(_) => None,
             RpcMessage::Notification(n) if &*n.method == "notifications/progress" => {
-                let token = std::str::from_utf8(n.params.get("progressToken")?.bytes()).ok()?.parse().ok()?;
-                self.find_by_token(token)
+                self.find_by_token(echoed_number(n.params.get("progressToken")?.bytes())?)
             }
             RpcMessage::Notification(n) if &*n.method == "notifications/message" => self.sole_log_recipient(),
             // In order with the rest of the call. A call that has ended has nobody to read it.
@@ -560,7 +559,7 @@ pub(super) fn owner_of(caller: &Caller) -> Option<CallOwner> {
 
 fn subscription_of(params: &moongate_jsonrpc::json::JsonObject) -> Option<u64> {
     let meta = params.get_object("_meta")?;
-    std::str::from_utf8(meta.get(super::v2026_07_28::SUBSCRIPTION_ID)?.bytes()).ok()?.parse().ok()
+    echoed_number(meta.get(super::v2026_07_28::SUBSCRIPTION_ID)?.bytes())
 }
 
 impl Drop for CallEntry {

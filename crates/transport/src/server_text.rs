@@ -9,6 +9,9 @@ use moongate_telemetry::MemoryShare;
 
 use crate::{BATCH_MAX, LinkError};
 
+/// Mark that some programs write before UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// Limits of a server's messages.
 #[derive(Clone)]
 pub(super) struct MessageLimits {
@@ -40,6 +43,14 @@ pub(super) enum UnreadText {
 impl MessageLimits {
     /// Reads a text whose memory is reserved.
     pub(super) fn read(&self, text: &Bytes) -> Result<ReadPayload, UnreadText> {
+        let unmarked;
+        let text = match text.starts_with(BYTE_ORDER_MARK) {
+            true => {
+                unmarked = without_mark(text);
+                &unmarked
+            }
+            false => text,
+        };
         let malformed = match ServerPayload::parse(text, BATCH_MAX) {
             Ok(ServerPayload(payload)) => return Ok(ReadPayload { payload, text: text.clone(), is_mended: false }),
             Err(malformed) => malformed,
@@ -54,6 +65,14 @@ impl MessageLimits {
         let ServerPayload(payload) = ServerPayload::parse(&mended, BATCH_MAX).map_err(|_| malformed)?;
         Ok(ReadPayload { payload, text: mended, is_mended: true })
     }
+}
+
+/// Returns a text without the byte order mark that it may begin with.
+///
+/// RFC 8259, Character Encoding: parsers "MAY ignore the presence of a byte order mark rather than treating it as an
+/// error".
+pub(super) fn without_mark(text: &Bytes) -> Bytes {
+    text.strip_prefix(BYTE_ORDER_MARK).map_or_else(|| text.clone(), |rest| text.slice_ref(rest))
 }
 
 impl UnreadText {
@@ -74,6 +93,20 @@ mod tests {
     fn answer(filler: usize) -> Bytes {
         let text = [b"{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{\"a\":\"\xff", &*vec![b'x'; filler], b"\"}}"].concat();
         Bytes::from(text)
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_not_read() {
+        let metrics = Metrics::new();
+        let budget = MemoryBudget::new(&MemoryWatch::new(MemoryLimit::Bytes(1 << 40), &metrics), &metrics);
+        let limits = MessageLimits { max_message: 100_000, memory: budget.share(MemoryHolder::Local) };
+        for text in [
+            &b"\xef\xbb\xbf{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{}}"[..],
+            b"\xef\xbb\xbf{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{\"a\":\"\xff\"}}",
+        ] {
+            let read = limits.read(&Bytes::from_static(text)).unwrap();
+            assert!(read.text.starts_with(b"{"), "{:?}", read.text);
+        }
     }
 
     #[test]

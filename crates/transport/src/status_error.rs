@@ -15,7 +15,8 @@ use crate::proxy::ProxyAddress;
 use crate::read_body::collect_body;
 use crate::response_body::ResponseBody;
 use crate::retry_after::retry_after;
-use moongate_jsonrpc::message::{RpcMessage, RpcPayload, ServerPayload};
+use crate::server_text::without_mark;
+use moongate_jsonrpc::message::{RpcMessage, RpcPayload, ServerPayload, mended_length};
 
 /// Limit of the bytes read from the body of an error response.
 const REFUSAL_BYTES: usize = 64 * 1024;
@@ -99,7 +100,13 @@ pub(super) fn status_error(
 }
 
 fn read_message(body: &Bytes) -> Option<RpcMessage> {
-    match ServerPayload::parse(body, 1).ok()?.0 {
+    let body = without_mark(body);
+    // A copy of an error's body is small: what is read of one is bounded.
+    let text = match mended_length(&body) {
+        Some(_) => Bytes::from(String::from_utf8_lossy(&body).into_owned()),
+        None => body,
+    };
+    match ServerPayload::parse(&text, 1).ok()?.0 {
         RpcPayload::One(message) => Some(message),
         RpcPayload::Batch(_) => None,
     }

@@ -202,3 +202,22 @@ async fn a_404_advises_about_the_url_only_before_the_first_answer() {
     let failure = gateway.client(Era::Legacy).await.call("lost__echo", json!({})).await.failure();
     assert!(failure.contains("404") && !failure.contains("is `url` complete"), "{failure}");
 }
+
+#[tokio::test]
+async fn an_error_of_a_status_is_read_as_leniently_as_others() {
+    let refused = |asked: &Asked| {
+        let start = format!("\u{feff}{{\"jsonrpc\":\"2.0\",\"id\":{},\"error\":", asked.message["id"]);
+        let body = [start.as_bytes(), b"{\"code\":-32050.0,\"message\":\"\xe9chec\"}}"].concat();
+        response(400, "application/json", body)
+    };
+    let server = ScriptedServer::start(move |asked| match asked.method() {
+        "tools/call" => refused(asked),
+        _ => legacy(asked),
+    })
+    .await;
+    let gateway = Setup::new().http("a", &server.url).start().await;
+    gateway.ready(&["a"]).await;
+    let client = gateway.client(Era::Legacy).await;
+    let error = client.call("a__echo", json!({})).await.error();
+    assert_eq!((&error["code"], &error["message"]), (&json!(-32050), &json!("\u{fffd}chec")));
+}

@@ -3,7 +3,7 @@
 use moongate_mock::{FaultAction, FaultRule, MockScript};
 use serde_json::json;
 
-use crate::harness::{self, ERAS, Era, McpClient, Setup, only, until};
+use crate::harness::{self, ERAS, Era, EventStream, McpClient, Setup, only, until, within};
 
 /// Settings of a server that is a shell script.
 fn shell(script: &str, more: &str) -> String {
@@ -47,6 +47,24 @@ async fn ids_of_another_json_type_end_their_call() {
                 assert_eq!(client.call(&format!("{server}__odd"), json!({})).await.text(), "mine", "{server} {id}");
             }
         }
+    }
+}
+
+#[tokio::test]
+async fn progress_under_a_token_of_another_json_type_is_the_calls() {
+    for token in ["\"{id}\"", "{id}.0"] {
+        let progress = format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"progress":1}}}}"#
+        );
+        let script = only(harness::legacy(), &["sleep"])
+            .with_fault(FaultRule::on("tools/call:sleep", FaultAction::Flood { text: progress, count: 1 }));
+        let gateway = Setup::new().stdio("a", &script).start().await;
+        gateway.ready(&["a"]).await;
+        let client = gateway.client_at("2025-11-25").await;
+        let params = json!({"name": "a__sleep", "arguments": {"ms": 300}, "_meta": {"progressToken": "mine"}});
+        let mut stream = EventStream::of(client.start(7, "tools/call", params).await);
+        let told = within("progress", stream.notification("notifications/progress")).await;
+        assert_eq!(told["params"]["progressToken"], "mine", "{token}: {told}");
     }
 }
 

@@ -4,7 +4,7 @@
 //! decide whose answer it is (`transport`). Invariant: a text that is strictly right is read as it is elsewhere.
 
 use bytes::Bytes;
-use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -66,6 +66,23 @@ pub fn echoed_number(json: &[u8]) -> Option<u64> {
     let number: f64 = text.parse().ok()?;
     // Truncates nothing: the number is whole and small.
     (number.fract() == 0.0 && (0.0..=EXACT_MAX).contains(&number)).then_some(number as u64)
+}
+
+/// Reads a whole number, which languages with one type of numbers may write as `-32000.0`.
+pub(super) fn read_whole_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
+    match JsonNumber::deserialize(deserializer)? {
+        JsonNumber::Integer(number) => Ok(number),
+        // Truncates nothing: the number is whole and small.
+        JsonNumber::Float(number) if number.fract() == 0.0 && number.abs() <= EXACT_MAX => Ok(number as i64),
+        JsonNumber::Float(_) => Err(D::Error::custom("the number is not whole")),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum JsonNumber {
+    Integer(i64),
+    Float(f64),
 }
 
 /// Returns the id of the request that a malformed text means to answer. `None` if it is no answer, such as a log line
@@ -136,6 +153,21 @@ mod tests {
         let ServerPayload(parsed) = ServerPayload::parse(&Bytes::copy_from_slice(text.as_bytes()), 10).unwrap();
         let RpcPayload::One(RpcMessage::Response(response)) = parsed else { panic!("no response") };
         response.id.and_then(|id| echoed_number(id.raw().bytes()))
+    }
+
+    #[test]
+    fn the_code_of_an_error_may_be_a_whole_float() {
+        let read = |code: &str| {
+            let text = format!(r#"{{"jsonrpc":"2.0","id":7,"error":{{"code":{code},"message":"m"}}}}"#);
+            let Ok(ServerPayload(RpcPayload::One(RpcMessage::Response(response)))) =
+                ServerPayload::parse(&Bytes::from(text), 10)
+            else {
+                return None;
+            };
+            response.outcome.err().map(|error| error.code)
+        };
+        assert_eq!([read("-32000"), read("-32000.0"), read("-3.2e4")], [Some(-32000); 3]);
+        assert_eq!([read("-32000.5"), read("\"-32000\""), read("1e300")], [None; 3]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Owns the request of one call and its progress token. Does not own the session; that is `LegacyConnection`.
 //! Invariant: a call that may have run and may change something is not sent twice.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,11 +27,11 @@ use crate::legacy::upstream::session_loss::{
     SessionLoss, classify_loss, mentions_lost_session, renewal_error, without_message,
 };
 use crate::open_inputs::{self, Withdrawal};
-use crate::stray_messages::StrayMessages;
 use crate::{call_error, connect_error, notifications, pipe_routes};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::{
-    RequestId, RpcError, RpcMessage, RpcNotification, RpcRequest, RpcResponse, code, encode_with, write_request,
+    RequestId, RpcError, RpcMessage, RpcNotification, RpcRequest, RpcResponse, code, echoed_number, encode_with,
+    write_request,
 };
 use moongate_model::{
     Call, Caller, CancelReason, Error, Exchange, ExchangeEvent, InputKind, InputRequest, InputRequired, LogFilter,
@@ -375,7 +376,8 @@ impl LegacyCall {
             Notification::Progress(params) => {
                 // The token of another call is a mistake of the server. This client must not see that
                 // progress.
-                let own = params.get("progressToken").is_some_and(|t| *t == RawJson::number(self.token));
+                let token = params.get("progressToken").and_then(|token| echoed_number(token.bytes()));
+                let own = token == Some(self.token);
                 own.then_some(ExchangeEvent::Notification(Notification::Progress(params)))
             }
             notification @ Notification::Log(..) => Some(ExchangeEvent::Notification(notification)),
@@ -470,14 +472,20 @@ impl LegacyCall {
 
 impl Drop for LegacyCall {
     fn drop(&mut self) {
-        let unread = self.entry.stray_messages.as_ref().map(StrayMessages::close).unwrap_or_default();
-        if tokio::runtime::Handle::try_current().is_ok() {
-            self.cancel("the client no longer waits for it");
-            for message in unread {
-                // It came while the call ended, and may be for another one, or for the client outside of calls.
-                if let RpcMessage::Request(request) = message {
-                    tokio::spawn(route_again(self.server.clone(), request));
-                }
+        let unread = match &self.entry.stray_messages {
+            Some(queue) => queue.close(),
+            None => VecDeque::new(),
+        };
+        // Most calls have ended and left nothing, so nothing needs a runtime.
+        let is_over = matches!(self.phase, SendPhase::Finished) && unread.is_empty();
+        if is_over || tokio::runtime::Handle::try_current().is_err() {
+            return;
+        }
+        self.cancel("the client no longer waits for it");
+        for message in unread {
+            // It came while the call ended, and may be for another one, or for the client outside of calls.
+            if let RpcMessage::Request(request) = message {
+                tokio::spawn(route_again(self.server.clone(), request));
             }
         }
     }

@@ -20,7 +20,9 @@ use crate::v2026_07_28::upstream::request_rounds::RequestRounds;
 use crate::v2026_07_28::{REVISION, meta, mirrored_headers, tasks};
 use crate::{call_error, notifications};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
-use moongate_jsonrpc::message::{RequestId, RpcMessage, RpcNotification, RpcResponse, encode_with, write_request};
+use moongate_jsonrpc::message::{
+    RequestId, RpcMessage, RpcNotification, RpcResponse, echoed_number, encode_with, write_request,
+};
 use moongate_model::{
     CacheHint, Call, Caller, CancelReason, Error, Exchange, ExchangeEvent, InputRequired, InputResponses, LogFilter,
     McpErrorKind, McpMethod, Notification, Outcome, StateHolder, TaskMethod, TaskMode,
@@ -228,9 +230,8 @@ impl ModernCall {
     fn on_notification(&self, notification: RpcNotification) -> Option<ExchangeEvent> {
         match notifications::decode(notification) {
             Notification::Progress(params) => {
-                let own = params
-                    .get("progressToken")
-                    .is_some_and(|t| *t == RawJson::number(self.rounds.progress_token().unwrap_or(self.entry.id)));
+                let token = params.get("progressToken").and_then(|token| echoed_number(token.bytes()));
+                let own = token == Some(self.rounds.progress_token().unwrap_or(self.entry.id));
                 own.then_some(ExchangeEvent::Notification(Notification::Progress(params)))
             }
             notice @ Notification::Log(..) => Some(ExchangeEvent::Notification(notice)),
