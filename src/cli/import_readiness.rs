@@ -12,9 +12,12 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use crate::app::GatewayApp;
+use crate::app::doctor::{RunningFile, is_same};
 use crate::cli::admin::{AdminArgs, AdminClient};
 use crate::cli::check_servers::start_without_listeners;
 use crate::cli::process::{load_options, print_message};
+use moongate_api::{GatewayStatus, ServerStatus};
+use moongate_model::UpstreamState;
 use moongate_telemetry::logs;
 
 /// Time that servers get to become ready. `npx` may have to download a package first.
@@ -26,18 +29,19 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 /// Page with the states.
 const STATUS: &str = "/api/v1/status";
 
-/// Status of a gateway, as far as it is of interest.
-#[derive(Deserialize)]
-struct StatusReport {
-    servers: Vec<ServerState>,
-}
-
 /// State of one server.
-#[derive(Deserialize)]
+#[derive(Clone)]
 struct ServerState {
     name: String,
-    state: String,
+    state: UpstreamState,
     reason: String,
+}
+
+impl From<ServerStatus> for ServerState {
+    fn from(server: ServerStatus) -> Self {
+        let ServerStatus { identity, condition, .. } = server;
+        ServerState { name: identity.name, state: condition.state, reason: condition.reason }
+    }
 }
 
 /// Gateway that knows the states.
@@ -74,7 +78,14 @@ pub(super) async fn unready_servers(
 async fn running_gateway(config: &[PathBuf]) -> Result<Option<AdminClient>, String> {
     let Ok(admin) = AdminArgs::of_environment().client(config) else { return Ok(None) };
     match admin.get(STATUS).await {
-        Ok((200, body)) if serde_json::from_slice::<StatusReport>(&body).is_ok() => Ok(Some(admin)),
+        Ok((200, body)) if serde_json::from_slice::<GatewayStatus>(&body).is_ok() => {
+            match has_config(&admin, config).await {
+                true => Ok(Some(admin)),
+                false => Err("the gateway that runs there has another config: start this one, or name its address in \
+                 MOONGATE_ADMIN"
+                    .to_owned()),
+            }
+        }
         Ok((401 | 403 | 429, _)) => {
             Err("the running gateway does not say whether it is ready: set MOONGATE_ADMIN_KEY".to_owned())
         }
@@ -83,19 +94,32 @@ async fn running_gateway(config: &[PathBuf]) -> Result<Option<AdminClient>, Stri
     }
 }
 
+/// True if a gateway reads all files of a config. Another gateway may have a server of the same name.
+async fn has_config(admin: &AdminClient, config: &[PathBuf]) -> bool {
+    let Ok((200, body)) = admin.get("/api/v1/config").await else { return false };
+    let Ok(running) = serde_json::from_slice::<RunningConfig>(&body) else { return false };
+    load_options(config).paths.iter().all(|file| running.files.iter().any(|running| is_same(file, running)))
+}
+
+/// Config of a gateway, as far as it is of interest.
+#[derive(Deserialize)]
+struct RunningConfig {
+    files: Vec<RunningFile>,
+}
+
 /// Starts these servers of a config, as a gateway would.
 async fn trial_gateway(names: &BTreeSet<String>, config: &[PathBuf]) -> anyhow::Result<AskedGateway> {
     print_message("no gateway is running here: the servers are started once, to see whether they work");
     let mut loaded = moongate_config::load(&load_options(config))?;
     loaded.plan.servers.retain(|server| names.contains(&server.name));
-    let not_started = |name: &str, state: &str, reason: &str| ServerState {
+    let not_started = |name: &str, state: UpstreamState, reason: &str| ServerState {
         name: name.to_owned(),
-        state: state.to_owned(),
+        state,
         reason: reason.to_owned(),
     };
     let failed = loaded.failed.iter().filter_map(|problem| Some((problem.server.as_ref()?, &problem.message)));
-    let failed = failed.map(|(name, reason)| not_started(name, "failed", reason));
-    let off = loaded.plan.disabled.iter().map(|server| not_started(&server.name, "disabled", ""));
+    let failed = failed.map(|(name, reason)| not_started(name, UpstreamState::Failed, reason));
+    let off = loaded.plan.disabled.iter().map(|server| not_started(&server.name, UpstreamState::Disabled, ""));
     let states = failed.chain(off).collect();
     // The states say it all.
     logs::start("off", false);
@@ -110,7 +134,8 @@ impl AskedGateway {
         let mut next_message = Duration::ZERO;
         loop {
             let states = self.states().await?;
-            let is_starting = |server: &&ServerState| server.state == "starting" && names.contains(&server.name);
+            let is_starting =
+                |server: &&ServerState| server.state == UpstreamState::Starting && names.contains(&server.name);
             let starting: Vec<&str> = states.iter().filter(is_starting).map(|server| server.name.as_str()).collect();
             let waited = start.elapsed();
             if starting.is_empty() || waited >= READY_TIMEOUT {
@@ -129,23 +154,18 @@ impl AskedGateway {
         match self {
             AskedGateway::Running(admin) => {
                 let (_, body) = admin.get(STATUS).await?;
-                let report: StatusReport =
+                let status: GatewayStatus =
                     serde_json::from_slice(&body).context("the gateway's answer cannot be read")?;
-                Ok(report.servers)
+                Ok(status.servers.into_iter().map(ServerState::from).collect())
             }
             AskedGateway::Trial(app, failed) => {
-                let copy = |server: &ServerState| ServerState {
-                    name: server.name.clone(),
-                    state: server.state.clone(),
-                    reason: server.reason.clone(),
-                };
                 let members = app.gateway.servers();
                 let started = members.iter().map(|member| {
                     let status = member.status();
-                    let (name, state) = (member.settings.name.clone(), status.state.name().to_owned());
-                    ServerState { name, state, reason: logs::redact(&status.reason) }
+                    let name = member.settings.name.clone();
+                    ServerState { name, state: status.state, reason: logs::redact(&status.reason) }
                 });
-                Ok(failed.iter().map(copy).chain(started).collect())
+                Ok(failed.iter().cloned().chain(started).collect())
             }
         }
     }
@@ -157,11 +177,13 @@ fn reason_against(server: Option<&ServerState>) -> Option<String> {
         return Some("the gateway does not have it".to_owned());
     };
     let reason = logs::one_line(reason);
-    match state.as_str() {
-        "ready" | "stopped" => None,
-        "disabled" => Some("it is switched off in the gateway".to_owned()),
-        "starting" => Some(format!("it has not started within {READY_TIMEOUT:?}: {reason}")),
-        state => Some(format!("{state}: {reason}")),
+    match state {
+        UpstreamState::Ready | UpstreamState::Stopped => None,
+        UpstreamState::Disabled => Some("it is switched off in the gateway".to_owned()),
+        UpstreamState::Starting => Some(format!("it has not started within {READY_TIMEOUT:?}: {reason}")),
+        UpstreamState::Degraded | UpstreamState::BackingOff | UpstreamState::NeedsLogin | UpstreamState::Failed => {
+            Some(format!("{}: {reason}", state.name()))
+        }
     }
 }
 
@@ -171,14 +193,16 @@ mod tests {
 
     #[test]
     fn only_what_can_be_served_has_nothing_against_it() {
-        let of = |state: &str| {
-            let text = |text: &str| text.to_owned();
-            reason_against(Some(&ServerState { name: text("a"), state: text(state), reason: text("why\nnot") }))
+        let of = |state| {
+            let (name, reason) = ("a".to_owned(), "why\nnot".to_owned());
+            reason_against(Some(&ServerState { name, state, reason }))
         };
-        assert_eq!(["ready", "stopped"].map(of), [None, None]);
-        for state in ["starting", "degraded", "backing_off", "needs_login", "failed", "something new"] {
-            assert!(of(state).is_some_and(|reason| reason.contains("why") && !reason.contains('\n')), "{state}");
+        let served = [UpstreamState::Ready, UpstreamState::Stopped];
+        assert_eq!(served.map(of), [None, None]);
+        for state in UpstreamState::ALL.into_iter().filter(|state| !served.contains(state)) {
+            let reason = of(state).unwrap();
+            assert!(state == UpstreamState::Disabled || reason.contains("why") && !reason.contains('\n'), "{reason}");
         }
-        assert!(of("disabled").is_some() && reason_against(None).is_some());
+        assert!(reason_against(None).is_some());
     }
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use moongate_mock::MockHandle;
 
 use crate::harness::user_home::{RunOutput, UserHome};
-use crate::harness::{self, lasting_port, until};
+use crate::harness::{self, lasting_port, legacy, only, serve, until};
 
 const CONFIG: &str = ".config/moongate/moongate.toml";
 
@@ -291,6 +291,40 @@ async fn a_gateway_that_runs_says_which_servers_are_taken_over() {
     let ran = home.run(&["import", "--take-over", "--yes"]).await;
     assert_only_ready_ones_left(&home, &ran);
     assert!(!ran.err.contains("no gateway is running here"), "{}", ran.err);
+}
+
+#[tokio::test]
+async fn a_gateway_with_another_config_is_not_asked() {
+    let home = UserHome::new();
+    let [listen, admin] = [(); 2].map(|()| lasting_port());
+    let addresses = format!("[gateway]\nlisten = \"127.0.0.1:{listen}\"\nadmin = \"127.0.0.1:{admin}\"\n");
+    let mock = serve(only(legacy(), &["echo"])).await;
+    home.write("work/other.toml", &format!("{addresses}[servers.gh]\nurl = {:?}\n", mock.url));
+    home.write("work/moongate.toml", &addresses);
+    let _gateway = home.start(&["serve", "--config", "other.toml"]);
+    until("the gateway answers", || async { (home.run(&["status"]).await.code == Some(0)).then_some(()) }).await;
+    let text = json!({ "mcpServers": { "gh": { "command": "/nonexistent/gh-server" } } }).to_string();
+    home.write(".cursor/mcp.json", &text);
+    let ran = home.run(&["import", "--take-over", "--yes"]).await;
+    assert_eq!(home.read(".cursor/mcp.json"), text, "{}", ran.err);
+    assert!(ran.err.contains("the gateway that runs there has another config"), "{}", ran.err);
+}
+
+#[tokio::test]
+async fn a_client_whose_entry_reaches_a_part_keeps_its_servers() {
+    let home = UserHome::new();
+    home.write("work/moongate.toml", "[gateway]\nlisten = \"127.0.0.1:1\"\nadmin = \"127.0.0.1:2\"\n");
+    let mock = serve(only(legacy(), &["echo"])).await;
+    for part in [
+        json!({ "url": "http://127.0.0.1:1/mcp/files" }),
+        json!({ "command": "moongate", "args": ["stdio", "--config", "x"] }),
+    ] {
+        let text = json!({ "mcpServers": { "part": part, "a": { "url": mock.url } } }).to_string();
+        home.write(".cursor/mcp.json", &text);
+        let ran = home.run(&["import", "--take-over", "--yes"]).await;
+        assert_eq!(home.read(".cursor/mcp.json"), text, "{}", ran.err);
+        assert!(ran.err.contains("its entry `part` reaches only a part"), "{}", ran.err);
+    }
 }
 
 #[tokio::test]

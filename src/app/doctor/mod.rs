@@ -19,6 +19,7 @@ use moongate_gateway::RunningServer;
 pub(crate) use codes::{CodeSeverity, DoctorCode};
 pub(crate) use examined::{ExaminedGateway, RunningFile, RunningGateway, statuses_of};
 pub(crate) use finding::{DoctorFinding, FileRepair};
+pub(crate) use running_config::is_same;
 
 /// Runs the checks.
 pub(crate) fn run_checks(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {

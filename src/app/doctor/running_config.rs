@@ -31,7 +31,7 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Option<DoctorFinding> {
 }
 
 /// Returns true if both are one file, or have the same bytes.
-fn is_same(here: &Path, running: &RunningFile) -> bool {
+pub(crate) fn is_same(here: &Path, running: &RunningFile) -> bool {
     let is_one = here.canonicalize().is_ok_and(|here| running.path.canonicalize().is_ok_and(|there| here == there));
     is_one || moongate_config::read_redacted(here).is_ok_and(|(tag, _)| tag == running.etag)
 }

@@ -11,12 +11,13 @@ use super::backup::{self, FileBackup};
 use crate::cli::confirm::confirm;
 use crate::cli::process::print_message;
 use crate::cli::text_diff::diff_of_file;
-use moongate_clients::import::SelfAddresses;
+use moongate_clients::import::{GatewayReach, SelfAddresses};
 use moongate_clients::{
     ClientProfile, ConnectKey, ConnectRequest, ExistingEntry, TakenEntry, UnkeptKey, connect_text, disconnect_text,
     existing_entry, format_of, kept_key, take_over_text,
 };
 use moongate_edit::ConfigFile;
+use serde_json::{Map, Value};
 
 /// File of a client, as it was read.
 pub(super) struct ClientFile {
@@ -100,11 +101,15 @@ impl ClientFile {
         }
     }
 
-    /// Returns true if an entry leads to the gateway already.
-    pub(super) fn leads_to(&self, own: &SelfAddresses) -> anyhow::Result<bool> {
+    /// Returns how much of the gateway the file's entries reach, with the name of one that reaches so much.
+    pub(super) fn reach(
+        &self,
+        reach_of: impl Fn(&Map<String, Value>) -> GatewayReach,
+    ) -> anyhow::Result<(GatewayReach, String)> {
         let entries = moongate_config::parse_servers(self.path(), self.text());
         let entries = entries.map_err(|problems| anyhow::anyhow!("{}", problems.to_string().trim_end()))?;
-        Ok(entries.servers.iter().any(|entry| own.is_meant(&entry.settings)))
+        let reaches = entries.servers.iter().map(|entry| (reach_of(&entry.settings), entry.name.clone()));
+        Ok(reaches.max_by_key(|(reach, _)| *reach).unwrap_or((GatewayReach::Nothing, String::new())))
     }
 
     /// Replaces entries by ours, or only removes them if there is no request. Returns the file as it was read back.

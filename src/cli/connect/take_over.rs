@@ -12,9 +12,11 @@ use super::client_key::{KeyDemand, request_of_client};
 use super::request::request;
 use super::write::finish;
 use crate::cli::import_sources::EntryPlace;
-use crate::cli::process::{environment, print_message};
-use moongate_clients::import::SelfAddresses;
+use crate::cli::process::{environment, load_options, print_message};
+use moongate_access::auth::{KeyHash, KeySettings};
+use moongate_clients::import::{GatewayReach, SelfAddresses};
 use moongate_clients::{ConnectMethod, TakenEntry};
+use serde_json::{Map, Value};
 
 /// Server of a client that the gateway has now.
 pub(in crate::cli) struct TakenServer {
@@ -48,6 +50,16 @@ pub(in crate::cli) async fn take_over(
     Ok(code)
 }
 
+/// True if a key opens a part of the gateway only, or if nobody can tell here. A reference stands for any key.
+fn may_be_narrow(keys: &[KeySettings], key: &str) -> bool {
+    let is_narrow = |key: &KeySettings| key.views.is_some() || !key.tools.matches_all();
+    let hash = KeyHash::of(key);
+    match keys.iter().find(|known| known.hash.matches(&hash)) {
+        Some(known) => is_narrow(known),
+        None => keys.iter().any(is_narrow),
+    }
+}
+
 async fn take_over_file(
     taken: &[&TakenServer],
     config: &[PathBuf],
@@ -71,7 +83,17 @@ async fn take_over_file(
     let entries: Vec<TakenEntry<'_>> =
         names.iter().map(|(name, project)| TakenEntry { name, project: project.as_deref() }).collect();
     let file = ClientFile::read(path.clone())?;
-    let has_own = file.leads_to(&own)?;
+    let options = load_options(config);
+    let keys = moongate_config::load(&options).map(|loaded| loaded.plan.auth.keys).unwrap_or_default();
+    let reach_of = |entry: &Map<String, Value>| own.reach_of(entry, &options.paths, |key| may_be_narrow(&keys, key));
+    let (reach, name) = file.reach(reach_of)?;
+    if reach == GatewayReach::Part {
+        // Another entry would offer what is left out there on purpose.
+        let why = format!("its entry `{name}` reaches only a part of this gateway, or none of this config's");
+        print_message(&format!("{}: its servers stay there, since {why}", path.display()));
+        return Ok(());
+    }
+    let has_own = reach == GatewayReach::All;
     let consent = ChangeConsent { force: false, confirmed: is_confirmed };
     let request = match has_own {
         true => request,

@@ -5,6 +5,7 @@
 
 mod command_line;
 mod env_variables;
+mod gateway_reach;
 mod merge;
 mod naming;
 mod written_settings;
@@ -21,6 +22,7 @@ use moongate_config::{ConfigProblem, ConfigProblems, ConfigSchema, ParsedServer,
 use serde_json::{Map, Value};
 
 pub use env_variables::{MovedSecrets, move_secrets};
+pub use gateway_reach::GatewayReach;
 pub use merge::{ImportRow, ImportState, KnownServer, SelfAddresses, is_off, plan_import};
 pub use projects::ProjectServers;
 pub use same_server::MissingSetting;

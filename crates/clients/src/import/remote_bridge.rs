@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use moongate_config::{ParsedServer, looks_secret, sounds_secret};
+use moongate_config::ParsedServer;
 use serde_json::{Map, Value};
 
 /// Programs that start the bridge on this machine. In a container or on another host, its URL may mean another place.
@@ -14,6 +14,10 @@ const STARTERS: [&str; 8] = ["npx", "npm", "pnpm", "pnpx", "yarn", "bun", "bunx"
 const IGNORED: [&str; 4] = ["--host", "--auth-timeout", "--resource", "--callback-port"];
 /// Variables that change nothing of the connection.
 const HARMLESS: [&str; 5] = ["PATH", "HOME", "DEBUG", "NODE_NO_WARNINGS", "MCP_REMOTE_CONFIG_DIR"];
+/// Words before `key` in the names of headers that are credentials.
+const KEY_KINDS: [&str; 5] = ["api", "access", "auth", "private", "subscription"];
+/// Values that are no secrets, though they stand where one should.
+const PLACEHOLDERS: [&str; 6] = ["", "null", "undefined", "none", "changeme", "..."];
 /// Bytes of all headers of a bridge. Servers read less.
 const HEADERS_MAX: usize = 64 << 10;
 /// Endings of programs on Windows.
@@ -194,12 +198,29 @@ fn program_name(word: &str) -> &str {
     ENDINGS.iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name)
 }
 
-/// True if a header proves who calls.
+/// True if a header surely proves who calls. In doubt the bridge stays, which may log in by itself: a value that only
+/// looks random, or a name that other headers have, too, is no proof.
 fn is_credential(name: &str, value: &Value) -> bool {
-    let value = value.as_str().unwrap_or_default().trim();
+    names_credential(&name.to_ascii_lowercase()) && has_secret(value.as_str().unwrap_or_default())
+}
+
+/// True if headers of this name, in small letters, are credentials.
+fn names_credential(name: &str) -> bool {
+    let key_of = name.strip_suffix("key").map(|start| start.trim_end_matches(['-', '_']));
+    name == "authorization"
+        || ["token", "secret", "password"].iter().any(|word| name.ends_with(word))
+        || key_of.is_some_and(|start| KEY_KINDS.iter().any(|kind| start.ends_with(kind)))
+}
+
+/// True if a value is neither empty nor what a document has in its place.
+fn has_secret(value: &str) -> bool {
+    let lower = value.trim().to_ascii_lowercase();
     // A scheme alone is what an empty variable leaves.
-    let is_there = !matches!(value.to_ascii_lowercase().as_str(), "" | "bearer" | "basic" | "token");
-    is_there && (sounds_secret(name) || looks_secret(value))
+    let schemes = ["bearer", "basic", "token"];
+    let secret = schemes.iter().find_map(|scheme| lower.strip_prefix(scheme)).unwrap_or(&lower).trim();
+    let is_example =
+        secret.starts_with('<') || secret.starts_with("your") || secret.chars().all(|letter| letter == 'x');
+    !is_example && !PLACEHOLDERS.contains(&secret)
 }
 
 #[cfg(test)]
@@ -222,11 +243,11 @@ mod tests {
         let doubled = |n: u32| (format!("V{n}"), Value::from(format!("${{V{0}}}${{V{0}}}", n + 1)));
         let mut env: Map<String, Value> = (0..60).map(doubled).collect();
         let names: String = env.keys().map(|name| format!("${{{name}}}")).collect();
-        let found = unwrapped(&bridge_to(&format!("X-Key: $${{V0}} $$ ${{A}} ${{V ${{V59}}{names}")), &env);
-        let key = found.settings["headers"]["X-Key"].as_str().unwrap_or_default();
+        let found = unwrapped(&bridge_to(&format!("X-Api-Key: $${{V0}} $$ ${{A}} ${{V ${{V59}}{names}")), &env);
+        let key = found.settings["headers"]["X-Api-Key"].as_str().unwrap_or_default();
         assert!(key.starts_with("$$${V1}${V1} $$$$ ${A} $${V ${V60}${V60}${V1}${V1}${V2}"), "{key}");
         env.insert("UNUSED".to_owned(), Value::from("x"));
-        assert!(unwrapped(&bridge_to("X-Key: ${V0}"), &env).settings.contains_key("command"));
+        assert!(unwrapped(&bridge_to("X-Api-Key: ${V0}"), &env).settings.contains_key("command"));
     }
 
     #[test]
@@ -246,13 +267,43 @@ mod tests {
     }
 
     #[test]
+    fn only_a_sure_credential_takes_the_bridge_away() {
+        let is_plain = |header: &str| unwrapped(&bridge_to(header), &Map::new()).settings.contains_key("url");
+        for header in [
+            "Authorization: Bearer ghp_0123",
+            "X-API-Key: k",
+            "apikey: k",
+            "Ocp-Apim-Subscription-Key: k",
+            "PRIVATE-TOKEN: t",
+            "X-Client-Secret: s",
+            "Authorization: ${input:token}",
+        ] {
+            assert!(is_plain(header), "{header}");
+        }
+        for header in [
+            "X-Routing-Key: eu",
+            "Cookie: lang=de",
+            "CF-Account-Id: 0123456789abcdef0123456789abcdef",
+            "X-Tenant: acme",
+            "X-Token-Type: user",
+            "Authorization: Bearer",
+            "Authorization: Bearer undefined",
+            "Authorization: Bearer <token>",
+            "X-Api-Key: YOUR_API_KEY",
+            "X-Auth-Token: null",
+        ] {
+            assert!(!is_plain(header), "{header}");
+        }
+    }
+
+    #[test]
     fn headers_that_no_server_reads_leave_the_bridge() {
-        let env = Map::from_iter([("V".to_owned(), Value::from("x".repeat(60_000)))]);
-        for header in [format!("X-Key: {}", "${V}".repeat(60_000)), "X-Key: ${V}${V}".to_owned()] {
+        let env = Map::from_iter([("V".to_owned(), Value::from("k".repeat(60_000)))]);
+        for header in [format!("X-Api-Key: {}", "${V}".repeat(60_000)), "X-Api-Key: ${V}${V}".to_owned()] {
             let found = unwrapped(&bridge_to(&header), &env);
             assert!(found.settings.contains_key("command"));
             assert!(found.notes.iter().any(|note| note.contains("too long")), "{:?}", found.notes);
         }
-        assert!(unwrapped(&bridge_to("X-Key: ${V}"), &env).settings.contains_key("url"));
+        assert!(unwrapped(&bridge_to("X-Api-Key: ${V}"), &env).settings.contains_key("url"));
     }
 }
