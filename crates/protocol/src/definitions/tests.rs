@@ -253,6 +253,20 @@ const AJV_VERDICTS: &[(bool, &str)] = &[
     (false, r##"{"properties":{"x":{"if":{"pattern":"("},"then":{"type":"string"}}},"type":"object"}"##),
     (false, r##"{"properties":{"x":{"$anchor":"1x"}},"type":"object"}"##),
     (false, r##"{"properties":{"x":{"$id":"a"},"y":{"$id":"a"}},"type":"object"}"##),
+    (false, r##"{"properties":{"x":{"$id":"a","$ref":"#/definitions/k","definitions":{"k":{}}}},"type":"object"}"##),
+    (
+        false,
+        r##"{"properties":{"x":{"type":"array","items":{"$id":"a","$ref":"#/definitions/k","definitions":{"k":{}}}}},"type":"object"}"##,
+    ),
+    (true, r##"{"$id":"a","$ref":"#/definitions/k","definitions":{"k":{}},"type":"object"}"##),
+    (
+        true,
+        r##"{"properties":{"x":{"$id":"a","$ref":"b#/definitions/k"},"y":{"$id":"b","definitions":{"k":{}}}},"type":"object"}"##,
+    ),
+    (
+        false,
+        r##"{"properties":{"x":{"$ref":"a#/definitions/k"},"z":{"$id":"a","$ref":"b"},"y":{"$id":"b","definitions":{"k":{}}}},"type":"object"}"##,
+    ),
     (true, r##"{"properties":{"x":{"default":{"$id":7}}},"type":"object"}"##),
     (true, r##"{"unevaluatedProperties":7,"prefixItems":"x","$dynamicRef":1,"type":"object"}"##),
     (true, r##"{"properties":{"x":{"anyOf":[true,{"pattern":"("}]}},"type":"object"}"##),

@@ -207,6 +207,11 @@ impl<'a> References<'a> {
         if fragment.is_empty() || fragment == "/" {
             return Ok((!std::ptr::eq(start, self.root)).then_some((start, start)));
         }
+        // The compiler follows the reference of a resource that has nothing else before it reads a fragment of it. With a
+        // fragment of the same resource it never ends.
+        if !std::ptr::eq(start, self.root) && lone_reference(start, budget)?.is_some() {
+            return Err(missing());
+        }
         let Some(pointer) = fragment.strip_prefix('/') else {
             let base = self.bases.get(&std::ptr::from_ref(start)).map(|base| &*base.text).unwrap_or_default();
             let named = self.named.get(&format!("{base}#{fragment}")).ok_or_else(missing)?;
