@@ -75,6 +75,12 @@ impl Endpoint {
         self.generation.servers.iter().filter(|server| self.includes(&server.settings.name))
     }
 
+    /// Returns true if the endpoint has one server, also counting those that may be enabled later.
+    pub(super) fn is_of_one_server(&self) -> bool {
+        let disabled = self.generation.disabled.iter().filter(|server| self.includes(&server.name));
+        self.servers().count() + disabled.count() == 1
+    }
+
     pub(super) fn includes(&self, server: &str) -> bool {
         self.scope.includes(server)
     }

@@ -125,10 +125,11 @@ impl McpServer for Endpoint {
             return None;
         }
         let caller = caller.clone();
+        let is_sole = self.is_of_one_server();
         Some(Box::pin(async move {
             let answer = server.confirm_subscription(&caller, &local).await;
             // Another server may list the resource later, and the subscription then moves there.
-            if is_listed { answer } else { Ok(()) }
+            if is_listed || is_sole { answer } else { Ok(()) }
         }))
     }
 

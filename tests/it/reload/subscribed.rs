@@ -67,6 +67,17 @@ async fn a_subscription_outlives_changes_in_quick_succession() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_only_server_may_refuse_a_subscription() {
+    let b = serve(watching(legacy(), "b://x")).await;
+    let gateway = Setup::new().http("b", &b.url).start().await;
+    gateway.ready(&["b"]).await;
+    let client = gateway.client(Era::Legacy).await;
+    let refusal = client.request("resources/subscribe", json!({"uri": WATCHED})).await;
+    assert_eq!(refusal.answer()["error"]["code"], -32002, "{refusal:?}");
+    gateway.app.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_subscription_finds_the_server_that_lists_its_resource_at_last() {
     let (a, b) = (serve(watching(legacy(), WATCHED)).await, serve(watching(legacy(), "b://x")).await);
     let setup = Setup::new().http("a", &a.url).http("b", &b.url).with("servers.a", "enabled = false");
