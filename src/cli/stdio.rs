@@ -191,6 +191,7 @@ fn from_url(args: &StdioArgs, url: &str) -> Result<StdioPlan, StdioUnusable> {
         name: BRIDGED.to_owned(),
         prefix: String::new(),
         as_client: true,
+        is_gateway: true,
         // The client gets a session of its own there, with its capabilities, roots and log level.
         share: SharingMode::Session,
         timeout: args.timeout,

@@ -7,9 +7,11 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 
+use crate::call_route::CallRoute;
 use crate::call_watch::LocalCall;
 use crate::endpoint::Endpoint;
 use crate::endpoint_scope::EndpointScope;
+use crate::permitted::Permitted;
 use crate::running_server::RunningServer;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Call, Caller, Error, Exchange, ItemKind, McpErrorKind, McpMethod};
@@ -32,6 +34,9 @@ impl Endpoint {
             // Unchanged lists cannot hold the name, so the catalogue need not be built again.
             let is_same = servers.iter().zip(&before).all(|(server, before)| Arc::ptr_eq(&load_list(server), before));
             if is_same {
+                if let Some(route) = endpoint.route_to_gateway(&caller, &call) {
+                    return endpoint.start(&caller, route, call);
+                }
                 return endpoint.answer_locally(&caller, LocalCall::from_call(&call), Err(error));
             }
             endpoint.gateway.rebuild();
@@ -40,6 +45,14 @@ impl Endpoint {
                 Err(error) => endpoint.answer_locally(&caller, LocalCall::from_call(&call), Err(error)),
             }
         })
+    }
+
+    /// Routes an unknown name through a bridge to another gateway, which may know it by now: its list comes from memory.
+    fn route_to_gateway(&self, caller: &Caller, call: &Call) -> Option<Permitted<CallRoute>> {
+        // A bridge has no rules.
+        let gateway = self.permit_extensions(&caller.principal)?;
+        let is_there = gateway.settings.is_gateway && gateway.is_connected();
+        is_there.then(|| gateway.route_call(self.method_meter(&call.method)))
     }
 
     /// Returns the servers that a name could belong to, by their prefixes. Returns `None` if there is none.

@@ -38,6 +38,8 @@ pub struct ServerSettings {
     pub protocol: Option<String>,
     /// True if each client meets the server in its own era, if the server speaks both and no revision is set.
     pub as_client: bool,
+    /// True if the server is another gateway, which knows names that its lists from memory do not have yet.
+    pub is_gateway: bool,
     /// Era to try first where none is known. A server that refuses it is opened in the other one.
     pub first_era: Option<Era>,
     /// Rules for tools: which exist and how they look.
@@ -276,6 +278,7 @@ impl ServerSettings {
             metadata: MetadataAccess::Refused,
             protocol: None,
             as_client: true,
+            is_gateway: false,
             first_era: None,
             tools: ItemRules::allow_all(),
             resources: ItemRules::allow_all(),

@@ -179,6 +179,7 @@ impl PlanResolver<'_> {
             connect: ConnectTarget::Stdio { command: String::new(), args: Vec::new(), env: Vec::new(), cwd: None },
             metadata: MetadataAccess::Refused,
             as_client: protocol.is_none(),
+            is_gateway: false,
             first_era: None,
             protocol: protocol.filter(|protocol| protocol != NEWEST),
             tools,
