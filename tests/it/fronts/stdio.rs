@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::fronts::pipe::StdioProcess;
-use crate::harness::{Era, Gateway, Setup, alive, holds, legacy, modern, only, record_of, serve};
+use crate::harness::{Era, Gateway, Setup, alive, holds, legacy, modern, only, record_of, serve, until};
 
 const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
 
@@ -430,4 +430,48 @@ async fn a_bridge_to_an_endpoint_without_sessions_serves_a_legacy_client() {
     pipe.initialize("2025-11-25", json!({})).await;
     pipe.ask(1, "tools/call", json!({"name": "echo", "arguments": {"n": 1}})).await;
     assert_eq!(pipe.result(1).await["content"][0]["text"], r#"{"n":1}"#);
+}
+
+#[tokio::test]
+async fn a_bridge_calls_what_its_gateway_does_not_list_yet() {
+    // It announces nothing, so that nobody hears of the new tool.
+    let script = MockScript { capabilities: Some(json!({"tools": {}})), ..only(legacy(), &["echo"]) };
+    let mock = serve(script).await;
+    let gateway = Setup::new().http("s", &mock.url).start().await;
+    gateway.ready(&["s"]).await;
+    let mut pipe = bridge(&gateway);
+    pipe.initialize("2025-11-25", json!({})).await;
+    pipe.ask(1, "tools/list", json!({})).await;
+    assert!(!pipe.result(1).await["tools"].to_string().contains("s__add"));
+    pipe.ask(4, "tools/call", json!({"name": "s__echo", "arguments": {}})).await;
+    pipe.result(4).await;
+    mock.set_tools(&only(legacy(), &["add"]).tools);
+    pipe.ask(2, "tools/call", json!({"name": "s__add", "arguments": {"a": 1, "b": 2}})).await;
+    assert_eq!(pipe.result(2).await["content"][0]["text"], "3");
+    pipe.ask(3, "tools/call", json!({"name": "s__nothing", "arguments": {}})).await;
+    let unknown = pipe.answer(3).await["error"].clone();
+    assert!(unknown["message"].as_str().unwrap().contains("Unknown tool"), "{unknown}");
+}
+
+#[tokio::test]
+async fn a_bridge_passes_a_log_message_on_once() {
+    let mock = serve(only(legacy(), &["echo"])).await;
+    let gateway = Setup::new().http("s", &mock.url).start().await;
+    gateway.ready(&["s"]).await;
+    let mut pipe = bridge(&gateway);
+    pipe.initialize("2025-11-25", json!({"roots": {"listChanged": true}})).await;
+    pipe.ask(1, "tools/call", json!({"name": "s__echo", "arguments": {}})).await;
+    pipe.result(1).await;
+    let log = |n: usize| json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "error", "data": n}});
+    until("the server's stream is open", || async { (mock.send_to_sessions(&log(0).to_string()) > 0).then_some(()) })
+        .await;
+    assert!((1..=3).all(|n| mock.send_to_sessions(&log(n).to_string()) > 0));
+    // In order with the messages: all that came before the answer are here by then.
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    pipe.ask(2, "ping", json!({})).await;
+    pipe.result(2).await;
+    let logged = pipe.kept();
+    let numbers = logged.iter().filter(|message| message["method"] == "notifications/message");
+    let numbers: Vec<&Value> = numbers.map(|message| &message["params"]["data"]).filter(|n| **n != json!(0)).collect();
+    assert_eq!(numbers, [&json!(1), &json!(2), &json!(3)]);
 }

@@ -228,8 +228,8 @@ impl ConnectionPool {
 
     /// Returns the audience of what the server tells on the shared connection.
     pub(crate) fn shared_clients(&self) -> Audience {
-        let dedicated = self.dedicated.clone();
-        Audience::SharedClients(DedicatedSessions(Arc::new(move |caller| dedicated.has_open(caller))))
+        let (dedicated, share) = (self.dedicated.clone(), self.sharing_mode());
+        Audience::SharedClients(DedicatedSessions(Arc::new(move |caller| dedicated.has_open(share, caller))))
     }
 
     /// Waits until the shared connection has the roots of a client that has left, and runs nothing.
@@ -354,6 +354,10 @@ impl ConnectionPool {
         let lock = self.lock_start(connection, request.caller, request.traits);
         if !checked_out.is_final && self.must_isolate(connection, request.caller, request.traits) {
             request.needs_isolation = true;
+            return None;
+        }
+        // The server may have asked since the checkout.
+        if !checked_out.is_final && self.finds_missing_roots(connection, request.caller, request.traits) {
             return None;
         }
         let must_wait = !request.has_waited && self.conflicts(connection, request);

@@ -97,8 +97,8 @@ impl ConnectionPool {
         }
     }
 
-    /// Returns true if a call would find a server that counts on roots, of a client without any. A connection on which
-    /// clients have called has their state, and stays.
+    /// Returns true if a call would find a server that counts on roots, of a client without any, also where the connection
+    /// is being replaced for another call. One on which clients have called has their state, and stays.
     pub(super) fn finds_missing_roots(
         &self,
         connection: &UpstreamConnection,
@@ -110,7 +110,8 @@ impl ConnectionPool {
             && connection.calls.declares_missing_roots()
             && !self.has_usable_roots(caller, traits)
             && !connection.is_called.load(Ordering::Acquire)
-            && self.shares_connection(connection, traits)
+            && !traits.about_task
+            && self.sharing_mode() == SharingMode::Auto
     }
 
     /// Returns true if a call shares its connection with other clients' calls.

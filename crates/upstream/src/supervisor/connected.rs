@@ -191,7 +191,7 @@ async fn event_loop(
                 continue;
             }
             update = refresh.early_updates.next() => {
-                supervised.server.publish(Audience::Everyone, update);
+                supervised.server.publish(supervised.pool.shared_clients(), update);
                 continue;
             }
             notification = notifications.stream.next(), if reopen_at.is_none() => {

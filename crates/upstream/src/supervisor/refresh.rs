@@ -81,10 +81,10 @@ pub(super) fn on_notification(
 ) {
     let Some(notification) = refresh.on_notification(notifications, notification) else { return };
     match notification {
-        Notification::ResourceUpdated(..) | Notification::ElicitationComplete(..) | Notification::TaskStatus(_) => {
+        Notification::ElicitationComplete(..) | Notification::TaskStatus(_) => {
             supervised.server.publish(Audience::Everyone, notification);
         }
-        Notification::Log(..) | Notification::Extension(..) => {
+        Notification::ResourceUpdated(..) | Notification::Log(..) | Notification::Extension(..) => {
             supervised.server.publish(supervised.pool.shared_clients(), notification);
         }
         // Anything else belongs to a call.
@@ -203,7 +203,7 @@ async fn while_subscribed<T>(
         tokio::select! {
             // A stream that has ended would yield its end again and again.
             notification = notifications.stream.next(), if refresh.reopen_at.is_none() => on_notification(supervised, notifications, refresh, notification),
-            update = refresh.early_updates.next() => supervised.server.publish(Audience::Everyone, update),
+            update = refresh.early_updates.next() => supervised.server.publish(supervised.pool.shared_clients(), update),
             done = &mut done => return done,
         }
     }

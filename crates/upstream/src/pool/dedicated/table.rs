@@ -252,10 +252,9 @@ impl DedicatedPool {
             .is_some_and(|session| self.lock().connections.contains_key(&isolation::session_key(session)))
     }
 
-    /// Returns true if the caller's session has left the shared connection, and its own is open.
-    pub(crate) fn has_open(&self, caller: &Caller) -> bool {
-        let Some(key) = caller.session.as_ref().map(isolation::session_key) else { return false };
-        self.lock().connections.get(&key).is_some_and(|entry| entry.connection().is_some())
+    /// Returns true if a connection that belongs to the caller alone, or to its principal, is open.
+    pub(crate) fn has_open(&self, share: SharingMode, caller: &Caller) -> bool {
+        self.find(share, caller, None).is_some()
     }
 
     /// Returns the budget of attempts of all connections of the server.
