@@ -72,7 +72,11 @@ type ItemRewriter = fn(&RawJson, UriMapper<'_>) -> Option<RawJson>;
 pub(super) fn rewrite(method: &McpMethod, result: &mut JsonObject, map: UriMapper<'_>) {
     // Most results have no link, so they cost only one scan.
     // A link whose key is escaped (`"\u0075ri"`) is not seen, and stays as the server sent it.
-    let has_links = |raw: &&RawJson| memchr::memmem::find(raw.bytes(), b"\"uri\"").is_some() || may_name_page(raw);
+    // One search tells both apart from the rest: the member `"uri"` and a page `"ui://…"`.
+    let has_links = |raw: &&RawJson| {
+        let may_have = memchr::memmem::find(raw.bytes(), b"\"u").is_some();
+        may_have && (memchr::memmem::find(raw.bytes(), b"\"uri\"").is_some() || may_name_page(raw))
+    };
     let (member, item): (&'static str, ItemRewriter) = match method {
         McpMethod::CallTool | McpMethod::Task(TaskMethod::Result) => ("content", content),
         McpMethod::ReadResource => ("contents", uri_member),

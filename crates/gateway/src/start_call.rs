@@ -38,10 +38,10 @@ impl Endpoint {
     }
 
     /// Starts a permitted call, and translates what comes back for its client.
-    pub(super) fn start(&self, caller: &Arc<Caller>, route: Permitted<CallRoute>, call: Call) -> Exchange {
+    pub(super) fn start(&self, caller: &Arc<Caller>, route: Permitted<CallRoute>, mut call: Call) -> Exchange {
         let method = call.method.clone();
         let extensions = self.permits_extensions(&caller.principal);
-        let call = Call { extensions, ..call };
+        call.extensions = extensions;
         // A single server's endpoint keeps that server's URIs, so its links need no rewriting.
         let links = (!self.keeps_local_names()).then(|| self.gateway.clone());
         let about_task = call.task_mode != TaskMode::Never || matches!(method, McpMethod::Task(_));

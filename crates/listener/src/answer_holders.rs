@@ -24,13 +24,13 @@ pub(super) struct CurrentAnswer(Mutex<AnswerHolders>);
 
 impl AnswerHolders {
     /// Returns the holders of a response. A small one has none: an end would free nothing.
-    pub(super) fn of<B: Body>(client: Option<MemoryHolder>, response: &Response<B>) -> Self {
+    pub(super) fn of<B: Body>(client: impl FnOnce() -> Option<MemoryHolder>, response: &Response<B>) -> Self {
         let size = response.body().size_hint().exact().map(usize::try_from);
         if matches!(size, Some(Ok(size)) if size <= SMALL_MESSAGE) {
             return AnswerHolders::default();
         }
         let server = response.extensions().get::<AnsweringServer>().map(|AnsweringServer(name)| name.clone());
-        AnswerHolders { client, server }
+        AnswerHolders { client: client(), server }
     }
 
     /// Returns true if the answer is for this client, or of this server.
@@ -67,10 +67,10 @@ mod tests {
     fn an_answer_belongs_to_its_client_and_its_server() {
         let client = MemoryHolder::Principal(1);
         let other = MemoryHolder::Principal(2);
-        let large = AnswerHolders::of(Some(client.clone()), &response(SMALL_MESSAGE + 1));
+        let large = AnswerHolders::of(|| Some(client.clone()), &response(SMALL_MESSAGE + 1));
         assert!(large.include(&client) && large.include(&MemoryHolder::Server("a".into())));
         assert!(!large.include(&other) && !large.include(&MemoryHolder::Server("b".into())));
-        let small = AnswerHolders::of(Some(client.clone()), &response(SMALL_MESSAGE));
+        let small = AnswerHolders::of(|| Some(client.clone()), &response(SMALL_MESSAGE));
         assert!(!small.include(&client) && !small.include(&MemoryHolder::Server("a".into())));
     }
 }

@@ -11,8 +11,8 @@ use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -80,7 +80,7 @@ pub struct SlotRequest {
     slot: Arc<ConnectionSlot>,
     is_admitted: AtomicBool,
     /// Holder of the request's memory, once its sender is known.
-    holder: OnceLock<MemoryHolder>,
+    holder: Mutex<Option<MemoryHolder>>,
     /// Bytes that had been read of the connection when the request began.
     received_before: u64,
 }
@@ -275,7 +275,7 @@ impl ConnectionSlot {
         SlotRequest {
             slot: self.clone(),
             is_admitted: AtomicBool::new(false),
-            holder: OnceLock::new(),
+            holder: Mutex::default(),
             received_before,
         }
     }
@@ -300,12 +300,12 @@ impl SlotRequest {
     /// Sets whose memory the request takes.
     pub(super) fn set_holder(&self, holder: MemoryHolder) {
         // A request has one sender, so that any further value is the same.
-        let _ = self.holder.set(holder);
+        *self.holder.lock() = Some(holder);
     }
 
     /// Returns the holders of the response to this request.
     pub(super) fn holders_of<B: Body>(&self, response: &Response<B>) -> AnswerHolders {
-        AnswerHolders::of(self.holder.get().cloned(), response)
+        AnswerHolders::of(|| self.holder.lock().clone(), response)
     }
 
     /// Sets the holders of what the connection writes from now on.

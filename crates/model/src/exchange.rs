@@ -92,6 +92,11 @@ impl Exchange {
         self.server.as_ref()
     }
 
+    /// Ends the exchange, and returns the server that it was with.
+    pub fn into_server(self) -> Option<ByteString> {
+        self.server
+    }
+
     /// Creates an exchange that is finished.
     pub fn ready(end: Result<Outcome, Error>) -> Self {
         Exchange::new(stream::once(std::future::ready(ExchangeEvent::Done(end))))

@@ -92,8 +92,12 @@ impl QuietTargets {
     }
 
     pub(super) fn record(&self, target: CallTarget) {
+        // Before the lock: over HTTP no call has a target.
+        if target == CallTarget::default() {
+            return;
+        }
         let mut targets = self.0.lock();
-        if target != CallTarget::default() && targets.len() < QUIET_MAX {
+        if targets.len() < QUIET_MAX {
             targets.insert(target);
         }
     }

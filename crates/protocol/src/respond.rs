@@ -108,8 +108,7 @@ pub(super) async fn respond<S: ResponseEncoder>(
     encoder: S,
     options: ResponseOptions,
 ) -> Response<Body> {
-    let server = exchange.server().cloned();
-    let mut driver = ResponseDriver { exchange: Some(exchange), encoder };
+    let mut driver = ResponseDriver { exchange: Some(exchange), ended_at: None, encoder };
     let mut quiet = options.timers.timer_at(Instant::now() + options.keep_alive);
     loop {
         let step = tokio::select! {
@@ -119,14 +118,15 @@ pub(super) async fn respond<S: ResponseEncoder>(
             () = &mut quiet, if options.stream => DriverStep::Write(Bytes::from_static(sse::KEEP_ALIVE)),
         };
         match step {
-            DriverStep::End(status, parts) => return of_server(server, json_response(status, parts)),
+            DriverStep::End(status, parts) => return of_server(driver.server(), json_response(status, parts)),
             DriverStep::Park(input) => {
                 if let Some((status, parts)) = driver.park(input).await {
                     return json_response(status, parts);
                 }
             }
             DriverStep::Write(first) if options.stream => {
-                return of_server(server, event_stream(first, driver, options));
+                let server = driver.server().cloned();
+                return of_server(server.as_ref(), event_stream(first, driver, options));
             }
             // A client without streams misses the notifications, not the response.
             DriverStep::Write(_) | DriverStep::Nothing => {}
@@ -143,7 +143,7 @@ pub(super) async fn run_detached<S: ResponseEncoder>(
     encoder: S,
     mut abandoned: BoxFuture<'static, ()>,
 ) {
-    let mut driver = ResponseDriver { exchange: Some(exchange), encoder };
+    let mut driver = ResponseDriver { exchange: Some(exchange), ended_at: None, encoder };
     loop {
         let step = tokio::select! {
             step = driver.step() => step,
@@ -170,7 +170,7 @@ pub(super) async fn run_detached<S: ResponseEncoder>(
 
 /// Writes the events of an exchange to a shared stream, as long as that is read.
 pub(super) async fn forward<S: ResponseEncoder>(exchange: Exchange, encoder: S, out: mpsc::Sender<Bytes>) {
-    let mut driver = ResponseDriver { exchange: Some(exchange), encoder };
+    let mut driver = ResponseDriver { exchange: Some(exchange), ended_at: None, encoder };
     loop {
         // No keep-alive here: the shared stream has its own, or needs none.
         let (chunk, last) = match driver.step().await {
@@ -192,10 +192,10 @@ pub(super) async fn forward<S: ResponseEncoder>(exchange: Exchange, encoder: S, 
 }
 
 /// Names the server of a response, if the response may hold much of its memory.
-fn of_server(server: Option<ByteString>, mut response: Response<Body>) -> Response<Body> {
+fn of_server(server: Option<&ByteString>, mut response: Response<Body>) -> Response<Body> {
     // Extensions cost an allocation, which most responses are spared.
     if let Some(server) = server.filter(|_| response.body().is_large()) {
-        response.extensions_mut().insert(AnsweringServer(server));
+        response.extensions_mut().insert(AnsweringServer(server.clone()));
     }
     response
 }
@@ -286,6 +286,8 @@ pub(super) fn set_stream_headers(response: &mut Response<Body>) {
 /// Exchange with its encoder. Dropped before its end, it goes to [`ResponseEncoder::on_client_gone`].
 struct ResponseDriver<S: ResponseEncoder> {
     exchange: Option<Exchange>,
+    /// Server of an exchange that has ended.
+    ended_at: Option<ByteString>,
     encoder: S,
 }
 
@@ -298,6 +300,15 @@ enum DriverStep {
 }
 
 impl<S: ResponseEncoder> ResponseDriver<S> {
+    /// Returns the server that the exchange is, or was, with.
+    fn server(&self) -> Option<&ByteString> {
+        self.exchange.as_ref().map_or(self.ended_at.as_ref(), Exchange::server)
+    }
+
+    fn end_exchange(&mut self) {
+        self.ended_at = self.exchange.take().and_then(Exchange::into_server);
+    }
+
     async fn step(&mut self) -> DriverStep {
         let Some(exchange) = &mut self.exchange else { return DriverStep::Cancelled };
         let event = tokio::select! {
@@ -322,13 +333,13 @@ impl<S: ResponseEncoder> ResponseDriver<S> {
                 ),
                 InputAction::Refused => DriverStep::Nothing,
                 InputAction::End(status, parts) => {
-                    self.exchange = None;
+                    self.end_exchange();
                     DriverStep::End(status, parts)
                 }
                 InputAction::Park(input) => DriverStep::Park(input),
             },
             ExchangeEvent::Done(end) => {
-                self.exchange = None;
+                self.end_exchange();
                 let (status, parts) = self.encoder.result(end);
                 DriverStep::End(status, parts)
             }

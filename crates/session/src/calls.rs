@@ -53,12 +53,13 @@ impl SessionCalls {
         Some((number, cancelled, reason))
     }
 
-    /// Removes a call that has ended.
-    pub(super) fn remove(&self, number: u64) {
+    /// Removes a call that has ended. Returns true if no other is open.
+    pub(super) fn remove(&self, number: u64) -> bool {
         let mut calls = self.open.lock();
         if let Some(at) = calls.iter().position(|call| call.number == number) {
             calls.swap_remove(at);
         }
+        calls.is_empty()
     }
 
     /// Cancels the open call with the client's `id`, for the client's reason. Returns false if there is none, or

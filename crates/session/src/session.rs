@@ -206,11 +206,11 @@ impl SessionCallGuard {
 
 impl Drop for SessionCallGuard {
     fn drop(&mut self) {
-        self.session.calls.remove(self.number);
+        let was_last = self.session.calls.remove(self.number);
         if let Some(ended) = self.ended.get() {
             ended.cancel();
         }
-        if self.session.calls.is_empty() {
+        if was_last {
             self.session.tasks.forget_early();
         }
     }
