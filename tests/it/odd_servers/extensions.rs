@@ -149,8 +149,8 @@ impl ExtendedServer {
 
     /// Asks outside of calls, on each connection that was ever made.
     pub(super) fn ask_on_all_connections(&self, method: &'static str) {
-        for out in self.connections.lock().unwrap().iter().cloned() {
-            let server = self.clone();
+        for out in self.connections.lock().unwrap().iter() {
+            let (server, out) = (self.clone(), out.clone());
             tokio::spawn(async move { server.ask(method, &out).await });
         }
     }

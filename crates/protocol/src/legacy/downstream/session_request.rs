@@ -195,9 +195,7 @@ impl SessionRequest<'_> {
             received: self.received,
             ..Call::new(method.clone(), params)
         };
-        // Before the server can ask: a connection of the session is opened by one of its calls.
-        self.session.extension_check.get_or_init(|| self.endpoint.extension_check(&caller));
-        let exchange = self.endpoint.call(&caller, call);
+        let exchange = self.start_call(&caller, call);
         let encoder = self.encoder(id, (method, task_augmentation, token), caller, call_guard, stream);
         LegacyStarted::Running(exchange, Box::new(encoder))
     }
@@ -218,6 +216,12 @@ impl SessionRequest<'_> {
         let encoder =
             self.encoder(id, (McpMethod::Complete, TaskAugmentation::default(), None), caller, call_guard, false);
         LegacyStarted::Running(exchange, Box::new(encoder))
+    }
+
+    fn start_call(&self, caller: &Arc<Caller>, call: Call) -> Exchange {
+        // Before the server can ask: a connection of the session is opened by one of its calls.
+        self.session.extension_check.get_or_init(|| self.endpoint.extension_check(caller));
+        self.endpoint.call(caller, call)
     }
 
     fn begin_call(&self, id: &RequestId) -> Result<SessionCallGuard, Error> {
