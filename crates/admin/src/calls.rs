@@ -7,11 +7,12 @@ use std::time::SystemTime;
 use axum::extract::Path;
 use axum::response::Response;
 use http::StatusCode;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::actions::{Operator, Viewer};
 use crate::json;
 use crate::query_map::QueryMap;
+use moongate_api::{CallError, CallList, CallRow, ClientName};
 use moongate_gateway::RecentCall;
 use moongate_listener::json_response;
 
@@ -26,7 +27,7 @@ pub(super) async fn calls(Viewer(admin): Viewer, query: QueryMap) -> Response {
     let recent = admin.gateway.recent_calls().changed_since(0);
     let matching =
         recent.iter().filter(|call| wanted("server", &call.facts.server) && wanted("state", call.state().name()));
-    json(StatusCode::OK, &json!({ "calls": matching.take(limit).map(call_json).collect::<Vec<_>>() }))
+    json(StatusCode::OK, &CallList { calls: matching.take(limit).map(call_row).collect() })
 }
 
 /// Handles `POST /api/v1/calls/{id}/cancel`.
@@ -39,33 +40,33 @@ pub(super) async fn cancel(Operator(admin): Operator, Path(id): Path<String>) ->
 }
 
 /// Describes one call.
-pub(super) fn call_json(call: &RecentCall) -> Value {
+pub(super) fn call_row(call: &RecentCall) -> CallRow {
     let (facts, result) = (&call.facts, call.result.as_ref());
     let (name, version) = call.client();
     // A running call has taken the time since its arrival.
     let took = result.map_or_else(|| facts.received.elapsed(), |result| result.took);
-    let own = result.map(|result| milliseconds(result.took.saturating_sub(result.server_time)));
-    json!({
-        "id": format!("c-{}", call.id),
-        "at": timestamp(call.at),
-        "state": call.state().name(),
-        "ms": milliseconds(took),
-        "own_ms": own,
-        // Null while it runs, and for a call that nobody waited for to the end.
-        "wait_ms": result.and_then(|result| result.wait).map(milliseconds),
-        "retries": result.map(|result| result.retries),
-        "server": &*facts.server,
-        "method": facts.method.label(),
-        "name": &*facts.item,
-        "principal": facts.principal.name,
-        "client": { "name": name, "version": version },
-        "endpoint": endpoint_path(&facts.endpoint),
-        "from": facts.client_revision,
-        "to": result.map(|result| result.server_revision).filter(|revision| !revision.is_empty()),
-        "bytes_in": facts.request_bytes,
-        "bytes_out": result.map(|result| result.response_bytes),
-        "error": result.and_then(|result| result.error.as_ref()).map(|(kind, text)| json!({ "type": kind, "message": text })),
-    })
+    let revision = result.map(|result| result.server_revision).filter(|revision| !revision.is_empty());
+    let error = result.and_then(|result| result.error.as_ref());
+    CallRow {
+        id: format!("c-{}", call.id),
+        at: timestamp(call.at),
+        state: call.state(),
+        ms: milliseconds(took),
+        own_ms: result.map(|result| milliseconds(result.took.saturating_sub(result.server_time))),
+        wait_ms: result.and_then(|result| result.wait).map(milliseconds),
+        retries: result.map(|result| result.retries),
+        server: facts.server.to_string(),
+        method: facts.method.label().to_owned(),
+        name: facts.item.to_string(),
+        principal: facts.principal.name.clone(),
+        client: ClientName { name: Some(name), version: Some(version) },
+        endpoint: endpoint_path(&facts.endpoint),
+        from: facts.client_revision.to_owned(),
+        to: revision.map(str::to_owned),
+        bytes_in: facts.request_bytes as u64,
+        bytes_out: result.map(|result| result.response_bytes as u64),
+        error: error.map(|(kind, text)| CallError { kind: (*kind).to_owned(), message: text.to_string() }),
+    }
 }
 
 /// Returns the path of an endpoint.

@@ -11,8 +11,9 @@ use serde_json::{Value, json};
 
 use crate::actions::Viewer;
 use crate::query_map::QueryMap;
-use crate::sessions::sessions_json;
+use crate::sessions::session_rows;
 use crate::{AdminState, json};
+use moongate_api::SessionRow;
 use moongate_clients::{
     ClientProfile, ConnectKey, ConnectMethod, ConnectRequest, ConnectRoute, LauncherVariables, StartCommand,
     client_of_session, connect_steps, shown_file,
@@ -142,9 +143,8 @@ pub(super) fn client_signs(admin: &AdminState) -> Vec<ClientSign> {
         Some(ClientSign { profile, name: name.to_owned(), version: version.to_owned(), seconds })
     };
     let mut signs = Vec::new();
-    for session in sessions_json(admin) {
-        let text = |key: &str| session["client"][key].as_str().unwrap_or_default();
-        signs.extend(sign(text("name"), text("version"), session["idle_seconds"].as_u64().unwrap_or_default()));
+    for SessionRow { client, idle_seconds, .. } in session_rows(admin) {
+        signs.extend(sign(&client.name.unwrap_or_default(), &client.version.unwrap_or_default(), idle_seconds));
     }
     // Clients of the stateless revision have no session.
     for call in admin.gateway.recent_calls().changed_since(0) {

@@ -14,11 +14,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast};
 use tokio::time::Instant;
 
 use crate::AdminState;
-use crate::calls::call_json;
+use crate::calls::call_row;
 use crate::config_view::config_json;
-use crate::sessions::sessions_json;
+use crate::sessions::session_rows;
 use crate::status::{gateway_status, server_statuses};
-use moongate_api::{GatewayStatus, ServerCounters, ServerStatus};
+use moongate_api::{CallRow, GatewayStatus, ServerCounters, ServerStatus, SessionRow};
 use moongate_gateway::RecentCalls;
 
 /// Interval of polling for changes: well below the 300 ms after which a person notices a delay.
@@ -118,7 +118,7 @@ impl EventFeed {
 /// State at the last poll, as it was reported.
 struct LastPoll {
     servers: HashMap<String, ServerStatus>,
-    sessions: Vec<Value>,
+    sessions: Vec<SessionRow>,
     call_change: u64,
     call_id: u64,
     config_version: u64,
@@ -132,7 +132,7 @@ impl LastPoll {
             call_change: admin.gateway.recent_calls().last_change(),
             call_id: admin.gateway.recent_calls().last_id(),
             servers: by_name(server_statuses(admin)),
-            sessions: sessions_json(admin),
+            sessions: session_rows(admin),
             config_version: admin.control.config().version,
             busy_at: None,
         }
@@ -143,11 +143,12 @@ impl LastPoll {
         let is_due = self.busy_at.is_none_or(|at| at.elapsed() >= BUSY_INTERVAL);
         let mut events = self.server_changes(by_name(server_statuses(admin)), is_due);
         events.extend(self.call_changes(admin.gateway.recent_calls(), is_due));
-        let sessions = sessions_json(admin);
+        let sessions = session_rows(admin);
         // Idle times differ at each poll. Only sessions that begin or end are news.
         if ids(&sessions) != ids(&self.sessions) {
-            events.push(AdminEvent::new("sessions", &json!({ "sessions": sessions })));
-            self.sessions = sessions;
+            let event = SessionsEvent { sessions };
+            events.push(AdminEvent::new("sessions", &event));
+            self.sessions = event.sessions;
         }
         let config = admin.control.config();
         if config.version != self.config_version {
@@ -198,8 +199,14 @@ impl LastPoll {
         }
         let mut calls = calls.changed_since(before.0);
         calls.retain(|call| call.change <= last_change);
-        calls.iter().map(|call| AdminEvent::new("call", &call_json(call))).collect()
+        calls.iter().map(|call| AdminEvent::new("call", &call_row(call))).collect()
     }
+}
+
+/// Sessions that began or ended, with all others.
+#[derive(Serialize)]
+struct SessionsEvent {
+    sessions: Vec<SessionRow>,
 }
 
 /// What a watcher gets first.
@@ -207,8 +214,8 @@ impl LastPoll {
 struct FeedSnapshot {
     #[serde(flatten)]
     status: GatewayStatus,
-    calls: Vec<Value>,
-    sessions: Vec<Value>,
+    calls: Vec<CallRow>,
+    sessions: Vec<SessionRow>,
     config: Value,
 }
 
@@ -217,8 +224,8 @@ pub(super) fn snapshot_event(admin: &AdminState) -> AdminEvent {
     let calls = admin.gateway.recent_calls().changed_since(0);
     let snapshot = FeedSnapshot {
         status: gateway_status(admin),
-        calls: calls.iter().map(call_json).collect(),
-        sessions: sessions_json(admin),
+        calls: calls.iter().map(call_row).collect(),
+        sessions: session_rows(admin),
         config: config_json(&admin.control.config()),
     };
     AdminEvent::new("snapshot", &snapshot)
@@ -262,8 +269,8 @@ fn without_counts(server: &ServerStatus) -> ServerStatus {
     server
 }
 
-fn ids(sessions: &[Value]) -> Vec<&Value> {
-    sessions.iter().map(|session| &session["id"]).collect()
+fn ids(sessions: &[SessionRow]) -> Vec<&str> {
+    sessions.iter().map(|session| session.id.as_str()).collect()
 }
 
 #[cfg(test)]

@@ -5,11 +5,12 @@
 use axum::extract::Path;
 use axum::response::Response;
 use http::StatusCode;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::actions::{Operator, Viewer};
 use crate::calls::endpoint_path;
 use crate::{AdminState, json};
+use moongate_api::{ClientName, SessionList, SessionRow, StatelessClient};
 use moongate_listener::json_response;
 use moongate_protocol::{Era, era_of};
 use moongate_session::SessionSummary;
@@ -21,8 +22,8 @@ const SESSIONS_MAX: usize = 1000;
 /// Handles `GET /api/v1/sessions`.
 pub(super) async fn sessions(Viewer(admin): Viewer) -> Response {
     let total = admin.metrics.clients.sessions.get();
-    let (sessions, stateless) = (sessions_json(&admin), stateless_json(&admin));
-    json(StatusCode::OK, &json!({ "total": total, "sessions": sessions, "stateless": stateless }))
+    let (sessions, stateless) = (session_rows(&admin), stateless_clients(&admin));
+    json(StatusCode::OK, &SessionList { total, sessions, stateless })
 }
 
 /// Handles `DELETE /api/v1/sessions/{id}`.
@@ -34,12 +35,12 @@ pub(super) async fn end(Operator(admin): Operator, Path(id): Path<String>) -> Re
 }
 
 /// Describes the sessions in use, newest first.
-pub(super) fn sessions_json(admin: &AdminState) -> Vec<Value> {
+pub(super) fn session_rows(admin: &AdminState) -> Vec<SessionRow> {
     let sessions = admin.listener_state.load().downstream.sessions.overview(SESSIONS_MAX);
-    sessions.iter().map(session_json).collect()
+    sessions.iter().map(session_row).collect()
 }
 
-fn session_json(session: &SessionSummary) -> Value {
+fn session_row(session: &SessionSummary) -> SessionRow {
     let info = session.caller.client_info.as_ref().and_then(|info| info.as_object());
     let text = |key| {
         let text = info.as_ref().and_then(|info| info.get_string(key));
@@ -47,52 +48,55 @@ fn session_json(session: &SessionSummary) -> Value {
     };
     let began = i64::try_from(session.began).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
     let age = began.map(|began| jiff::Timestamp::now().duration_since(began).as_secs().max(0));
-    json!({
-        "id": session.id,
-        "client": { "name": text("name"), "version": text("version") },
-        "principal": session.caller.principal.name,
-        "endpoint": endpoint_path(&session.endpoint),
-        "revision": session.caller.revision,
-        "one_stream": session.has_shared_stream,
-        "since": began.map(|began| format!("{began:.0}")),
-        "since_seconds": age,
-        "idle_seconds": session.idle.as_secs(),
-        "calls": session.calls,
-        "streams": session.streams,
-        "subscriptions": session.subscriptions,
-    })
+    SessionRow {
+        id: session.id.clone(),
+        client: ClientName { name: text("name"), version: text("version") },
+        principal: session.caller.principal.name.clone(),
+        endpoint: endpoint_path(&session.endpoint),
+        revision: session.caller.revision.to_owned(),
+        one_stream: session.has_shared_stream,
+        since: began.map(|began| format!("{began:.0}")),
+        since_seconds: age,
+        idle_seconds: session.idle.as_secs(),
+        calls: session.calls as u64,
+        streams: session.streams,
+        subscriptions: session.subscriptions as u64,
+    }
 }
 
 /// Describes the clients of the recent calls whose revision has no sessions, the last one to call first.
-pub(super) fn stateless_json(admin: &AdminState) -> Vec<Value> {
-    let mut clients: Vec<Value> = Vec::new();
+pub(super) fn stateless_clients(admin: &AdminState) -> Vec<StatelessClient> {
+    let mut clients: Vec<StatelessClient> = Vec::new();
     for call in admin.gateway.recent_calls().changed_since(0) {
         let facts = &call.facts;
         if era_of(facts.client_revision) != Era::Modern {
             continue;
         }
         let (name, version) = call.client();
-        let mut client = json!({
-            "client": { "name": name, "version": version },
-            "principal": facts.principal.name,
-            "endpoint": endpoint_path(&facts.endpoint),
-            "revision": facts.client_revision,
-        });
-        let is_same = |known: &Value| {
-            let members = ["client", "principal", "endpoint", "revision"];
-            members.iter().all(|member| known[member] == client[member])
-        };
         let running = u64::from(call.result.is_none());
-        if let Some(known) = clients.iter_mut().find(|known| is_same(known)) {
-            for (member, more) in [("recent_calls", 1), ("calls", running)] {
-                known[member] = (known[member].as_u64().unwrap_or_default() + more).into();
+        let client = StatelessClient {
+            client: ClientName { name: Some(name), version: Some(version) },
+            principal: facts.principal.name.clone(),
+            endpoint: endpoint_path(&facts.endpoint),
+            revision: facts.client_revision.to_owned(),
+            calls: running,
+            recent_calls: 1,
+            idle_seconds: facts.received.elapsed().as_secs(),
+        };
+        match clients.iter_mut().find(|known| is_same_client(known, &client)) {
+            Some(known) => {
+                known.calls += running;
+                known.recent_calls += 1;
             }
-            continue;
+            None => clients.push(client),
         }
-        client["calls"] = running.into();
-        client["recent_calls"] = 1.into();
-        client["idle_seconds"] = facts.received.elapsed().as_secs().into();
-        clients.push(client);
     }
     clients
+}
+
+fn is_same_client(one: &StatelessClient, other: &StatelessClient) -> bool {
+    one.client == other.client
+        && one.principal == other.principal
+        && one.endpoint == other.endpoint
+        && one.revision == other.revision
 }

@@ -15,9 +15,9 @@ use crate::call_route::CallRoute;
 use crate::endpoint::Endpoint;
 use crate::endpoint_context::EndpointContext;
 use crate::permitted::Permitted;
-use crate::recent_calls::{CallFacts, CallResult, CallState, CallTicket, error_text};
+use crate::recent_calls::{CallFacts, CallResult, CallTicket, error_text};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
-use moongate_model::{Call, Caller, Error, ExchangeEvent, McpErrorKind, McpMethod, Outcome, TaskMethod};
+use moongate_model::{Call, CallState, Caller, Error, ExchangeEvent, McpErrorKind, McpMethod, Outcome, TaskMethod};
 use moongate_telemetry::{CallEnding, CallRecord, ServerHop};
 use moongate_upstream::UpstreamCall;
 

@@ -92,7 +92,7 @@ pub use explain::{ExplainedRule, NamedThing, ToolExplanation, UnknownName};
 pub use findings::{CatalogFinding, FindingTopic};
 pub use names::NameRules;
 pub use preview::ToolAccessChange;
-pub use recent_calls::{CallFacts, CallResult, CallState, RecentCall, RecentCalls};
+pub use recent_calls::{CallFacts, CallResult, RecentCall, RecentCalls};
 pub use reconfigure::{ReplacementStatus, RestartOutcome};
 pub use running_server::RunningServer;
 pub use schemas::SchemaStyle;

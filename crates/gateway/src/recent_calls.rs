@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use moongate_jsonrpc::json::{ByteString, RawJson};
-use moongate_model::{Caller, McpMethod, Principal};
+use moongate_model::{CallState, Caller, McpMethod, Principal};
 use moongate_telemetry::logs;
 
 /// Slots that a new call tries. All in use: the call is not recorded.
@@ -24,37 +24,6 @@ const SLOTS_TRIED: u64 = 8;
 const CLIENT_INFO_MAX: usize = 256;
 /// Longest client text and error, in characters.
 const TEXT_MAX: usize = 200;
-
-/// State of a recorded call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CallState {
-    /// Waits for its server.
-    Running,
-    /// Ended with a result.
-    Ok,
-    /// Ended with a result that says `isError`.
-    ToolError,
-    /// Ended with an error.
-    Error,
-    /// Ended by its client, or by an operator.
-    Cancelled,
-    /// Ended with a request for input. The client sends the responses with its next call.
-    InputRequired,
-}
-
-impl CallState {
-    /// Returns the name in the API.
-    pub fn name(self) -> &'static str {
-        match self {
-            CallState::Running => "running",
-            CallState::Ok => "ok",
-            CallState::ToolError => "tool_error",
-            CallState::Error => "error",
-            CallState::Cancelled => "cancelled",
-            CallState::InputRequired => "input_required",
-        }
-    }
-}
 
 /// Facts of a call at its start.
 #[derive(Clone)]

@@ -4,6 +4,7 @@
 //! revision dates. Invariant: no type here can tell a stateful peer from a stateless one.
 
 mod call;
+mod call_state;
 mod cancel_reason;
 mod client_channel;
 mod connection;
@@ -22,6 +23,7 @@ mod upstream_state;
 pub use call::{
     Call, Caller, ClientCapabilities, Continuation, DeferredCheck, ItemKind, LogFilter, LogLevel, McpMethod,
 };
+pub use call_state::CallState;
 pub use cancel_reason::CancelReason;
 pub use client_channel::{AskClient, ClientChannel};
 pub use connection::Connection;

@@ -4,7 +4,7 @@
 //! Invariant: what is written is shown before, and no text of a server is markup.
 
 use maud::{Markup, html};
-use moongate_model::UpstreamState;
+use moongate_model::{CallState, UpstreamState};
 use serde_json::Value;
 
 use super::copy::code_block;
@@ -288,14 +288,14 @@ fn found_server(server: &Value, allow_commands: bool) -> Markup {
 
 fn state_words(server: &Value) -> Markup {
     let (icon, words) = match text(server, "state") {
-        "new" => ("ok", "new".to_owned()),
-        "renamed" => ("ok", format!("new; its name {} is taken", text(server, "was"))),
+        "new" => (CallState::Ok, "new".to_owned()),
+        "renamed" => (CallState::Ok, format!("new; its name {} is taken", text(server, "was"))),
         "same" => (
-            "cancelled",
+            CallState::Cancelled,
             format!("you have it: {}", server["same_as"].as_str().unwrap_or_else(|| text(server, "name"))),
         ),
-        "own" => ("cancelled", "this is the gateway itself".to_owned()),
-        _ => ("error", "it cannot be added".to_owned()),
+        "own" => (CallState::Cancelled, "this is the gateway itself".to_owned()),
+        _ => (CallState::Error, "it cannot be added".to_owned()),
     };
     html! { span class="outcome" { (StateIcon::of_call(icon).draw()) (VisibleText(&words)) } }
 }
@@ -303,7 +303,7 @@ fn state_words(server: &Value) -> Markup {
 fn problem_line(problem: &Value) -> Markup {
     html! {
         p class="found" {
-            span class="outcome red" { (StateIcon::of_call("error").draw()) }
+            span class="outcome red" { (StateIcon::of_call(CallState::Error).draw()) }
             @if number(problem, "line") > 0 { " line " (number(problem, "line")) ", column " (number(problem, "column")) ":" }
             " " (VisibleText(text(problem, "message")))
             @if !text(problem, "hint").is_empty() { "; " (VisibleText(text(problem, "hint"))) }
@@ -321,11 +321,11 @@ fn probe(probe: &Value) -> Markup {
         @if probe["needs_login"] == true {
             p class="outcome" { (StateIcon::of_server(UpstreamState::NeedsLogin).draw()) "It asks for a sign-in: add it, then sign in." }
         } @else if !fault.is_null() {
-            p class="outcome red" { (StateIcon::of_call("error").draw()) span { (VisibleText(text(fault, "message"))) } }
+            p class="outcome red" { (StateIcon::of_call(CallState::Error).draw()) span { (VisibleText(text(fault, "message"))) } }
             @if !text(fault, "hint").is_empty() { p class="soft" { (VisibleText(text(fault, "hint"))) } }
         } @else {
             p class="outcome" {
-                (StateIcon::of_call("ok").draw())
+                (StateIcon::of_call(CallState::Ok).draw())
                 span {
                     (text(probe, "transport")) " · " (VisibleText(text(probe, "revision"))) @if !said.trim().is_empty() { " · " (VisibleText(said.trim())) }
                     " · " (count(number(probe, "tools"), "tool", "tools")) " · " (estimate(number(probe, "tokens"))) " tokens"

@@ -5,10 +5,10 @@
 use std::collections::BTreeSet;
 
 use maud::{Markup, html};
-use serde_json::Value;
+use moongate_api::{CallError, CallRow, ClientName};
+use moongate_model::CallState;
 
 use super::explain;
-use super::facts::{number, text};
 use super::icons::StateIcon;
 use super::text::{VisibleText, duration, show_invisible, size};
 use super::view_query::ViewQuery;
@@ -20,18 +20,18 @@ const FLOOD_AGE: jiff::SignedDuration = jiff::SignedDuration::from_secs(2);
 /// Parameters that filter.
 const FILTERS: [&str; 4] = ["server", "state", "client", "q"];
 /// States of a call, with their labels.
-const STATES: [(&str, &str); 6] = [
-    ("running", "running"),
-    ("ok", "ok"),
-    ("tool_error", "tool error"),
-    ("error", "error"),
-    ("cancelled", "cancelled"),
-    ("input_required", "asked for input"),
+const STATES: [(CallState, &str); 6] = [
+    (CallState::Running, "running"),
+    (CallState::Ok, "ok"),
+    (CallState::ToolError, "tool error"),
+    (CallState::Error, "error"),
+    (CallState::Cancelled, "cancelled"),
+    (CallState::InputRequired, "asked for input"),
 ];
 
 /// Recent calls, and what the URL says.
 pub(super) struct CallsView<'a> {
-    pub(super) calls: &'a [Value],
+    pub(super) calls: &'a [CallRow],
     pub(super) query: &'a ViewQuery,
     pub(super) may_act: bool,
     /// Path that tries the tool of the open call, if it has one.
@@ -54,13 +54,13 @@ impl CallsView<'_> {
     }
 
     fn filters(&self) -> Markup {
-        let servers: BTreeSet<&str> = self.calls.iter().map(|call| text(call, "server")).collect();
+        let servers: BTreeSet<&str> = self.calls.iter().map(|call| call.server.as_str()).collect();
         let clients: Vec<String> = self.calls.iter().map(client_name).collect();
         let clients: BTreeSet<&str> = clients.iter().map(String::as_str).collect();
         let named = |names: BTreeSet<&str>| -> Vec<(String, String)> {
             names.into_iter().filter(|name| !name.is_empty()).map(|name| (name.to_owned(), name.to_owned())).collect()
         };
-        let states = STATES.map(|(state, label)| (state.to_owned(), label.to_owned())).to_vec();
+        let states = STATES.map(|(state, label)| (state.name().to_owned(), label.to_owned())).to_vec();
         html! {
             form class="filter" method="get" action="/calls" role="search" data-auto-submit data-search-live {
                 (self.select("server", "All servers", &named(servers)))
@@ -90,22 +90,22 @@ impl CallsView<'_> {
 
     /// Renders the rows that the filters let through.
     pub(super) fn table(&self) -> Markup {
-        let fits = |call: &&Value| {
+        let fits = |call: &&CallRow| {
             let is = |key: &str, value: &str| self.query.get(key).is_none_or(|wanted| wanted == value);
             let contains = self.query.get("q").is_none_or(|wanted| {
                 let wanted = wanted.to_lowercase();
-                ["name", "principal"].iter().any(|member| text(call, member).to_lowercase().contains(&wanted))
+                [&call.name, &call.principal].iter().any(|text| text.to_lowercase().contains(&wanted))
             });
             let client = &client_name(call);
-            is("server", text(call, "server")) && is("state", text(call, "state")) && is("client", client) && contains
+            is("server", &call.server) && is("state", call.state.name()) && is("client", client) && contains
         };
-        let mut shown: Vec<&Value> = self.calls.iter().filter(fits).collect();
+        let mut shown: Vec<&CallRow> = self.calls.iter().filter(fits).collect();
         let all = shown.len();
         if self.query.get("rows") != Some("all") {
             shown.truncate(ROWS_MAX);
         }
         // Events bring a table that is flooded anyway.
-        let ticks = match shown.iter().any(|call| text(call, "state") == "running") {
+        let ticks = match shown.iter().any(|call| call.state == CallState::Running) {
             true if shown.len() == ROWS_MAX && shown.iter().all(|call| is_young(call)) => Some("slow"),
             true => Some(""),
             false => None,
@@ -141,31 +141,33 @@ impl CallsView<'_> {
         }
     }
 
-    fn row(&self, call: &Value) -> Markup {
-        let (id, state) = (text(call, "id"), text(call, "state"));
+    fn row(&self, call: &CallRow) -> Markup {
+        let id = call.id.as_str();
         let is_open = self.query.get("open") == Some(id);
         let href = self.query.with("open", (!is_open).then_some(id)).link("/calls");
-        let at = text(call, "at");
+        let at = call.at.as_deref().unwrap_or_default();
         // The date is in the title: recent calls are of today.
         let time = at.split_once('T').map_or(at, |(_, time)| time.trim_end_matches('Z'));
-        let out = call["bytes_out"].as_u64().map(size).unwrap_or_default();
-        let (client, stop) = (&call["client"], format!("/api/v1/calls/{id}/cancel"));
+        let out = call.bytes_out.map(size).unwrap_or_default();
+        let client = &call.client;
+        let stop = format!("/api/v1/calls/{id}/cancel");
+        let question = format!("Stop {} of {}? Its client gets an error.", call.name, call.server);
         html! {
             tr id=(id) class=[is_open.then_some("open")] {
                 td { a class="mono" href=(href) aria-expanded=(is_open.to_string()) title=(at) data-row { (time) } }
-                td { span class="outcome" { (StateIcon::of_call(state).draw()) (outcome(call)) } }
-                td { (VisibleText(text(call, "server"))) }
+                td { span class="outcome" { (StateIcon::of_call(call.state).draw()) (outcome(call)) } }
+                td { (VisibleText(&call.server)) }
                 td {
-                    code { (VisibleText(text(call, "name"))) }
+                    code { (VisibleText(&call.name)) }
                     @if let Some(cause) = cause(call) { div class="cause red" title=(show_invisible(cause)) { (VisibleText(cause)) } }
                 }
-                td { (VisibleText(text(client, "name"))) " " span class="soft" { (VisibleText(text(client, "version"))) } }
-                td { (VisibleText(text(call, "principal"))) }
-                td class="n" { (size(number(call, "bytes_in"))) " → " (out) }
+                td { (VisibleText(client.name.as_deref().unwrap_or_default())) " " span class="soft" { (VisibleText(client.version.as_deref().unwrap_or_default())) } }
+                td { (VisibleText(&call.principal)) }
+                td class="n" { (size(call.bytes_in)) " → " (out) }
                 td {
-                    @if state == "running" && self.may_act {
+                    @if call.state == CallState::Running && self.may_act {
                         button type="button" class="btn small js-only" data-action=(stop) data-method="POST" data-done="The call was stopped."
-                            data-confirm=(show_invisible(&format!("Stop {} of {}? Its client gets an error.", text(call, "name"), text(call, "server"))))
+                            data-confirm=(show_invisible(&question))
                             data-verb="Stop it" { "Stop" }
                     }
                 }
@@ -174,17 +176,17 @@ impl CallsView<'_> {
         }
     }
 
-    fn details(&self, call: &Value) -> Markup {
+    fn details(&self, call: &CallRow) -> Markup {
         html! {
-            tr class="detail" id=(format!("{}-detail", text(call, "id"))) {
+            tr class="detail" id=(format!("{}-detail", call.id)) {
                 td colspan="8" {
                     dl { @for (label, value) in facts(call) { dt { (label) } dd { (VisibleText(&value)) } } }
                     p class="acts" {
                         // Arguments are not kept, so the form is empty.
                         @if let Some(path) = &self.try_path { a class="btn" href=(path) { "Try again…" } }
                         // An operator is no principal, and only tools have rules of keys.
-                        @if text(call, "method") == "tools/call" && text(call, "principal") != "admin" {
-                            a class="btn" href=(explain::link(call["principal"].as_str(), text(call, "endpoint"), text(call, "name"))) { "Explain" }
+                        @if call.method == "tools/call" && call.principal != "admin" {
+                            a class="btn" href=(explain::link(Some(&call.principal), &call.endpoint, &call.name)) { "Explain" }
                         }
                     }
                 }
@@ -194,68 +196,64 @@ impl CallsView<'_> {
 }
 
 /// Returns the name of a call's client as the filter has it.
-fn client_name(call: &Value) -> String {
-    show_invisible(text(&call["client"], "name"))
+fn client_name(call: &CallRow) -> String {
+    show_invisible(call.client.name.as_deref().unwrap_or_default())
 }
 
 /// Returns true if a call began a moment ago.
-fn is_young(call: &Value) -> bool {
-    let began = text(call, "at").parse::<jiff::Timestamp>();
-    began.is_ok_and(|began| jiff::Timestamp::now().duration_since(began) < FLOOD_AGE)
+fn is_young(call: &CallRow) -> bool {
+    let began = call.at.as_ref().and_then(|at| at.parse::<jiff::Timestamp>().ok());
+    began.is_some_and(|began| jiff::Timestamp::now().duration_since(began) < FLOOD_AGE)
 }
 
 /// Renders how a call ended, or how long it runs.
-fn outcome(call: &Value) -> Markup {
-    let state = text(call, "state");
-    let label = STATES.iter().find(|(name, _)| *name == state).map_or(state, |(_, label)| label);
-    let took = duration(call["ms"].as_f64().unwrap_or_default());
+fn outcome(call: &CallRow) -> Markup {
+    let label = STATES.iter().find(|(state, _)| *state == call.state).map_or(call.state.name(), |(_, label)| label);
+    let took = duration(call.ms);
     html! {
         span { (label) " " (took) }
-        @if let Some(own) = call["own_ms"].as_f64().filter(|_| state == "ok") {
+        @if let Some(own) = call.own_ms.filter(|_| call.state == CallState::Ok) {
             " " span class="soft" title="Time in the gateway" { "(" (duration(own)) ")" }
         }
     }
 }
 
 /// Returns the text of a call's error, or else its kind.
-fn cause(call: &Value) -> Option<&str> {
-    let error = &call["error"];
-    [text(error, "message"), text(error, "type")].into_iter().find(|words| !words.is_empty())
+fn cause(call: &CallRow) -> Option<&str> {
+    let CallError { kind, message } = call.error.as_ref()?;
+    [message, kind].into_iter().map(String::as_str).find(|words| !words.is_empty())
 }
 
 /// Returns the kind and the text of a call's error. The text of a server's error has its code already.
-fn error_text(call: &Value) -> String {
-    let (kind, message) = (text(&call["error"], "type"), text(&call["error"], "message"));
-    match (kind, message) {
+fn error_text(error: &CallError) -> String {
+    match (error.kind.as_str(), error.message.as_str()) {
         (kind, "") => kind.to_owned(),
         (kind, message) if message.contains(kind) => message.to_owned(),
         (kind, message) => format!("{kind}: {message}"),
     }
 }
 
-fn facts(call: &Value) -> Vec<(&'static str, String)> {
-    let (own, wait) = (call["own_ms"].as_f64(), call["wait_ms"].as_f64());
-    let at_server =
-        own.map(|own| call["ms"].as_f64().unwrap_or_default() - own - wait.unwrap_or_default()).map(|ms| ms.max(0.0));
-    let retries = number(call, "retries");
-    let client = &call["client"];
-    let out = call["bytes_out"].as_u64().map(size).unwrap_or_default();
+fn facts(call: &CallRow) -> Vec<(&'static str, String)> {
+    let (own, wait) = (call.own_ms, call.wait_ms);
+    let at_server = own.map(|own| (call.ms - own - wait.unwrap_or_default()).max(0.0));
+    let ClientName { name, version } = &call.client;
+    let out = call.bytes_out.map(size).unwrap_or_default();
     let mut rows = vec![
-        ("Id", text(call, "id").to_owned()),
-        ("Server", text(call, "server").to_owned()),
-        ("Name", text(call, "name").to_owned()),
-        ("Client", format!("{} {}", text(client, "name"), text(client, "version")).trim().to_owned()),
-        ("Principal", text(call, "principal").to_owned()),
-        ("In → out", format!("{} → {out}", size(number(call, "bytes_in")))),
-        ("Method", text(call, "method").to_owned()),
-        ("Endpoint", text(call, "endpoint").to_owned()),
-        ("Revisions", format!("{} → {}", text(call, "from"), call["to"].as_str().unwrap_or("?"))),
-        ("Started", text(call, "at").to_owned()),
+        ("Id", call.id.clone()),
+        ("Server", call.server.clone()),
+        ("Name", call.name.clone()),
+        ("Client", [name, version].map(|text| text.as_deref().unwrap_or_default()).join(" ").trim().to_owned()),
+        ("Principal", call.principal.clone()),
+        ("In → out", format!("{} → {out}", size(call.bytes_in))),
+        ("Method", call.method.clone()),
+        ("Endpoint", call.endpoint.clone()),
+        ("Revisions", format!("{} → {}", call.from, call.to.as_deref().unwrap_or("?"))),
+        ("Started", call.at.clone().unwrap_or_default()),
         ("In the gateway", own.map(duration).unwrap_or_default()),
         ("Waited for its turn", wait.map(duration).unwrap_or_default()),
         ("At the server", at_server.map(duration).unwrap_or_default()),
-        ("Retries", if retries > 0 { retries.to_string() } else { String::new() }),
-        ("Error", error_text(call)),
+        ("Retries", call.retries.filter(|retries| *retries > 0).map(|retries| retries.to_string()).unwrap_or_default()),
+        ("Error", call.error.as_ref().map(error_text).unwrap_or_default()),
     ];
     rows.retain(|(_, value)| !value.is_empty());
     rows

@@ -4,6 +4,7 @@
 
 use maud::{Markup, html};
 use moongate_clients::{ClientProfile, ConnectMethod};
+use moongate_model::CallState;
 use serde_json::Value;
 
 use super::copy::code_block;
@@ -141,10 +142,10 @@ impl ConnectView<'_> {
         html! {
             div id="presence" class="panel presence" role="status" data-part=(part) data-on="sessions calls snapshot" data-ticks="slow" {
                 @if is_here {
-                    (StateIcon::of_call("ok").draw())
+                    (StateIcon::of_call(CallState::Ok).draw())
                     span { b class="green" { (chosen.profile.title) " is connected" } ": " (VisibleText(text(present, "name"))) " " (VisibleText(text(present, "version"))) ", " (seconds(ago)) " ago" }
                 } @else {
-                    (StateIcon::of_call("running").draw())
+                    (StateIcon::of_call(CallState::Running).draw())
                     span {
                         "Waiting for " (chosen.profile.title) "…"
                         @if !present.is_null() { span class="soft" { " It was here " (seconds(ago)) " ago." } }

@@ -4,6 +4,7 @@
 //! other rows (`add.rs`). Invariant: no box is checked, since nothing is merged or doubled by itself.
 
 use maud::{Markup, html};
+use moongate_model::CallState;
 use serde_json::Value;
 
 use super::add;
@@ -61,7 +62,7 @@ fn row(server: &Value, is_allowed: bool) -> Markup {
         div class="found" data-name=[is_allowed.then_some(name)] {
             div class="row" {
                 b { (VisibleText(known)) }
-                span class="outcome" { (StateIcon::of_call("tool_error").draw()) "you have it, without some settings" }
+                span class="outcome" { (StateIcon::of_call(CallState::ToolError).draw()) "you have it, without some settings" }
                 span class="soft grow" { (VisibleText(text(server, "target"))) }
             }
             p { "Your entry " code { (VisibleText(known)) } " lacks:" }
@@ -96,9 +97,9 @@ fn probe(probe: &Value) -> Markup {
     html! {
         @if probe.is_null() {}
         @else if fault.is_null() {
-            p class="outcome" { (StateIcon::of_call("ok").draw()) "With it, the server answers: " (count(number(probe, "tools"), "tool", "tools")) "." }
+            p class="outcome" { (StateIcon::of_call(CallState::Ok).draw()) "With it, the server answers: " (count(number(probe, "tools"), "tool", "tools")) "." }
         } @else {
-            p class="outcome red" { (StateIcon::of_call("error").draw()) span { "With it as well: " (VisibleText(text(fault, "message"))) } }
+            p class="outcome red" { (StateIcon::of_call(CallState::Error).draw()) span { "With it as well: " (VisibleText(text(fault, "message"))) } }
             @if !text(fault, "hint").is_empty() { p class="soft" { (VisibleText(text(fault, "hint"))) } }
         }
     }

@@ -6,6 +6,7 @@
 use maud::{Markup, html};
 use moongate_config::{SettingPlace, SettingPlaces};
 use moongate_gateway::{ExplainedRule, ToolExplanation};
+use moongate_model::CallState;
 
 use super::copy::code_block;
 use super::endpoint_choice::EndpointChoice;
@@ -94,7 +95,7 @@ impl ExplainView<'_> {
     fn rule(&self, rule: &ExplainedRule) -> Markup {
         let found = self.place(rule);
         let key = found.as_ref().map_or_else(|| rule.key.join("."), |(key, _)| key.clone());
-        let icon = StateIcon::of_call(if rule.allows { "ok" } else { "error" });
+        let icon = StateIcon::of_call(if rule.allows { CallState::Ok } else { CallState::Error });
         html! {
             tr {
                 td {

@@ -4,7 +4,7 @@
 //! in shape, since colour alone says nothing to some readers.
 
 use maud::{Markup, html};
-use moongate_model::UpstreamState;
+use moongate_model::{CallState, UpstreamState};
 
 /// Colour and shape of a state.
 #[derive(Clone, Copy)]
@@ -40,14 +40,14 @@ impl StateIcon {
     }
 
     /// Returns the icon of a call's state.
-    pub(super) fn of_call(state: &str) -> Self {
+    pub(super) fn of_call(state: CallState) -> Self {
         let (color, shape) = match state {
-            "ok" => ("green", IconShape::Check),
-            "running" => ("orange", IconShape::Turning),
-            "input_required" => ("orange", IconShape::HalfDisc),
-            "tool_error" => ("orange", IconShape::Triangle),
-            "error" => ("red", IconShape::Cross),
-            _ => ("grey", IconShape::Ring),
+            CallState::Ok => ("green", IconShape::Check),
+            CallState::Running => ("orange", IconShape::Turning),
+            CallState::InputRequired => ("orange", IconShape::HalfDisc),
+            CallState::ToolError => ("orange", IconShape::Triangle),
+            CallState::Error => ("red", IconShape::Cross),
+            CallState::Cancelled => ("grey", IconShape::Ring),
         };
         StateIcon { color, shape }
     }

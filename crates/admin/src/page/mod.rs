@@ -59,7 +59,7 @@ use crate::keys::keys_json;
 use crate::popular::popular_json;
 use crate::server_details::effective_settings;
 use crate::server_preview::{self, PreviewRequest};
-use crate::sessions::{sessions_json, stateless_json};
+use crate::sessions::{session_rows, stateless_clients};
 use crate::status::server_statuses;
 use crate::tool_catalog::{find_tools, tools_by_server, with_exposed_name};
 use add::AddView;
@@ -70,7 +70,7 @@ use context::{ContextView, ServerCost};
 use endpoint_choice::EndpointChoice;
 use explain::ExplainView;
 use keys::KeysView;
-use moongate_api::ServerStatus;
+use moongate_api::{CallRow, ServerStatus};
 use moongate_model::ItemKind;
 use server_tabs::OpenServer;
 use servers::ServersView;
@@ -232,13 +232,13 @@ async fn signin_page(Shared(admin): Shared<Arc<AdminState>>) -> Response {
 }
 
 async fn sessions_page(viewer: PageViewer) -> Response {
-    let (sessions, stateless) = (sessions_json(&viewer.admin), stateless_json(&viewer.admin));
+    let (sessions, stateless) = (session_rows(&viewer.admin), stateless_clients(&viewer.admin));
     let view = SessionsView { sessions: &sessions, stateless: &stateless, may_act: viewer.may_act };
     whole(&viewer, "Sessions", view.page())
 }
 
 async fn sessions_part(viewer: PageViewer) -> Response {
-    let (sessions, stateless) = (sessions_json(&viewer.admin), stateless_json(&viewer.admin));
+    let (sessions, stateless) = (session_rows(&viewer.admin), stateless_clients(&viewer.admin));
     part(SessionsView { sessions: &sessions, stateless: &stateless, may_act: viewer.may_act }.lists())
 }
 
@@ -297,18 +297,18 @@ fn servers_view(
 
 fn calls_view(viewer: &PageViewer, render: impl FnOnce(&CallsView<'_>) -> Markup) -> Markup {
     let calls = viewer.admin.gateway.recent_calls().changed_since(0);
-    let calls: Vec<Value> = calls.iter().map(crate::calls::call_json).collect();
-    let open = viewer.query.get("open").and_then(|id| calls.iter().find(|call| call["id"] == id));
-    let try_path = open.filter(|call| call["method"] == "tools/call").and_then(|call| try_path(&viewer.admin, call));
+    let calls: Vec<CallRow> = calls.iter().map(crate::calls::call_row).collect();
+    let open = viewer.query.get("open").and_then(|id| calls.iter().find(|call| call.id == id));
+    let try_path = open.filter(|call| call.method == "tools/call").and_then(|call| try_path(&viewer.admin, call));
     render(&CallsView { calls: &calls, query: &viewer.query, may_act: viewer.may_act, try_path })
 }
 
 /// Returns the path that tries the tool of a call, if its server still has it.
-fn try_path(admin: &AdminState, call: &Value) -> Option<String> {
+fn try_path(admin: &AdminState, call: &CallRow) -> Option<String> {
     let snapshot = admin.gateway.snapshot();
     let route = snapshot.iter(ItemKind::Tools).find(|route| {
-        let is_named = call["name"] == route.exposed.as_str() || call["name"] == route.local.as_str();
-        is_named && call["server"] == route.upstream.settings.name.as_str()
+        let is_named = call.name == route.exposed.as_str() || call.name == route.local.as_str();
+        is_named && call.server == route.upstream.settings.name
     })?;
     Some(format!("/try/{}/{}", segment(&route.upstream.settings.name), segment(&route.local)))
 }

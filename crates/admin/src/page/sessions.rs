@@ -3,16 +3,15 @@
 //! Owns both tables. Does not end sessions by itself. Invariant: the ids are our own, never a session's secret.
 
 use maud::{Markup, html};
-use serde_json::Value;
+use moongate_api::{ClientName, SessionRow, StatelessClient};
 
-use super::facts::{number, text};
 use super::text::{VisibleText, count, seconds, show_invisible};
 
 /// Clients, as the API lists them.
 pub(super) struct SessionsView<'a> {
-    pub(super) sessions: &'a [Value],
+    pub(super) sessions: &'a [SessionRow],
     /// Clients whose revision has no sessions.
-    pub(super) stateless: &'a [Value],
+    pub(super) stateless: &'a [StatelessClient],
     pub(super) may_act: bool,
 }
 
@@ -57,21 +56,22 @@ impl SessionsView<'_> {
         }
     }
 
-    fn session_row(&self, session: &Value) -> Markup {
-        let id = text(session, "id");
+    fn session_row(&self, session: &SessionRow) -> Markup {
+        let id = session.id.as_str();
         let question = format!(
             "End the session of {} ({})? The client has to connect again.",
-            client_name(session),
-            text(session, "principal")
+            client_name(&session.client),
+            session.principal
         );
         html! {
             tr id=(format!("session-{id}")) {
-                (identity(session))
-                td class="n" title=(text(session, "since")) { (seconds(number(session, "since_seconds"))) }
-                td class="n" { (seconds(number(session, "idle_seconds"))) }
-                td class="n" { (number(session, "calls")) }
-                td class="n" { (number(session, "streams")) }
-                td class="n" { (number(session, "subscriptions")) }
+                (identity(&session.client, [&session.principal, &session.endpoint, &session.revision]))
+                @let age = session.since_seconds.and_then(|age| u64::try_from(age).ok()).unwrap_or_default();
+                td class="n" title=(session.since.as_deref().unwrap_or_default()) { (seconds(age)) }
+                td class="n" { (seconds(session.idle_seconds)) }
+                td class="n" { (session.calls) }
+                td class="n" { (session.streams) }
+                td class="n" { (session.subscriptions) }
                 td {
                     @if self.may_act {
                         button type="button" class="btn small js-only" data-action=(format!("/api/v1/sessions/{id}")) data-method="DELETE"
@@ -93,10 +93,10 @@ impl SessionsView<'_> {
                     tbody {
                         @for client in self.stateless {
                             tr {
-                                (identity(client))
-                                td class="n" { (seconds(number(client, "idle_seconds"))) " ago" }
-                                td class="n" { (number(client, "calls")) }
-                                td class="n" { (number(client, "recent_calls")) }
+                                (identity(&client.client, [&client.principal, &client.endpoint, &client.revision]))
+                                td class="n" { (seconds(client.idle_seconds)) " ago" }
+                                td class="n" { (client.calls) }
+                                td class="n" { (client.recent_calls) }
                             }
                         }
                     }
@@ -106,11 +106,8 @@ impl SessionsView<'_> {
     }
 }
 
-fn client_name(client: &Value) -> &str {
-    match text(&client["client"], "name") {
-        "" => "unnamed client",
-        name => name,
-    }
+fn client_name(client: &ClientName) -> &str {
+    client.name.as_deref().filter(|name| !name.is_empty()).unwrap_or("unnamed client")
 }
 
 fn identity_heads() -> Markup {
@@ -118,11 +115,12 @@ fn identity_heads() -> Markup {
 }
 
 /// Renders the cells that say who it is.
-fn identity(client: &Value) -> Markup {
+fn identity(client: &ClientName, [principal, endpoint, revision]: [&str; 3]) -> Markup {
+    let version = client.version.as_deref().unwrap_or_default();
     html! {
-        td { (VisibleText(client_name(client))) " " span class="soft" { (VisibleText(text(&client["client"], "version"))) } }
-        td { (VisibleText(text(client, "principal"))) }
-        td { code { (VisibleText(text(client, "endpoint"))) } }
-        td { (text(client, "revision")) }
+        td { (VisibleText(client_name(client))) " " span class="soft" { (VisibleText(version)) } }
+        td { (VisibleText(principal)) }
+        td { code { (VisibleText(endpoint)) } }
+        td { (revision) }
     }
 }

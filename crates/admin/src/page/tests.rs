@@ -1,7 +1,7 @@
 //! Views as HTML: hostile texts, states, links, and nothing inline.
 
 use maud::Markup;
-use moongate_api::{ServerStatus, ToolOwner};
+use moongate_api::{CallRow, ServerStatus, ToolOwner};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -55,7 +55,8 @@ fn servers_page(servers: &[Value], query: &str, open: Option<(&str, Value)>) -> 
 }
 
 fn calls_page(calls: &[Value], query: &str, may_act: bool) -> String {
-    CallsView { calls, query: &ViewQuery::parse(query), may_act, try_path: None }.page().into_string()
+    let calls: Vec<CallRow> = calls.iter().map(typed).collect();
+    CallsView { calls: &calls, query: &ViewQuery::parse(query), may_act, try_path: None }.page().into_string()
 }
 
 fn call(id: &str, state: &str) -> Value {
@@ -113,8 +114,9 @@ fn hostile_texts_are_text_in_every_view() {
     call["state"] = "running".into();
     assert_harmless(&calls_page(&[call], "open=c-1", true));
     let session = json!({ "id": "s-1", "client": { "name": HOSTILE }, "principal": HOSTILE, "endpoint": "/mcp" });
-    let all = [session];
-    assert_harmless(&SessionsView { sessions: &all, stateless: &all, may_act: true }.page().into_string());
+    let (sessions, stateless) = ([typed(&session)], [typed(&session)]);
+    let view = SessionsView { sessions: &sessions, stateless: &stateless, may_act: true };
+    assert_harmless(&view.page().into_string());
     let mut tool = hostile_items()["tools"][0].clone();
     tool["state"] = "on".into();
     assert_harmless(&context_page(vec![ServerCost::new(typed::<ServerStatus>(&hostile).owner(), vec![tool.clone()])]));

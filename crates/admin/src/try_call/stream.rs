@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::running::TryEntry;
 use crate::AdminState;
 use crate::access::AccessGrant;
-use crate::calls::call_json;
+use crate::calls::call_row;
 use moongate_access::auth::AdminAccess;
 use moongate_jsonrpc::json::JsonObject;
 use moongate_model::{
@@ -162,13 +162,13 @@ impl TryStream {
     }
 
     /// Returns the gateway's own part of the time, as the record of the call has it.
-    fn own_time(&self) -> Value {
+    fn own_time(&self) -> Option<f64> {
         let recent = self.admin.gateway.recent_calls().changed_since(0);
         let is_own = |facts: &moongate_gateway::CallFacts| {
             facts.principal.id == Principal::OPERATOR && facts.received == self.received
         };
         // The table of recent calls is bounded and may have lost this one. Then the time is unknown.
-        recent.iter().find(|call| is_own(&call.facts)).map_or(Value::Null, |call| call_json(call)["own_ms"].clone())
+        call_row(recent.iter().find(|call| is_own(&call.facts))?).own_ms
     }
 }
 
