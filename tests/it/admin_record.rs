@@ -25,7 +25,7 @@ const MASKS: [(&str, &str); 16] = [
     (r"\bc-\d+\b", "CALL"),
     (r"\bmg_[\w-]{20,}", "KEY"),
     (r#"(nonce|integrity|data-etag|data-line)="[^"]*""#, "$1=\"MASKED\""),
-    (r"\b\d+(\.\d+)? ?(ms|s|min)\b", "DURATION"),
+    (r"\b(\d+ m( \d+ s)?|\d+(\.\d+)? ?(ms|s|min))\b", "DURATION"),
     (r"\b(session-[\w-]+|s-[0-9a-f]{12})", "SESSION"),
 ];
 
