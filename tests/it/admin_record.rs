@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{EditedGateway, Era, HttpClient, HttpReply, McpClient, Setup, legacy, only, serve};
 
-/// Patterns of what differs from run to run, each with what stands in its place.
+/// Patterns of what differs from run to run, each with its replacement.
 const MASKS: [(&str, &str); 16] = [
     (r"\(PATH=[^)]*\)", "(PATH=...)"),
     (r"\b127\.0\.0\.1:\d+", "ADDRESS"),

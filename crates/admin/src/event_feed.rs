@@ -42,7 +42,7 @@ pub(super) struct AdminEvent {
 
 impl AdminEvent {
     fn new(kind: &'static str, data: &impl Serialize) -> Self {
-        // Fails only for maps whose keys are no texts, and there are none.
+        // Fails only for maps whose keys are not strings, and there are none.
         AdminEvent { kind, data: serde_json::to_string(data).unwrap_or_default() }
     }
 }

@@ -256,7 +256,7 @@ async fn not_found() -> Response {
 }
 
 fn json(status: StatusCode, body: &impl Serialize) -> Response {
-    // Fails only for maps whose keys are no texts, and there are none.
+    // Fails only for maps whose keys are not strings, and there are none.
     let mut response = Response::new(AxumBody::from(serde_json::to_vec(body).unwrap_or_default()));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));

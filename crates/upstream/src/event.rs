@@ -52,7 +52,7 @@ impl Audience {
     }
 }
 
-/// Check whether a client has an open connection of its own to a server.
+/// Check whether a client has its own open connection to a server.
 #[derive(Clone)]
 pub struct DedicatedSessions(pub(crate) Arc<dyn Fn(&Caller) -> bool + Send + Sync>);
 

@@ -16,7 +16,7 @@ const IGNORED: [&str; 4] = ["--host", "--auth-timeout", "--resource", "--callbac
 const HARMLESS: [&str; 5] = ["PATH", "HOME", "DEBUG", "NODE_NO_WARNINGS", "MCP_REMOTE_CONFIG_DIR"];
 /// Words before `key` in the names of headers that are credentials.
 const KEY_KINDS: [&str; 5] = ["api", "access", "auth", "private", "subscription"];
-/// Values that are no secrets, though they stand where one should.
+/// Values that are not secrets, though they stand where one should.
 const PLACEHOLDERS: [&str; 6] = ["", "null", "undefined", "none", "changeme", "..."];
 /// Bytes of all headers of a bridge. Servers read less.
 const HEADERS_MAX: usize = 64 << 10;
@@ -199,7 +199,7 @@ fn program_name(word: &str) -> &str {
 }
 
 /// True if a header surely proves who calls. In doubt the bridge stays, which may log in by itself: a value that only
-/// looks random, or a name that other headers have, too, is no proof.
+/// looks random, or a name that other headers have, too, proves nothing.
 fn is_credential(name: &str, value: &Value) -> bool {
     names_credential(&name.to_ascii_lowercase()) && has_secret(value.as_str().unwrap_or_default())
 }

@@ -119,7 +119,7 @@ impl ConnectionPool {
         !traits.about_task && self.sharing_mode() == SharingMode::Auto && self.shared_or_era(connection)
     }
 
-    /// Waits until a connection that counts on missing roots is replaced. Returns false if there is no need.
+    /// Waits until a connection that counts on missing roots is replaced. Returns false if it can take the call.
     pub(super) async fn wait_without_roots(
         &self,
         connection: &UpstreamConnection,
