@@ -60,7 +60,9 @@ pub(super) async fn run_tool(call: &MockCall, name: &str) -> CallOutcome {
     let name = call.server.script.behave.get(name).map_or(name, String::as_str);
     match name {
         "elicit" | "elicit_url" | "elicit_twice" | "ask_both" | "ask_mixed" | "ask_name" | "sample"
-        | "sample_or_default" | "sample_tools" | "roots" | "needs_page" => run_input_request(call, name).await,
+        | "sample_or_default" | "sample_tools" | "roots" | "needs_page" | "look_first" => {
+            run_input_request(call, name).await
+        }
         "change" | "touch" | "link" | "counter" | "directories" | "whoami" | "mock_counters" => {
             run_stateful(call, name)
         }
@@ -142,6 +144,16 @@ async fn run_input_request(call: &MockCall, name: &str) -> CallOutcome {
             answer => answer?,
         },
         "roots" => call.roots().await?,
+        // Looks what the client declared, as tools should. A refusal is then a failure.
+        "look_first" => {
+            let capability = call.text_argument("capability", "roots");
+            match (call.capabilities[capability].is_object(), capability) {
+                (false, _) => return Ok(text("nobody was asked")),
+                (true, "elicitation") => call.elicit("name", "What is your name?").await?,
+                (true, "sampling") => call.sample("Say hello.").await?,
+                (true, _) => call.roots().await?,
+            }
+        }
         "elicit_url" => call.elicit_url("page", call.text_argument("url", "https://example.com/")).await?,
         "elicit_twice" => {
             let first = call.elicit("first", "What is your first name?").await?;

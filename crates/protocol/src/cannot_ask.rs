@@ -28,8 +28,27 @@ const REFUSALS: [&str; 8] = [
     "cannot be sent",
     "cannot send",
 ];
-/// Advice to whoever reads the failure.
-const ADVICE: &str = "This tool can ask only in an earlier revision of the protocol. Call it again: it is then called in that revision, if its server speaks it.";
+/// Advice to whoever reads the failure of a tool that could not ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallAdvice {
+    /// The next call of the tool goes to the server in an earlier revision.
+    EarlierRevision,
+    /// The next call of the tool goes to the server on a connection that declares what its client can answer.
+    OwnCapabilities,
+}
+
+impl CallAdvice {
+    fn text(self) -> &'static str {
+        match self {
+            CallAdvice::EarlierRevision => {
+                "This tool can ask only in an earlier revision of the protocol. Call it again: it is then called in that revision, if its server speaks it."
+            }
+            CallAdvice::OwnCapabilities => {
+                "This tool asked for something that the client can't answer. Call it again: its server is then told what this client can answer."
+            }
+        }
+    }
+}
 
 /// Returns true if a call failed because its tool cannot ask on a connection of the stateless era.
 pub fn cannot_ask(end: &Result<Outcome, Error>) -> bool {
@@ -39,11 +58,20 @@ pub fn cannot_ask(end: &Result<Outcome, Error>) -> bool {
             names_request(&text[..text.floor_char_boundary(TEXT_MAX)].to_lowercase())
         }
         Err(_) => false,
-        Ok(outcome) => {
-            let is_error = outcome.result.get("isError").is_some_and(|is_error| is_error.bytes() == "true");
-            is_error && first_text(outcome).is_some_and(|text| names_request(&text))
-        }
+        Ok(outcome) => is_error_result(outcome) && first_text(outcome).is_some_and(|text| names_request(&text)),
     }
+}
+
+/// Returns true if a server answered a call with a failure.
+pub fn has_failed(end: &Result<Outcome, Error>) -> bool {
+    match end {
+        Err(error) => matches!(error.kind, McpErrorKind::ServerError(_)),
+        Ok(outcome) => is_error_result(outcome),
+    }
+}
+
+fn is_error_result(outcome: &Outcome) -> bool {
+    outcome.result.get("isError").is_some_and(|is_error| is_error.bytes() == "true")
 }
 
 fn names_request(text: &str) -> bool {
@@ -52,17 +80,18 @@ fn names_request(text: &str) -> bool {
 }
 
 /// Adds to the failure that another call has better prospects.
-pub fn advise_another_call(end: &mut Result<Outcome, Error>) {
+pub fn advise_another_call(end: &mut Result<Outcome, Error>, advice: CallAdvice) {
+    let advice = advice.text();
     match end {
         Ok(outcome) => {
             let mut blocks = outcome.result.get("content").and_then(RawJson::as_array).unwrap_or_default();
             let text =
-                JsonObject::new().with("type", RawJson::literal("\"text\"")).with("text", RawJson::string(ADVICE));
+                JsonObject::new().with("type", RawJson::literal("\"text\"")).with("text", RawJson::string(advice));
             blocks.push(text.to_raw());
             outcome.result.set(ByteString::literal("content"), RawJson::array(blocks.iter()));
         }
         Err(error) => {
-            let message = format!("{} {ADVICE}", error.message);
+            let message = format!("{} {advice}", error.message);
             if let McpErrorKind::ServerError(answered) = &mut error.kind {
                 answered.message = ByteString::from(message.as_str());
             }
@@ -113,12 +142,12 @@ mod tests {
     #[test]
     fn the_advice_stands_behind_the_servers_own_words() {
         let mut failed = result("no", true);
-        advise_another_call(&mut failed);
+        advise_another_call(&mut failed, CallAdvice::EarlierRevision);
         let text = failed.unwrap().result.get("content").unwrap().bytes().clone();
         let own = br#"[{"type":"text","text":"no"},{"type":"text","text":"This tool can ask only"#;
         assert!(text.starts_with(own), "{text:?}");
         let mut failed = error("no.");
-        advise_another_call(&mut failed);
+        advise_another_call(&mut failed, CallAdvice::EarlierRevision);
         let Err(Error { kind: McpErrorKind::ServerError(answered), message, .. }) = failed else { panic!() };
         assert!(answered.message.starts_with("no. This tool"), "{answered:?}");
         assert_eq!(answered.message.as_str(), message);

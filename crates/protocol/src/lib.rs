@@ -58,7 +58,7 @@ use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 pub use admitted::{AdmissionPolicy, Admitted, ClientPayload};
 pub use argument_refusal::refuses_arguments;
 pub use call_timeouts::CallTimeouts;
-pub use cannot_ask::{advise_another_call, cannot_ask};
+pub use cannot_ask::{CallAdvice, advise_another_call, cannot_ask, has_failed};
 pub use client_capabilities::shared_capabilities;
 pub use connect_error::ConnectError;
 pub use connect_options::ConnectOptions;

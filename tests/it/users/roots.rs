@@ -245,3 +245,58 @@ async fn every_request_on_a_sessions_connection_goes_to_its_client() {
         .await;
     }
 }
+
+/// A server whose tools look at what the client declared before they ask. One of them only reads.
+fn looking() -> MockScript {
+    let mut script = only(legacy(), &["look_first", "peek", "counter"]);
+    script.tools[1]["annotations"] = json!({"readOnlyHint": true});
+    script.behave.insert("peek".to_owned(), "look_first".to_owned());
+    script
+}
+
+#[tokio::test]
+async fn a_tool_that_looks_before_it_asks_sees_what_its_client_can_answer() {
+    let mock = serve(looking()).await;
+    for capability in ["roots", "elicitation", "sampling"] {
+        for (about, setup) in [
+            ("stdio", Setup::new().stdio("a", &looking())),
+            ("http", Setup::new().http("a", &mock.url)),
+            ("stdio, lazy", Setup::new().stdio("a", &looking()).with("servers.a", "start = \"lazy\"")),
+        ] {
+            let about = format!("{about}, {capability}");
+            let gateway = setup.start().await;
+            let argument = json!({"capability": capability});
+            let none = without_roots(&gateway).await;
+            until("the tools are listed", || async {
+                none.request("tools/list", json!({})).await.result().to_string().contains("a__peek").then_some(())
+            })
+            .await;
+            // A call that only reads is repeated where the server knows what the client can answer.
+            assert_eq!(none.call("a__peek", argument.clone()).await.text(), "nobody was asked", "{about}");
+            let other = without_roots(&gateway).await;
+            let answer = other.call("a__look_first", argument.clone()).await.result();
+            assert_eq!(answer["isError"], true, "{about}: {answer}");
+            assert!(answer["content"][1]["text"].as_str().unwrap().contains("Call it again"), "{about}: {answer}");
+            // Now all clients that cannot be asked are known as such, from their first call on.
+            for client in [&other, &without_roots(&gateway).await] {
+                assert_eq!(client.call("a__look_first", argument.clone()).await.text(), "nobody was asked", "{about}");
+            }
+            gateway.app.stop().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_one_client_was_asked_for_is_known_of_the_tool() {
+    let mock = serve(looking()).await;
+    for setup in [Setup::new().stdio("a", &looking()), Setup::new().http("a", &mock.url)] {
+        let gateway = setup.start().await;
+        gateway.ready(&["a"]).await;
+        let (one, name) = with_roots(&gateway, "one").await;
+        assert!(call(&one, "look_first", &name).await.contains("file:///one"));
+        let none = without_roots(&gateway).await;
+        assert_eq!(none.call("a__look_first", json!({})).await.text(), "nobody was asked");
+        assert!(call(&one, "look_first", &name).await.contains("file:///one"));
+        gateway.app.stop().await;
+    }
+}

@@ -15,6 +15,7 @@ use crate::call::open_call_count::OpenCallCount;
 use crate::call::retry::RetryBudget;
 use crate::connection::idle_tracker::IdleTracker;
 use crate::lists::polls::ListUse;
+use crate::pool::isolation::CallTraits;
 use crate::pool::{CheckedOut, CheckoutRequest, ConnectionPool};
 use crate::server_context::{ServerContext, seconds};
 use crate::settings::{ConnectTarget, ServerSettings};
@@ -123,6 +124,7 @@ impl CallDispatcher {
         let mut queued_permit = self.concurrency.queued_permit(permit, &settings, self.server.metrics(), deadline);
         let era = self.pool.wanted_era(caller, &call);
         let mut request = CheckoutRequest::new(caller, era, &call);
+        request.exceeds_client = self.pool.is_mistaken_for_able(caller, CallTraits::of(&call), &call);
         let started = async {
             loop {
                 let (connection, checked_out) = self.pool.checkout(&mut request, &mut queued_permit).await?;

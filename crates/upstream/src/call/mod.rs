@@ -27,12 +27,13 @@ use crate::call::open_call_count::OpenCallGuard;
 use crate::call::retry::{RetryDecision, RetryableCall};
 use crate::connection::idle_tracker::CallActivityGuard;
 use crate::pool::CheckedOut;
+use crate::pool::isolation::{CallTraits, own_capabilities};
 use moongate_jsonrpc::json::JsonObject;
 use moongate_model::{
-    Call, Caller, Error, Exchange, ExchangeEvent, McpErrorKind, McpMethod, Notification, Outcome, Retryable,
-    ServerStart, TaskMode,
+    Call, Caller, ClientCapabilities, Error, Exchange, ExchangeEvent, InputRequired, McpErrorKind, McpMethod,
+    Notification, Outcome, Retryable, ServerStart, TaskMode,
 };
-use moongate_protocol::{Era, era_of};
+use moongate_protocol::{CallAdvice, Era, era_of};
 
 /// Shortest queue time that an error mentions.
 const QUEUE_TIME_SHOWN: Duration = Duration::from_millis(100);
@@ -55,8 +56,14 @@ struct ActiveCall {
     may_have_run: bool,
     /// Copy of the call for a retry, while one is possible.
     retryable: Option<Box<RetryableCall>>,
-    /// Definition of the called tool, where a failure may show that the era is the wrong one.
+    /// Definition of the called tool.
     tool: Option<Arc<JsonObject>>,
+    /// Era in which the call should go to the server.
+    era: Era,
+    /// What the client can answer, if it can have a connection that declares just that.
+    own_capabilities: Option<ClientCapabilities>,
+    /// True if the server asked for what the client cannot answer.
+    was_asked_in_vain: bool,
     /// True if the client brought its own credentials.
     own_credentials: bool,
     deadline: Instant,
@@ -185,7 +192,10 @@ impl CallDispatcher {
             retries: 0,
             may_have_run: false,
             retryable: RetryableCall::of(&caller, &call, self.attempts()),
-            tool: call.definition.clone().filter(|_| call.method == McpMethod::CallTool && era == Era::Modern),
+            tool: call.definition.clone().filter(|_| call.method == McpMethod::CallTool),
+            era,
+            own_capabilities: own_capabilities(&caller, CallTraits::of(&call)),
+            was_asked_in_vain: false,
             own_credentials: !caller.forwarded_headers.is_empty(),
             deadline,
             quota: NotificationQuota::default(),
@@ -242,17 +252,23 @@ impl ActiveCall {
             }
             // A user's time is no load on the server. The permit is released, and the call goes on later without
             // another one.
-            ExchangeEvent::InputRequired(_) => (self.retryable, self.permit) = (None, None),
+            ExchangeEvent::InputRequired(input) => {
+                // One that the client cannot answer does not reach it, so that the call may be repeated.
+                if !self.learn_requests(&input) {
+                    (self.retryable, self.permit) = (None, None);
+                }
+                return Some(ExchangeEvent::InputRequired(input));
+            }
             ExchangeEvent::Done(mut end) => {
                 // Recorded before a retry: the failed attempt counts for the breaker.
                 self.record_outcome(&end);
-                if self.learn_era(&end) {
+                if let Some(advice) = self.learn_advice(&end) {
                     // The tool may have done something before it wanted to ask.
-                    let failure = Error::new(McpErrorKind::ServerProtocol, "the tool cannot ask in this era");
+                    let failure = Error::new(McpErrorKind::ServerProtocol, "the tool cannot ask on this connection");
                     if self.try_retry(&Error { retryable: Retryable::After(None), ..failure }) {
                         return None;
                     }
-                    moongate_protocol::advise_another_call(&mut end);
+                    moongate_protocol::advise_another_call(&mut end, advice);
                 }
                 if let Err(error) = &end
                     && self.try_retry(error)
@@ -264,13 +280,39 @@ impl ActiveCall {
                 return Some(ExchangeEvent::Done(end.map_err(with_history)));
             }
         }
-        Some(event)
+    }
+
+    /// Learns what the tool asks its client for. Returns true if this client can answer none of it.
+    fn learn_requests(&mut self, input: &InputRequired) -> bool {
+        let pool = &self.dispatcher.pool;
+        let Some(capabilities) = self.own_capabilities.filter(|_| pool.may_declare_own()) else { return false };
+        let Some(name) = self.tool.as_ref().and_then(|tool| tool.get_string("name")) else { return false };
+        let kinds = || input.requests.iter().map(|(_, request)| request.kind);
+        for kind in kinds() {
+            pool.asking_tools.record(&name, kind);
+        }
+        let is_vain = kinds().all(|kind| !capabilities.supports(kind));
+        self.was_asked_in_vain |= is_vain;
+        is_vain
+    }
+
+    /// Learns from a failure how the tool has to be called. Returns what to tell the client, if that is new.
+    fn learn_advice(&self, end: &Result<Outcome, Error>) -> Option<CallAdvice> {
+        // Its own connection declares what the client has, and the server asked all the same.
+        let is_mistaken = self.was_asked_in_vain && !self.connection.checked_out.is_final();
+        if is_mistaken && moongate_protocol::has_failed(end) {
+            return Some(CallAdvice::OwnCapabilities);
+        }
+        self.learn_era(end).then_some(CallAdvice::EarlierRevision)
     }
 
     /// Learns from a failure that the tool has to be called in the other era. Returns true if that is new.
     fn learn_era(&self, end: &Result<Outcome, Error>) -> bool {
         // The cheap comparison first: nearly all calls succeed.
-        let Some(tool) = self.tool.as_ref().filter(|_| moongate_protocol::cannot_ask(end)) else { return false };
+        if self.era != Era::Modern || !moongate_protocol::cannot_ask(end) {
+            return false;
+        }
+        let Some(tool) = &self.tool else { return false };
         let pool = &self.dispatcher.pool;
         // The words are of servers that speak both eras. Of others they mean nothing.
         era_of(self.connection.revision) == Era::Modern

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::connection_owner::ConnectionOwner;
 use moongate_jsonrpc::json::ByteString;
-use moongate_model::{Call, Caller, McpMethod, SharingMode, TaskMode};
+use moongate_model::{Call, Caller, ClientCapabilities, McpMethod, SharingMode, TaskMode};
 use moongate_protocol::Era;
 
 /// Lifetime of a dedicated connection that does not break.
@@ -137,6 +137,12 @@ pub(crate) fn isolated_for(caller: &Caller, stays: bool, idle: Option<Duration>)
 pub(crate) fn shared_in_era(era: Era, idle: Option<Duration>) -> DedicatedSpec {
     let lifetime = idle.map_or(ConnectionLifetime::Never, ConnectionLifetime::Idle);
     DedicatedSpec { key: era_key(era), lifetime, as_caller: false, owner: ConnectionOwner::Era(era) }
+}
+
+/// Returns what a client can answer, if it can have a connection that declares just that. One without a session can't:
+/// nothing tells its later calls from another's.
+pub(crate) fn own_capabilities(caller: &Caller, traits: CallTraits) -> Option<ClientCapabilities> {
+    (caller.session.is_some() && !traits.about_task).then_some(caller.capabilities)
 }
 
 /// What the choice of a connection must know of a call.

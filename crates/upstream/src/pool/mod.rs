@@ -3,6 +3,7 @@
 //! (`supervisor`). Invariant: on a connection with ambiguous input requests, no other client's call begins between
 //! choice and start.
 
+mod asking_tools;
 pub(crate) mod connect_budget;
 pub(crate) mod connect_demand;
 pub(crate) mod connection_affinity;
@@ -14,8 +15,10 @@ pub(crate) mod isolation;
 pub(crate) mod legacy_tools;
 pub(crate) mod liveness_triggers;
 mod other_face;
+mod own_capabilities;
 mod roots_checkout;
 pub(crate) mod shared_connection;
+mod tool_names;
 
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
@@ -29,6 +32,7 @@ use crate::connection::dial::ConnectIdentity;
 use crate::event::{Audience, DedicatedSessions};
 use crate::gateway_caller::gateway_caller;
 use crate::lists::ListStore;
+use crate::pool::asking_tools::AskingTools;
 use crate::pool::connect_demand::ConnectDemand;
 use crate::pool::connection_affinity::{ConnectionAffinity, SharedConnectionClients};
 use crate::pool::dedicated::table::{DedicatedPool, DedicatedRequest, UseGuard};
@@ -54,6 +58,8 @@ pub(crate) struct ConnectionPool {
     pub(crate) eras: EraSelection,
     /// Tools that can ask only in the legacy era.
     pub(crate) legacy_tools: LegacyTools,
+    /// Tools that were seen to ask their client.
+    pub(crate) asking_tools: AskingTools,
     /// Record of whether the server ever sent an input request on a pipe.
     pub(crate) seen_input_flag: SeenInputFlag,
     /// Doubts about the shared connection.
@@ -74,6 +80,13 @@ pub(crate) struct CheckedOut {
     is_final: bool,
 }
 
+impl CheckedOut {
+    /// Returns true if the call stays on its connection.
+    pub(crate) fn is_final(&self) -> bool {
+        self.is_final
+    }
+}
+
 /// Request of one call for a connection.
 pub(crate) struct CheckoutRequest<'a> {
     caller: &'a Arc<Caller>,
@@ -82,6 +95,8 @@ pub(crate) struct CheckoutRequest<'a> {
     traits: CallTraits,
     /// What the call is about, for the first input request of a server.
     target: CallTarget,
+    /// True if the server would take the client for one that can answer what the tool was seen to ask for.
+    pub(crate) exceeds_client: bool,
     /// True if the call waited for other clients' calls to show what they do.
     has_waited: bool,
     /// True if another client's call began on the connection where this one would have been alone.
@@ -92,7 +107,15 @@ impl<'a> CheckoutRequest<'a> {
     pub(crate) fn new(caller: &'a Arc<Caller>, era: Era, call: &Call) -> Self {
         let target = CallTarget::from_call(call);
         let traits = CallTraits::of(call);
-        CheckoutRequest { caller, era, traits, target, has_waited: false, needs_isolation: false }
+        CheckoutRequest {
+            caller,
+            era,
+            traits,
+            target,
+            exceeds_client: false,
+            has_waited: false,
+            needs_isolation: false,
+        }
     }
 }
 
@@ -121,6 +144,7 @@ impl ConnectionPool {
             last_handshake: ArcSwapOption::empty(),
             eras: EraSelection::new(settings.as_client && settings.protocol.is_none()),
             legacy_tools: LegacyTools::default(),
+            asking_tools: AskingTools::default(),
             seen_input_flag: SeenInputFlag::default(),
             liveness_triggers: LivenessTriggers::default(),
             shared_clients: SharedConnectionClients::default(),
@@ -256,6 +280,7 @@ impl ConnectionPool {
         let lock = self.lock_start(connection, caller, traits);
         if self.must_isolate(connection, caller, traits)
             || self.needs_roots_connection(caller, traits)
+            || self.is_mistaken_for_able(caller, traits, call)
             || self.roots_trial(connection, caller, traits).is_some()
             || self.finds_missing_roots(connection, caller, traits)
             || self.may_ask_first(connection, caller, traits, || CallTarget::from_call(call))
@@ -272,13 +297,13 @@ impl ConnectionPool {
         request: &mut CheckoutRequest<'_>,
         permit: &mut dyn ReleasePermit,
     ) -> Result<(Arc<UpstreamConnection>, CheckedOut), Error> {
-        if let Some(with_roots) = self.checkout_for_roots(request, permit).await {
-            return Ok(with_roots);
+        if let Some(own) = self.checkout_own(request, permit).await {
+            return Ok(own);
         }
         let (mut connection, mut use_guard) = self.checkout_shared_or_dedicated(request, permit).await?;
         self.wait_roots_trial(&connection, request).await;
-        if let Some(with_roots) = self.checkout_for_roots(request, permit).await {
-            return Ok(with_roots);
+        if let Some(own) = self.checkout_own(request, permit).await {
+            return Ok(own);
         }
         if self.wait_without_roots(&connection, request).await {
             (connection, use_guard) = self.checkout_shared_or_dedicated(request, permit).await?;

@@ -8,9 +8,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::connection::UpstreamConnection;
-use crate::pool::dedicated::ReleasePermit;
 use crate::pool::isolation::CallTraits;
-use crate::pool::{CheckedOut, CheckoutRequest, ConnectionPool, isolation};
+use crate::pool::{CheckoutRequest, ConnectionPool};
 use moongate_model::{Caller, Notification, ServerStart, SharingMode};
 use moongate_protocol::Era;
 
@@ -32,8 +31,7 @@ impl ConnectionPool {
         if self.shared.peek().as_ref().is_some_and(|shared| shared.calls.has_roots_of(caller)) {
             return false;
         }
-        let is_legacy = self.last_handshake.load().as_ref().is_some_and(|handshake| handshake.era == Era::Legacy);
-        is_legacy || self.other_era(moongate_protocol::era_of(caller.revision)) == Some(Era::Legacy)
+        self.serves_legacy()
     }
 
     /// Returns true if a call's client has roots, and a session in which a server can ask for them.
@@ -43,28 +41,6 @@ impl ConnectionPool {
             && !traits.about_task
             && self.sharing_mode() == SharingMode::Auto
             && moongate_protocol::era_of(caller.revision) == Era::Legacy
-    }
-
-    /// Waits for the connection that declares the caller's roots, if the call belongs on one.
-    pub(super) async fn checkout_for_roots(
-        &self,
-        request: &CheckoutRequest<'_>,
-        permit: &mut dyn ReleasePermit,
-    ) -> Option<(Arc<UpstreamConnection>, CheckedOut)> {
-        if !self.needs_roots_connection(request.caller, request.traits) {
-            return None;
-        }
-        let spec = isolation::isolated_for(request.caller, true, self.shared_idle());
-        match self.checkout_dedicated(request, permit, spec, Some(Era::Legacy)).await {
-            Ok((connection, use_guard)) => {
-                Some((connection, CheckedOut { use_guard: Some(use_guard), is_final: true }))
-            }
-            // Without its roots the call runs at least.
-            Err(error) => {
-                tracing::debug!(server = &*self.server.name, "connection with roots failed: {error}");
-                None
-            }
-        }
     }
 
     /// Returns the time in which a new connection may still show that its server asks for roots. A client without roots
