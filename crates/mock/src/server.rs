@@ -294,7 +294,11 @@ impl MockServer {
         items.push(new(&name, "Added by a change."));
         // Released before the notice: a listener may list the contents at once.
         drop(contents);
-        self.publish(&ChangeNotice::List(list));
+        // One that announces no changes sends none.
+        let announces = |capabilities: &Value| capabilities[list]["listChanged"] == true;
+        if self.script.capabilities.as_ref().is_none_or(announces) {
+            self.publish(&ChangeNotice::List(list));
+        }
         name
     }
 }

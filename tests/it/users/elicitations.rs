@@ -270,14 +270,18 @@ async fn the_first_elicitation_after_a_start_is_delivered_though_another_call_is
 
 #[tokio::test]
 async fn tools_that_appear_on_a_dedicated_connection_are_listed_and_called() {
-    let (gateway, one, two) = with_two_keys(&legacy()).await;
-    answered(&one, "elicit", json!({})).await;
-    assert_eq!(count(&one).await, "1");
-    assert_eq!(call(&two, "change", json!({})).await.text(), "changed_1");
-    until("the new tool is listed", || async {
-        two.tools().await.iter().any(|tool| tool == "a__changed_1").then_some(())
-    })
-    .await;
-    assert_eq!(call(&two, "changed_1", json!({"x": 1})).await.text(), r#"{"x":1}"#);
-    assert_eq!(gateway.record("a").matches("\"initialize\"").count(), 2);
+    // One that announces no changes is asked again while its client uses it.
+    let silent = MockScript { capabilities: Some(json!({"tools": {}})), ..legacy() };
+    for script in [legacy(), silent] {
+        let (gateway, one, two) = with_two_keys(&script).await;
+        answered(&one, "elicit", json!({})).await;
+        assert_eq!(count(&one).await, "1");
+        assert_eq!(call(&two, "change", json!({})).await.text(), "changed_1");
+        until("the new tool is listed", || async {
+            two.tools().await.iter().any(|tool| tool == "a__changed_1").then_some(())
+        })
+        .await;
+        assert_eq!(call(&two, "changed_1", json!({"x": 1})).await.text(), r#"{"x":1}"#);
+        assert_eq!(gateway.record("a").matches("\"initialize\"").count(), 2);
+    }
 }

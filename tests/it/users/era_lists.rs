@@ -135,3 +135,19 @@ async fn search_describes_tools_as_the_era_of_its_client_has_them() {
     assert!(describe(&old, "a__rows").await.contains(r#"\"required\":[\"result\"]"#));
     assert!(!describe(&new, "a__rows").await.contains("required"));
 }
+
+#[tokio::test]
+async fn legacy_clients_of_a_server_without_sessions_get_its_legacy_list() {
+    let mut script = differing();
+    script.http.session = false;
+    let mock = serve(script).await;
+    let gateway = Setup::new().http("a", &mock.url).start().await;
+    gateway.ready(&["a"]).await;
+    let (old, new) = (gateway.client(Era::Legacy).await, gateway.client(Era::Modern).await);
+    // Their calls go to it in the modern era, where it may ask. So a tool that only its legacy face has is not listed.
+    assert_eq!(old.call("a__rows", json!({})).await.result()["structuredContent"], json!({"result": [1]}));
+    lists(&old, &expected(&[("a__rows", json!("object")), ("a__same", Value::Null)])).await;
+    assert_eq!(old.call("a__rows", json!({})).await.result()["structuredContent"], json!({"result": [1]}));
+    assert_eq!(outputs(&new).await, modern_face());
+    assert_eq!(new.call("a__rows", json!({})).await.result()["structuredContent"], json!([1]));
+}

@@ -4,7 +4,7 @@
 
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -292,7 +292,7 @@ fn into_connection(connected: NegotiatedServer, common: &UpstreamRuntime) -> Ups
         calls,
         opened_at: Instant::now(),
         is_called: AtomicBool::new(false),
-        has_new_calls: AtomicBool::new(false),
+        new_calls: AtomicU8::new(0),
         is_persisted: AtomicBool::new(false),
         metrics: common.metrics.clone(),
         translated: Mutex::default(),

@@ -11,7 +11,7 @@ pub(crate) mod subscription_acknowledgement;
 
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use tokio::time::Instant;
 
@@ -43,13 +43,27 @@ pub struct UpstreamConnection {
     pub(crate) opened_at: Instant,
     /// True once a client has called on the connection.
     pub(crate) is_called: AtomicBool,
-    /// True once a client has called since the last look.
-    has_new_calls: AtomicBool,
+    /// One bit for each reader that has not seen the latest call yet.
+    new_calls: AtomicU8,
     /// True if the next process may resume the session.
     pub(crate) is_persisted: AtomicBool,
     metrics: Arc<Metrics>,
     /// Counters of calls by the client's revision: at most as many as there are revisions.
     translated: Mutex<Vec<(&'static str, CounterHandle)>>,
+}
+
+/// Readers of the record of new calls.
+#[derive(Clone, Copy)]
+pub(crate) enum NewCalls {
+    /// Wait for the client whose roots the server has.
+    RootsOwner = 1,
+    /// Polls of the connection's lists.
+    Lists = 2,
+}
+
+impl NewCalls {
+    /// All bits.
+    const ALL: u8 = 3;
 }
 
 impl UpstreamConnection {
@@ -60,10 +74,16 @@ impl UpstreamConnection {
         if !self.is_called.load(Ordering::Relaxed) {
             self.is_called.store(true, Ordering::Release);
         }
-        if !self.has_new_calls.load(Ordering::Relaxed) {
-            self.has_new_calls.store(true, Ordering::Relaxed);
+        if self.new_calls.load(Ordering::Relaxed) != NewCalls::ALL {
+            self.new_calls.store(NewCalls::ALL, Ordering::Relaxed);
         }
         self.server.call(caller, call)
+    }
+
+    /// Returns true if a client has called since this reader asked last.
+    pub(crate) fn take_new_calls(&self, reader: NewCalls) -> bool {
+        let bit = reader as u8;
+        self.new_calls.fetch_and(!bit, Ordering::Relaxed) & bit != 0
     }
 
     /// Counts a call from a client of this revision.

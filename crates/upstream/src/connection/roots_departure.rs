@@ -2,14 +2,13 @@
 //! more. Does not replace it (`supervisor`, `pool/dedicated/lifecycle.rs`). Invariant: a connection that a client may
 //! still need, or that nobody else asked for, stays.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::{sleep, sleep_until};
 
-use crate::connection::UpstreamConnection;
 use crate::connection::idle_tracker::UNUSED_TIME;
 use crate::connection::reconnect_backoff::HEALTHY;
+use crate::connection::{NewCalls, UpstreamConnection};
 
 /// Time between two looks at the calls of a connection.
 pub(crate) const LOOK_PAUSE: Duration = Duration::from_millis(100);
@@ -30,7 +29,7 @@ impl UpstreamConnection {
             Some(session_ended) => session_ended.cancelled().await,
             // Nothing announces the end of a stateless client, so that only disuse tells it.
             None => {
-                while self.has_new_calls.swap(false, Ordering::Relaxed) {
+                while self.take_new_calls(NewCalls::RootsOwner) {
                     sleep(UNUSED_TIME).await;
                 }
             }

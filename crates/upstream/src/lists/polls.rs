@@ -20,9 +20,9 @@ const USE_TIME: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub(crate) struct ListUse {
     /// True if clients used the server since the last look at its shared connection's timer.
-    pub(crate) shared: AtomicBool,
+    shared: AtomicBool,
     /// The same for the face in the other era.
-    pub(crate) other: AtomicBool,
+    other: AtomicBool,
     /// True if a call ended since a list was last fetched for an unknown name.
     called: AtomicBool,
 }
@@ -39,6 +39,16 @@ impl ListUse {
     pub(crate) fn record_call(&self) {
         self.record_use();
         set(&self.called);
+    }
+
+    /// Returns true if clients used the server since the shared connection's timer asked last.
+    pub(crate) fn take_shared(&self) -> bool {
+        self.shared.swap(false, Ordering::Relaxed)
+    }
+
+    /// Returns true if clients used the server since the timer of the other era asked last.
+    pub(crate) fn take_other(&self) -> bool {
+        self.other.swap(false, Ordering::Relaxed)
     }
 
     /// Returns true if a call ended since the last time that this was asked.
@@ -79,15 +89,16 @@ impl PollTimer {
         (self.at, self.has_turn) = (Instant::now() + POLL_INTERVAL, false);
     }
 
-    /// Returns the lists to fetch now, or sets the time of the next look. `used`: the flag of this connection.
+    /// Returns the lists to fetch now, or sets the time of the next look. `is_used`: true if clients used the connection
+    /// since the last one.
     pub(crate) fn take_due(
         &mut self,
         server: &ServerContext,
-        used: &AtomicBool,
+        is_used: bool,
         capabilities: &ServerCapabilities,
     ) -> Vec<ItemKind> {
         let now = Instant::now();
-        if used.swap(false, Ordering::Relaxed) {
+        if is_used {
             self.last_use = Some(now);
         }
         let kinds = unannounced_lists(capabilities);

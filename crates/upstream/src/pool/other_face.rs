@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::connection::UpstreamConnection;
 use crate::gateway_caller::gateway_caller;
+use crate::lists::dedicated::face_lister::FaceLister;
 use crate::pool::dedicated::ReleasePermit;
 use crate::pool::dedicated::table::UseGuard;
 use crate::pool::era_selection::LastHandshake;
@@ -95,14 +96,18 @@ impl ConnectionPool {
         }
     }
 
-    /// Moves all clients to the era of the shared connection: the server keeps no session in the other one.
+    /// Moves all clients to the era of the shared connection: the server keeps no session in the other one. What it lists
+    /// there still serves the clients of that era.
     fn leave_era(&self, key: &ByteString, connection: &Arc<UpstreamConnection>) {
         if let Some(handshake) = self.last_handshake.load_full() {
             self.last_handshake
                 .store(Some(Arc::new(LastHandshake { speaks_other_era: Some(false), ..(*handshake).clone() })));
         }
-        self.use_one_era();
+        self.eras.disable_other_era();
         self.dedicated.release(key, connection);
+        let lister = FaceLister::new(&self.server, &self.lists, connection.era);
+        let connection = connection.clone();
+        tokio::spawn(async move { lister.list_once(&connection).await });
         tracing::info!(server = self.server.settings.name, "server keeps no sessions: all clients use one era");
     }
 }

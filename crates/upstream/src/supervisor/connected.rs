@@ -268,7 +268,7 @@ fn due_polls(
     refresh: &mut RefreshState,
 ) -> Vec<ItemKind> {
     let capabilities = connection.server.describe(&gateway_caller()).capabilities;
-    refresh.polls.take_due(&supervised.server, &supervised.lists.uses.shared, &capabilities)
+    refresh.polls.take_due(&supervised.server, supervised.lists.uses.take_shared(), &capabilities)
 }
 
 /// Fetches lists, and remembers which announced changes were none. Fails with the reason to connect again.

@@ -8,13 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep, sleep_until, timeout};
 
+use crate::connection::{NewCalls, UpstreamConnection};
 use crate::gateway_caller::gateway_caller;
 use crate::lists::fetch::{ItemList, list_all, offers_list};
-use crate::settings::ServerSettings;
+use crate::lists::polls::PollTimer;
+use crate::server_context::ServerContext;
 use moongate_jsonrpc::json::{ByteString, JsonObject};
-use moongate_model::{ItemKind, McpServer};
+use moongate_model::ItemKind;
 use moongate_protocol::Era;
 
 /// Limit of items that all connections of one server may add together.
@@ -61,13 +63,14 @@ impl ExtraItems {
         }
     }
 
-    /// Replaces the extra items of one connection and kind.
-    fn replace(&self, by: &ByteString, era: Era, kind: ItemKind, items: Vec<Arc<JsonObject>>) {
+    /// Replaces the extra items of one connection and kind. Returns true if they differ from before.
+    fn replace(&self, by: &ByteString, era: Era, kind: ItemKind, items: Vec<Arc<JsonObject>>) -> bool {
         let mut table = self.lock();
         let known = table.shared.get(&era).map(|shared| keys(&shared[kind as usize], kind)).unwrap_or_default();
         // Cleared first, so that the connection's old items do not count against the limits.
         let added = table.by_connection.entry(by.clone());
-        added.or_insert_with(|| ConnectionItems { era, lists: ItemsByKind::default() }).lists[kind as usize].clear();
+        let added = added.or_insert_with(|| ConnectionItems { era, lists: ItemsByKind::default() });
+        let before = std::mem::take(&mut added.lists[kind as usize]);
         let all = || table.by_connection.values().flat_map(|added| &added.lists).flatten();
         let (mut count, mut bytes) = (all().count(), all().map(|item| item.size_hint()).sum::<usize>());
         let mut kept = Vec::new();
@@ -84,9 +87,11 @@ impl ExtraItems {
             }
             kept.push(item);
         }
+        let differs = kept != before;
         if let Some(added) = table.by_connection.get_mut(by) {
             added.lists[kind as usize] = kept;
         }
+        differs
     }
 
     /// Removes the items of a connection. Returns true if there were any.
@@ -132,35 +137,53 @@ impl ExtraItemsCollector {
         self.has_changes.notify_one();
     }
 
-    /// Fetches changed lists and calls `report` for each. Never returns.
+    /// Fetches the lists that changed, or that a silent server may have changed, and calls `report` for each that clients
+    /// should look at. Never returns.
     pub(crate) async fn run_collector(
         &self,
-        server: &dyn McpServer,
-        era: Era,
-        settings: &ServerSettings,
+        server: &ServerContext,
+        connection: &UpstreamConnection,
         report: impl Fn(ItemKind),
     ) {
+        let mut polls = PollTimer::new();
         loop {
-            self.has_changes.notified().await;
-            // Taken before the fetch, so that a change during it leads to another.
-            let kinds = std::mem::take(&mut *self.changed.lock());
-            let capabilities = server.describe(&gateway_caller()).capabilities;
-            for kind in kinds {
-                if offers_list(&capabilities, kind) {
-                    let listed = list_all(server, kind, &settings.lists);
-                    match timeout(settings.list_timeout, listed).await {
-                        Ok(Ok(list)) => self.extra_items.replace(&self.connection, era, kind, list.items),
-                        Ok(Err(error)) => {
-                            tracing::debug!(server = settings.name, "connection not listed: {error}")
+            tokio::select! {
+                () = self.has_changes.notified() => {
+                    // Taken before the fetch, so that a change during it leads to another.
+                    let kinds = std::mem::take(&mut *self.changed.lock());
+                    for kind in kinds {
+                        self.fetch(server, connection, kind).await;
+                        report(kind);
+                    }
+                    // Changes during the pause are collected into one fetch.
+                    sleep(COLLECT_INTERVAL).await;
+                }
+                () = sleep_until(polls.at()) => {
+                    let capabilities = connection.server.describe(&gateway_caller()).capabilities;
+                    let is_used = connection.take_new_calls(NewCalls::Lists);
+                    for kind in polls.take_due(server, is_used, &capabilities) {
+                        if self.fetch(server, connection, kind).await {
+                            report(kind);
                         }
-                        Err(_) => tracing::debug!(server = settings.name, "connection not listed in time"),
                     }
                 }
-                report(kind);
             }
-            // Changes during the pause are collected into one fetch.
-            sleep(COLLECT_INTERVAL).await;
         }
+    }
+
+    /// Fetches a list of the connection. Returns true if its extra items differ from before.
+    async fn fetch(&self, server: &ServerContext, connection: &UpstreamConnection, kind: ItemKind) -> bool {
+        let settings = &server.settings;
+        if !offers_list(&connection.server.describe(&gateway_caller()).capabilities, kind) {
+            return false;
+        }
+        let listed = list_all(&*connection.server, kind, &settings.lists);
+        match timeout(server.peek_live_settings().list_timeout, listed).await {
+            Ok(Ok(list)) => return self.extra_items.replace(&self.connection, connection.era, kind, list.items),
+            Ok(Err(error)) => tracing::debug!(server = settings.name, "connection not listed: {error}"),
+            Err(_) => tracing::debug!(server = settings.name, "connection not listed in time"),
+        }
+        false
     }
 
     /// Removes the connection's items, and calls `tell` for the lists that may be shorter now.

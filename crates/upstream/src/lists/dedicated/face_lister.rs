@@ -2,6 +2,7 @@
 //! open that connection (`pool`). Invariant: a face is listed only while a client's call keeps its connection open.
 
 use parking_lot::Mutex;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use crate::lists::ListStore;
 use crate::lists::fetch::{ItemList, SETTLE_TIME, list_all, offers_list};
 use crate::lists::polls::PollTimer;
 use crate::server_context::ServerContext;
+use moongate_jsonrpc::json::{ByteString, JsonObject};
 use moongate_model::{ItemKind, ServerCapabilities};
 use moongate_protocol::Era;
 
@@ -88,7 +90,7 @@ impl FaceLister {
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => last_listed.is_some(),
                 () = sleep_until(polls.at()) => {
                     let capabilities = connection.server.describe(&gateway_caller()).capabilities;
-                    let kinds = polls.take_due(&self.server, &self.lists.uses.other, &capabilities);
+                    let kinds = polls.take_due(&self.server, self.lists.uses.take_other(), &capabilities);
                     kinds.into_iter().for_each(|kind| self.mark_changed(kind));
                     false
                 }
@@ -113,6 +115,27 @@ impl FaceLister {
                 // Some of them may have been announced again during the fetch.
                 self.add_changed(fetched.failed);
             }
+        }
+    }
+
+    /// Fetches the lists once, on a connection that no client will call on: what the shared connection cannot serve is left
+    /// out.
+    pub(crate) async fn list_once(&self, connection: &UpstreamConnection) {
+        let capabilities = connection.server.describe(&gateway_caller()).capabilities;
+        let mut differs = false;
+        for kind in ItemKind::ALL {
+            // A list that fails stays that of the shared connection.
+            let Ok(mut list) = self.fetch_list(connection, &capabilities, kind).await else { continue };
+            let eras = self.lists.load_eras();
+            let key = |item: &JsonObject| item.get_string(kind.item_key());
+            let served: HashSet<ByteString> =
+                eras.shared().get(kind).items.iter().filter_map(|item| key(item)).collect();
+            list.items.retain(|item| key(item).is_some_and(|key| served.contains(&key)));
+            differs |= self.lists.record_other(self.era, kind, list);
+        }
+        differs |= self.lists.close_other(self.era);
+        if differs {
+            self.server.publish_lists_and_wait().await;
         }
     }
 

@@ -225,7 +225,7 @@ async fn run_until_end(
         () = wait_vacated((&pool, &key, &entry), &connection) => {}
         () = forward_notifications(&*connection.server, &caller, subscriptions, settings.backoff, |notification| router.route(notification)) => {}
         () = renewed => {}
-        () = router.follow_lists(&connection, &settings) => {}
+        () = router.follow_lists(&connection) => {}
         () = proven => {}
         () = entry.evicted.cancelled() => {}
         () = entry.released.cancelled() => {}

@@ -12,7 +12,6 @@ use crate::lists::dedicated::extra_items::ExtraItemsCollector;
 use crate::lists::dedicated::face_lister::FaceLister;
 use crate::lists::dedicated::relists::{ChangeReporter, DedicatedRelists};
 use crate::server_context::ServerContext;
-use crate::settings::ServerSettings;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Notification, SharingMode};
 
@@ -83,12 +82,12 @@ impl NotificationRouter {
     }
 
     /// Fetches the lists that the connection has for others. Never returns.
-    pub(crate) async fn follow_lists(&self, connection: &UpstreamConnection, settings: &ServerSettings) {
+    pub(crate) async fn follow_lists(&self, connection: &UpstreamConnection) {
         match &self.lists {
             ConnectionLists::OfEra(lister) => lister.run_lister(connection).await,
             ConnectionLists::Added(collector) => {
                 let report = |kind| self.reporter.report_changed(kind);
-                collector.run_collector(&*connection.server, connection.era, settings, report).await
+                collector.run_collector(&self.server, connection, report).await
             }
             ConnectionLists::Shared => std::future::pending().await,
         }
