@@ -62,10 +62,14 @@ impl Snapshot {
             // Only modern lists have hints.
             let modern = if lists.era() == Era::Modern { shared } else { other };
             self.hints.insert((server_name(upstream), kind), modern.cache);
-            let (of_shared, left_out) = select_list(kind, upstream, lists.era(), shared);
+            let (mut of_shared, left_out) = select_list(kind, upstream, lists.era(), shared);
             if Arc::ptr_eq(shared, other) {
                 self.excluded.extend(left_out);
                 of_shared.iter().for_each(|taken| self.note_mends(kind, taken, true, &mut HashSet::new()));
+                // A server that lists one schema in both eras gives one form of its values, too.
+                if lists.are_both_listed(kind) {
+                    of_shared.iter_mut().for_each(|taken| taken.definition.era = None);
+                }
                 found.extend(of_shared);
                 continue;
             }
@@ -79,7 +83,7 @@ impl Snapshot {
             for (era, items) in [(lists.era(), &of_shared), (lists.other_era(), &of_other)] {
                 items.iter().for_each(|taken| self.note_mends(kind, taken, era == Era::Legacy, &mut named));
             }
-            found.extend(join_eras(lists.era(), of_shared, of_other));
+            found.extend(join_eras((lists.era(), lists.are_both_listed(kind)), of_shared, of_other));
         }
         found
     }
@@ -166,7 +170,7 @@ fn select_list<'a>(
 
 /// Joins the items of both faces of a server: one item for each key, in the order of the shared connection's list.
 fn join_eras<'a>(
-    era: Era,
+    (era, are_both_listed): (Era, bool),
     shared: Vec<SelectedItem<'a>>,
     other: Vec<SelectedItem<'a>>,
 ) -> impl Iterator<Item = SelectedItem<'a>> {
@@ -178,7 +182,11 @@ fn join_eras<'a>(
         let definition = forms.remove(&item.local);
         let is_same = definition.as_ref().is_some_and(|other| other.is_like(&item.definition));
         let other = (!is_same).then_some(OtherDefinition { era: other_era, definition });
-        joined.push(SelectedItem { other, ..item });
+        let mut item = SelectedItem { other, ..item };
+        if is_same && are_both_listed {
+            item.definition.era = None;
+        }
+        joined.push(item);
     }
     let only_there = other.into_iter().filter(move |item| forms.contains_key(&item.local));
     let absent = move || Some(OtherDefinition { era, definition: None });

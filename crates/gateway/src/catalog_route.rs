@@ -23,7 +23,7 @@ pub struct ItemForm {
     pub(super) legacy: LegacyForm,
     /// Structured output of a tool.
     pub(super) output: ToolOutput,
-    /// Era of the connection that listed it, if known.
+    /// Era of the connection that listed it. `None`: unknown, or both eras list the same.
     pub(super) listed_era: Option<Era>,
 }
 

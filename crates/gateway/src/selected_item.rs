@@ -46,7 +46,7 @@ pub(super) struct ListedDefinition {
     pub(super) item: Arc<JsonObject>,
     /// Form in lists of legacy clients.
     pub(super) legacy: LegacyForm,
-    /// Era of the connection that listed it, if known.
+    /// Era of the connection that listed it. `None`: unknown, or both eras list the same.
     pub(super) era: Option<Era>,
 }
 

@@ -6,7 +6,7 @@ use moongate_mock::{FlowRequest, FlowStep, MockScript, ScriptedFlow, TaskRule};
 use moongate_testing::messages::{LATEST_LEGACY, MODERN};
 use serde_json::{Value, json};
 
-use crate::harness::{ERAS, Era, Gateway, McpClient, Setup, legacy, modern, only, serve};
+use crate::harness::{ERAS, Era, Gateway, McpClient, Setup, legacy, modern, only, serve, until};
 
 /// Tools by name: an output schema that no legacy client holds, a value, and the schema under `result`.
 const ODD: [(&str, &str, &str, &str); 9] = [
@@ -152,6 +152,38 @@ async fn a_server_that_wraps_by_itself_is_not_wrapped_again() {
                 assert!(reply.contains(&expected), "{era:?}, {name}: {reply}");
                 assert!(is_wrapped || era == Era::Modern, "{list}");
             }
+        }
+    }
+}
+
+/// A server of both eras that lists one schema in both, under which a value may look like an envelope.
+fn listing_alike() -> MockScript {
+    let union = r#"{"anyOf":[{"type":"object","properties":{"result":{"type":"number"}}},{"type":"string"}]}"#;
+    let tool = json!(format!(r#"{{"name":"union","inputSchema":{{"type":"object"}},"outputSchema":{union}}}"#));
+    let mut script = only(MockScript::standard(), &[]);
+    script.tools = vec![tool];
+    script.answers = [("union".to_owned(), json!(r#"{"content":[],"structuredContent":{"result":5}}"#))].into();
+    script
+}
+
+#[tokio::test]
+async fn a_value_that_looks_like_an_envelope_is_wrapped_where_both_eras_list_one_schema() {
+    let mock = serve(listing_alike()).await;
+    for setup in [Setup::new().http("a", &mock.url), Setup::new().stdio("a", &listing_alike())] {
+        let gateway = setup.start().await;
+        gateway.ready(&["a"]).await;
+        for era in [Era::Modern, Era::Legacy, Era::Modern, Era::Legacy] {
+            let client = gateway.client(era).await;
+            let wanted = match era {
+                Era::Modern => r#""structuredContent":{"result":5}"#.to_owned(),
+                Era::Legacy => enveloped(r#"{"result":5}"#),
+            };
+            // The first call of an era opens its face, whose list comes a moment later.
+            until("the value fits the schema", || async {
+                let reply = client.call("a__union", json!({})).await.text_body();
+                reply.contains(&wanted).then_some(())
+            })
+            .await;
         }
     }
 }

@@ -98,6 +98,11 @@ impl EraLists {
         self.shared.holds_same(&before.shared) && self.other_lists.holds_same(&before.other_lists)
     }
 
+    /// Returns true if both faces of the server have listed a kind.
+    pub fn are_both_listed(&self, kind: ItemKind) -> bool {
+        self.other.as_ref().is_some_and(|other| other.listed[kind as usize].is_some())
+    }
+
     /// Returns the other face's lists for the next process, if they differ.
     pub(crate) fn persisted_other(&self) -> Option<&Arc<ServerLists>> {
         let differs = |kind: ItemKind| !Arc::ptr_eq(self.other_lists.get(kind), self.shared.get(kind));
@@ -126,7 +131,8 @@ impl EraLists {
     pub(crate) fn set_shared(&mut self, kind: ItemKind, list: ItemList) -> bool {
         let (before, at) = (self.shared.get(kind).clone(), kind as usize);
         let differs = *before != list;
-        if differs {
+        // An equal list of another era says how its results come.
+        if differs || before.era.is_some_and(|era| list.era.is_some_and(|now| now != era)) {
             let other = self.other.as_ref().and_then(|other| other.listed[at].clone());
             let list = Arc::new(with_known_items(kind, list, [Some(&before), other.as_ref()]));
             // Copy on write: readers keep the lists that they hold.

@@ -173,12 +173,16 @@ impl ListStore {
 
     /// Records a list that the face in this era has, whose connection is open. Returns true if clients see a difference.
     pub(crate) fn record_other(&self, era: Era, kind: ItemKind, list: ItemList) -> bool {
+        let mut is_first = false;
         // The shared connection may have turned to this era meanwhile.
-        self.update(|lists| {
+        let differs = self.update(|lists| {
             if lists.era() != era {
+                is_first = !lists.are_both_listed(kind);
                 lists.set_other(kind, list);
             }
-        })
+        });
+        // That both eras list the same says how results come.
+        differs || is_first
     }
 
     /// Records that the connection in this era has ended, and is the shared one of no client.
