@@ -24,6 +24,7 @@ mod connect;
 mod deploy;
 mod doctor;
 mod edit;
+mod embedding;
 mod examples;
 mod explain;
 mod faults;
