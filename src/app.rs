@@ -32,7 +32,7 @@ use crate::app::plan_settings::{
     admission_settings, downstream_state, gateway_settings, guard_children, hosts, request_limits,
 };
 use crate::app::reload::ReloadTargets;
-use moongate_access::auth::AuthMethods;
+use moongate_access::auth::{AuthMethods, Authenticator, PrincipalTable};
 use moongate_access::policy::AccessTable;
 use moongate_admin::{AdminState, EventFeed, OperatorCalls, ProbeSlots};
 use moongate_config::Plan;
@@ -40,8 +40,8 @@ use moongate_gateway::Gateway;
 use moongate_jsonrpc::json::ByteString;
 use moongate_listener::{
     self, AdmissionControl, BoundListener, ConnectionLimit, ConnectionService, InheritedSockets, ListenAddress,
-    ListenSettings, ListenerState, ListenerTls, SharedListenerState, StallDetector, StdioConnection, StdioRefused,
-    TlsSettings,
+    ListenSettings, ListenerState, ListenerTls, PeopleRoutes, SharedListenerState, StallDetector, StdioConnection,
+    StdioRefused, TlsSettings,
 };
 use moongate_protocol::DownstreamState;
 use moongate_session::Sessions;
@@ -76,6 +76,24 @@ pub struct GatewayApp {
     tasks: BackgroundTasks,
 }
 
+/// Parts of a login that the config does not describe. There are none by default.
+#[derive(Default)]
+pub struct LoginParts {
+    /// Principals, in which the methods intern theirs.
+    pub principals: Arc<PrincipalTable>,
+    /// Methods of authentication, which are asked before the keys of the config.
+    pub methods: Vec<Arc<dyn Authenticator>>,
+    /// Routes for people on the clients' listeners.
+    pub people: PeopleRoutes,
+}
+
+impl LoginParts {
+    /// Returns true if a gateway with this plan admits every caller.
+    fn leaves_open(&self, plan: &Plan) -> bool {
+        plan.auth.is_open() && self.methods.is_empty()
+    }
+}
+
 impl GatewayApp {
     /// Starts a gateway whose configuration is not reloaded.
     pub async fn start(plan: Plan, program: Option<&Path>) -> anyhow::Result<GatewayApp> {
@@ -91,11 +109,22 @@ impl GatewayApp {
         source: Option<ReloadSource>,
         program: Option<&Path>,
     ) -> anyhow::Result<GatewayApp> {
+        GatewayApp::start_with(plan, source, program, LoginParts::default()).await
+    }
+
+    /// Starts a gateway with these parts of a login.
+    pub async fn start_with(
+        plan: Plan,
+        source: Option<ReloadSource>,
+        program: Option<&Path>,
+        login: LoginParts,
+    ) -> anyhow::Result<GatewayApp> {
         let metrics = Arc::new(Metrics::new());
         // First, since opening the state on disk may take a while.
         let store = StateStore::open(plan.state.clone(), metrics.clone());
         // Bound before anything is started: a port in use must fail the start without side effects.
-        let bound = bind(&plan).await?;
+        let bound = bind(&plan, &login).await?;
+        let open_listener = bound.open_client_listener(&login);
         // A broken certificate must fail the start, too, and likewise without side effects.
         let tls = tls(&plan, &metrics)?;
         let memory = GatewayMemory::new(plan.limits.memory_limit(), &metrics);
@@ -104,7 +133,7 @@ impl GatewayApp {
         // Before any server: the first child registers with the reaper already.
         guard_children(&plan, program, &shared.reaper);
         let draining = CancellationToken::new();
-        let (auth, access) = AuthMethods::new(&plan.auth);
+        let (auth, access) = AuthMethods::with_added(login.principals, login.methods, &plan.auth);
         let gateway = Gateway::new(gateway_settings(&plan, access.clone()), auth.principals().clone(), shared.clone());
         let downstream_state = downstream_state(&plan, &metrics, &draining, &store, &memory.budget);
         let listener_state =
@@ -122,7 +151,7 @@ impl GatewayApp {
             listener_state: shared_state.clone(),
             shared: shared.clone(),
             tls: tls.clone(),
-            open_listener: bound.clients.iter().find(|listener| is_open(listener)).map(BoundListener::name),
+            open_listener,
             admin_access: Arc::new(ArcSwap::from_pointee(plan.admin_access.clone())),
             sign_in: Arc::default(),
         };
@@ -130,7 +159,7 @@ impl GatewayApp {
         let (addresses, sockets) = listener_names(&bound.clients);
         let (line_addresses, _) = listener_names(&bound.lines);
         let (admins, admin_sockets) = listener_names(&bound.admin);
-        let listeners = bound.serve(&plan, &reloader, &draining);
+        let listeners = bound.serve(&plan, &reloader, &draining, &login.people);
         let mut tasks = BackgroundTasks::start(draining, listeners, listener_state.downstream.parked_calls.clone());
         tasks.spawn_until_drained(enforce_limits(memory, listener_state.downstream.sessions.clone(), gateway.clone()));
         tasks.spawn_until_drained(reloader.clone().end_expired_keys());
@@ -230,8 +259,20 @@ struct Bound {
 }
 
 impl Bound {
+    /// Returns the name of a listener that must not be left without a method of authentication.
+    fn open_client_listener(&self, login: &LoginParts) -> Option<String> {
+        let open = self.clients.iter().find(|listener| is_open(listener)).map(BoundListener::name);
+        open.filter(|_| login.methods.is_empty())
+    }
+
     /// Serves all listeners until the gateway drains.
-    fn serve(self, plan: &Plan, reloader: &Arc<ConfigReloader>, draining: &CancellationToken) -> JoinSet<()> {
+    fn serve(
+        self,
+        plan: &Plan,
+        reloader: &Arc<ConfigReloader>,
+        draining: &CancellationToken,
+        people: &PeopleRoutes,
+    ) -> JoinSet<()> {
         let targets = &reloader.targets;
         let metrics = &targets.shared.metrics;
         let settings = ListenSettings {
@@ -251,7 +292,7 @@ impl Bound {
             let local = listener.is_local();
             let listener = listener.with_tls(targets.tls.clone());
             let service = ConnectionService::new(
-                moongate_listener::router(targets.listener_state.clone(), local),
+                moongate_listener::router_with_people(people.clone(), targets.listener_state.clone(), local),
                 Some(targets.listener_state.clone()),
                 local,
             );
@@ -296,7 +337,7 @@ fn listener_names(listeners: &[BoundListener]) -> (Vec<SocketAddr>, Vec<String>)
     (listeners.iter().filter_map(BoundListener::address).collect(), sockets.collect())
 }
 
-async fn bind(plan: &Plan) -> anyhow::Result<Bound> {
+async fn bind(plan: &Plan, login: &LoginParts) -> anyhow::Result<Bound> {
     let mut inherited = InheritedSockets::from_env().context("the sockets of the service manager cannot be used")?;
     let all = plan.listen.iter().map(|address| (address, "listen")).chain(plan.admin.iter().map(|a| (a, "admin")));
     let mut all: Vec<_> = all.collect();
@@ -308,7 +349,7 @@ async fn bind(plan: &Plan) -> anyhow::Result<Bound> {
         let opened = opened.with_context(|| format!("cannot listen on {address} (gateway.{setting})"))?;
         for listener in &opened {
             // Checked here again: no config names the address of a socket that the service manager opened.
-            if setting == "listen" && is_open(listener) && plan.auth.is_open() {
+            if setting == "listen" && is_open(listener) && login.leaves_open(plan) {
                 let name = listener.name();
                 anyhow::bail!("{name} can be reached from other machines, but there are no [[auth.keys]]: add a key");
             }
@@ -403,7 +444,15 @@ pub struct GatewayCore {
 impl GatewayCore {
     /// Builds everything between the listeners and the links.
     pub fn new(plan: &Plan, shared: Arc<UpstreamRuntime>) -> Self {
-        let (auth, access) = AuthMethods::new(&plan.auth);
+        GatewayCore::with_methods(plan, shared, AuthMethods::new(&plan.auth))
+    }
+
+    /// Builds it with these methods of authentication.
+    pub fn with_methods(
+        plan: &Plan,
+        shared: Arc<UpstreamRuntime>,
+        (auth, access): (Arc<AuthMethods>, AccessTable),
+    ) -> Self {
         let memory = GatewayMemory::new(MemoryLimit::None, &shared.metrics);
         let store = StateStore::memory();
         let draining = CancellationToken::new();

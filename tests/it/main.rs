@@ -50,6 +50,7 @@ mod readme;
 mod reload;
 mod restart;
 mod search;
+mod second_method;
 mod sim;
 mod soak;
 mod try_call;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderValue, Response, StatusCode, header};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::ListenerState;
 use crate::uploads::{ArrivingBody, UploadTable};
@@ -23,6 +24,9 @@ use moongate_telemetry::{GatewayMemory, Limit, MemoryHolder, MemoryReservation, 
 /// Retry delay where the time until there is room is unknown.
 pub(super) const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
+/// Maximum number of requests that wait for a fetch of their authentication.
+const FETCHES_MAX: usize = 64;
+
 /// Limits on what may be started.
 pub struct AdmissionControl {
     calls: usize,
@@ -32,6 +36,8 @@ pub struct AdmissionControl {
     memory: GatewayMemory,
     /// Bodies that arrive.
     uploads: Arc<UploadTable>,
+    /// Room for requests that wait for a fetch of their authentication.
+    fetches: Arc<Semaphore>,
 }
 
 /// Rest of a principal's rate.
@@ -71,7 +77,8 @@ impl AdmissionControl {
     ) -> Self {
         let uploads = Arc::<UploadTable>::default();
         memory.budget.relieved_by(uploads.clone());
-        let none = AdmissionControl { calls: 0, calls_per_key: 0, rates: HashMap::new(), memory, uploads };
+        let fetches = Arc::new(Semaphore::new(FETCHES_MAX));
+        let none = AdmissionControl { calls: 0, calls_per_key: 0, rates: HashMap::new(), memory, uploads, fetches };
         none.reloaded(settings, access, principals)
     }
 
@@ -94,7 +101,13 @@ impl AdmissionControl {
             rates,
             memory: self.memory.clone(),
             uploads: self.uploads.clone(),
+            fetches: self.fetches.clone(),
         }
+    }
+
+    /// Takes a place among the requests that wait for a fetch. `None`: too many wait.
+    pub(super) fn begin_fetch(&self) -> Option<SemaphorePermit<'_>> {
+        self.fetches.try_acquire().ok()
     }
 
     /// Begins a reservation for a message of a client.

@@ -87,6 +87,9 @@ pub struct ListenerState {
     pub refused_keys: Arc<RefusedKeys>,
 }
 
+/// Routes for people, such as those of a login.
+pub type PeopleRoutes = Router;
+
 /// Current state. A reload replaces it as a whole.
 pub type SharedListenerState = Arc<ArcSwap<ListenerState>>;
 
@@ -133,6 +136,18 @@ pub enum StdioRefused {
 
 /// Builds the routes of the MCP listener. `local` means that no browser can connect, so that any host is accepted.
 pub fn router(shared_state: SharedListenerState, local: bool) -> Router {
+    router_with_people(Router::new(), shared_state, local)
+}
+
+/// Builds them with routes for people. These come first, and hide any other of the same path.
+pub fn router_with_people(people: PeopleRoutes, shared_state: SharedListenerState, local: bool) -> Router {
+    let mcp = mcp_router().with_state(shared_state.clone());
+    let all = if people.has_routes() { people.fallback_service(mcp) } else { mcp };
+    // Last, since a layer covers only what stands above it. The fallback must be covered, too.
+    all.layer(middleware::from_fn_with_state((shared_state, local), origin::check_origin))
+}
+
+fn mcp_router() -> Router<SharedListenerState> {
     // A clear "no" as JSON, since clients parse it. Any other answer looks to them like something to log in to.
     let no_oauth = ["/.well-known/{*path}", "/mcp/.well-known/{*path}", "/register", "/authorize", "/token"];
     let mut router = Router::new()
@@ -148,13 +163,7 @@ pub fn router(shared_state: SharedListenerState, local: bool) -> Router {
     for path in no_oauth {
         router = router.route(path, any(no_oauth_here));
     }
-    router
-        .route("/healthz", any(alive))
-        .route("/livez", any(alive))
-        .fallback(not_found)
-        // Last, since a layer covers only what stands above it. The fallback must be covered, too.
-        .layer(middleware::from_fn_with_state((shared_state.clone(), local), origin::check_origin))
-        .with_state(shared_state)
+    router.route("/healthz", any(alive)).route("/livez", any(alive)).fallback(not_found)
 }
 
 /// Returns a small JSON response to a request that never became MCP.

@@ -4,18 +4,21 @@
 //! Invariant: every HTTP request takes this path, and lines of a pipe take its typed steps (`stdio.rs`).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use http::request::Parts;
 use http::{HeaderValue, StatusCode, header};
 use tokio::time::Instant;
 
 use crate::admission::DEFAULT_RETRY_AFTER;
 use crate::connection_limit::SlotRequest;
-use crate::panic_guard::{finish_caught, start_caught};
+use crate::origin::request_hosts;
+use crate::panic_guard::{StartedResponse, finish_caught, start_caught};
 use crate::request_body::{RequestBody, body_timed_out};
 use crate::{ListenerState, PeerAddress, json, small_response};
-use moongate_access::auth::{AuthError, CachedIdentity};
+use moongate_access::auth::{AuthError, AuthRefusal, CachedIdentity, CredentialFetch};
 use moongate_gateway::Endpoint;
 use moongate_jsonrpc::json::ByteString;
 use moongate_jsonrpc::message::{RpcMessage, RpcPayload};
@@ -23,6 +26,9 @@ use moongate_model::{Error, McpErrorKind, Principal};
 use moongate_protocol::body::Body;
 use moongate_protocol::{Admitted, BodyHint, ClientPayload, Dialect, McpRequest, RequestHead};
 use moongate_telemetry::{AuthOutcome, MemoryHolder};
+
+/// Longest time that a request waits for what its authentication lacks.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// HTTP request to an endpoint, without its body.
 pub(super) struct ReceivedRequest {
@@ -55,38 +61,71 @@ type EarlyResponse = Box<http::Response<Body>>;
 /// each move would copy a kilobyte.
 pub(super) fn serve_request<'a, B: RequestBody + 'a>(
     state: &'a ListenerState,
-    source: RequestSource<'_>,
+    mut source: RequestSource<'a>,
     request: ReceivedRequest,
     body: B,
 ) -> impl Future<Output = http::Response<Body>> + Send + use<'a, B> {
     let started = start_caught(move || {
         // The key comes first, so that a caller without one learns nothing about endpoints or load.
-        let peer = source.peer;
-        let principal = authenticate(state, source, &request)?;
-        let endpoint = find_endpoint(state, &request, &principal)?;
-        admit_body(state, &request, &body)?;
-        let holder = memory_holder(&principal, peer);
-        body.read_then(state, holder.clone(), move |body| {
-            let payload = decode(state, &request, body)?;
-            let dialect = request.select_dialect(Some(&payload));
-            let admitted = admit(state, dialect, &principal, payload)?;
-            let request = admitted.map(|payload| request.into_mcp_request(principal, holder, payload));
-            Ok(dialect.serve(request, endpoint, &state.downstream))
-        })
+        match authenticate(state, &mut source, &request) {
+            Ok(principal) => serve_principal(state, source.peer, principal, request, body),
+            Err(AuthRefusal { error, fetch: None }) => Err(refuse(state, &source, &request, &error)),
+            Err(AuthRefusal { error, fetch: Some(fetch) }) => {
+                Ok(serve_after_fetch(state, source, (request, body), (error, fetch)).boxed())
+            }
+        }
     });
     finish_caught(&state.downstream.metrics, started)
+}
+
+/// Serves a request of a principal that has proved itself.
+fn serve_principal<'a, B: RequestBody + 'a>(
+    state: &'a ListenerState,
+    peer: Option<PeerAddress>,
+    principal: Arc<Principal>,
+    request: ReceivedRequest,
+    body: B,
+) -> StartedResponse<'a> {
+    let endpoint = find_endpoint(state, &request, &principal)?;
+    admit_body(state, &request, &body)?;
+    let holder = memory_holder(&principal, peer);
+    body.read_then(state, holder.clone(), move |body| {
+        let payload = decode(state, &request, body)?;
+        let dialect = request.select_dialect(Some(&payload));
+        let admitted = admit(state, dialect, &principal, payload)?;
+        let request = admitted.map(|payload| request.into_mcp_request(principal, holder, payload));
+        Ok(dialect.serve(request, endpoint, &state.downstream))
+    })
+}
+
+/// Authenticates once more after a fetch, while the body is unread. Refuses the request at once if too many wait.
+async fn serve_after_fetch<B: RequestBody>(
+    state: &ListenerState,
+    mut source: RequestSource<'_>,
+    (request, body): (ReceivedRequest, B),
+    (refused, fetch): (AuthError, CredentialFetch),
+) -> http::Response<Body> {
+    let Some(waiting) = state.admission.begin_fetch() else { return *refuse(state, &source, &request, &refused) };
+    // The method keeps what was fetched, and a fetch that takes longer is of use to the next request only.
+    let _ = tokio::time::timeout(FETCH_TIMEOUT, fetch).await;
+    drop(waiting);
+    let started = match authenticate(state, &mut source, &request) {
+        Ok(principal) => serve_principal(state, source.peer, principal, request, body),
+        Err(AuthRefusal { error, .. }) => Err(refuse(state, &source, &request, &error)),
+    };
+    match started {
+        Ok(serving) => serving.await,
+        Err(response) => *response,
+    }
 }
 
 /// Authenticates the principal of a request by its head.
 fn authenticate(
     state: &ListenerState,
-    source: RequestSource<'_>,
+    source: &mut RequestSource<'_>,
     request: &ReceivedRequest,
-) -> Result<Arc<Principal>, EarlyResponse> {
-    let principal = state.auth.authenticate(&request.head.headers, source.identity).map_err(|denied| {
-        state.refused_keys.log(source.peer.map(|PeerAddress(address)| address), &denied);
-        Box::new(unauthorized(state, &denied))
-    })?;
+) -> Result<Arc<Principal>, AuthRefusal> {
+    let principal = state.auth.authenticate(&request.head.headers, source.identity.as_deref_mut())?;
     if let Some(slot) = source.slot {
         // From here on the connection is not evicted: its sender has shown a key.
         slot.admit();
@@ -94,6 +133,17 @@ fn authenticate(
     }
     state.downstream.metrics.access.auth_accepted.inc();
     Ok(principal)
+}
+
+/// Logs and counts refused credentials, and responds to them.
+fn refuse(
+    state: &ListenerState,
+    source: &RequestSource<'_>,
+    request: &ReceivedRequest,
+    denied: &AuthError,
+) -> EarlyResponse {
+    state.refused_keys.log(source.peer.map(|PeerAddress(address)| address), denied);
+    Box::new(unauthorized(state, request, denied))
 }
 
 /// Returns whose memory a request takes. Without keys, clients are told apart by their addresses.
@@ -192,13 +242,14 @@ fn single_message(payload: &ClientPayload) -> Option<&RpcMessage> {
     }
 }
 
-/// Answers 401. Without `resource_metadata`, so that no client looks for OAuth.
-fn unauthorized(state: &ListenerState, denied: &AuthError) -> http::Response<Body> {
-    let (outcome, challenge) = match denied {
-        AuthError::Missing => (AuthOutcome::Missing, r#"Bearer realm="moongate""#),
-        AuthError::Invalid(_) => (AuthOutcome::Wrong, r#"Bearer realm="moongate", error="invalid_token""#),
-    };
-    state.downstream.metrics.access.auth.inc(outcome);
+/// Answers 401.
+fn unauthorized(state: &ListenerState, request: &ReceivedRequest, denied: &AuthError) -> http::Response<Body> {
+    state.downstream.metrics.access.auth.inc(match denied {
+        AuthError::Missing => AuthOutcome::Missing,
+        AuthError::Invalid(_) => AuthOutcome::Wrong,
+    });
+    let host = request_hosts(&request.head.headers, &request.head.uri).next().flatten();
+    let challenge = HeaderValue::try_from(state.auth.challenge(denied, &request.scope, host));
     let message = state.auth.advice();
     // A JSON-RPC error, since many clients show nothing else of a response. The `message` at the top is for all others.
     let error = serde_json::json!({
@@ -207,6 +258,7 @@ fn unauthorized(state: &ListenerState, denied: &AuthError) -> http::Response<Bod
     let body = serde_json::json!({ "jsonrpc": "2.0", "id": null, "error": error, "message": message });
     let mut response = json(StatusCode::UNAUTHORIZED, &body);
     // RFC 9110, section 15.5.2: a server that answers 401 "MUST send a WWW-Authenticate header field".
-    response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+    let challenge = challenge.unwrap_or(HeaderValue::from_static("Bearer"));
+    response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
     response
 }

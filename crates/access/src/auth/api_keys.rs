@@ -11,7 +11,8 @@ use http::header::AUTHORIZATION;
 
 use crate::auth::expiry::is_past;
 use crate::auth::{
-    AuthError, Authenticator, InvalidCredentials, KeyHash, KeySettings, PrincipalTable, ProvenIdentity, mark_texts,
+    AuthError, AuthRefusal, Authenticator, InvalidCredentials, KeyHash, KeySettings, PrincipalTable, ProvenIdentity,
+    mark_texts,
 };
 use crate::policy::RoleAccess;
 use moongate_model::{Principal, RoleId};
@@ -60,7 +61,7 @@ impl Authenticator for ApiKeys {
         "A valid API key is needed: Authorization: Bearer <key>"
     }
 
-    fn authenticate(&self, headers: &HeaderMap) -> Result<ProvenIdentity, AuthError> {
+    fn authenticate(&self, headers: &HeaderMap) -> Result<ProvenIdentity, AuthRefusal> {
         let hash = KeyHash::of(credential(headers)?);
         // The lookup by hash reveals nothing of a key. Equality is decided in constant time.
         let known = self.0.get(&hash).filter(|known| known.hash.matches(&hash)).ok_or(UNKNOWN_KEY)?;
@@ -68,7 +69,7 @@ impl Authenticator for ApiKeys {
         // Known but expired keys get their principal into the log, so an operator sees whose key it was.
         if is_past(expires) {
             let expired = InvalidCredentials { cause: "expired key", principal: Some(principal) };
-            return Err(AuthError::Invalid(expired));
+            return Err(AuthError::Invalid(expired).into());
         }
         Ok(ProvenIdentity { principal, expires })
     }
@@ -142,7 +143,9 @@ mod tests {
     fn a_key_is_its_principal_and_nothing_else_is() {
         let expired = KeySettings { expires: Some(jiff::Timestamp::UNIX_EPOCH), ..key("old", "mg_old") };
         let (ring, _) = AuthMethods::new(&keys(&[key("a", "mg_a"), key("b", "mg_b"), expired]));
-        let who = |headers: HeaderMap| ring.authenticate(&headers, None).map(|p| p.name.clone());
+        let who = |headers: HeaderMap| {
+            ring.authenticate(&headers, None).map(|p| p.name.clone()).map_err(|refusal| refusal.error)
+        };
         assert_eq!(who(with("authorization", "Bearer mg_a")), Ok("a".to_owned()));
         assert_eq!(who(with("authorization", "bearer  mg_b ")), Ok("b".to_owned()));
         assert_eq!(who(with("x-api-key", "mg_b")), Ok("b".to_owned()));
@@ -165,7 +168,7 @@ mod tests {
         let (third, _) = second.reloaded(&keys(&[key("a", "mg_a"), key("b", "mg_b2")]));
         assert_eq!(who(&second, "mg_b"), who(&first, "mg_b"));
         assert_eq!(who(&second, "mg_a"), None);
-        let gone = first.authenticate(&with("x-api-key", "mg_a"), None).unwrap();
+        let gone = first.authenticate(&with("x-api-key", "mg_a"), None).ok().unwrap();
         assert!(!second.principals().admits(&gone));
         assert!(!access.allows_tool(&gone, "x") && !access.allows_endpoint(&gone, ""));
         let old = [who(&first, "mg_a"), who(&first, "mg_b"), who(&second, "mg_c")];
@@ -173,9 +176,9 @@ mod tests {
             assert!(new.is_some() && !old.contains(&new), "{new:?} of {old:?}");
         }
         let (open, access) = third.reloaded(&keys(&[]));
-        let anonymous = open.authenticate(&HeaderMap::new(), None).unwrap();
+        let anonymous = open.authenticate(&HeaderMap::new(), None).ok().unwrap();
         assert!(open.principals().admits(&anonymous) && access.allows_tool(&anonymous, "x"));
-        let removed = third.authenticate(&with("x-api-key", "mg_a"), None).unwrap();
+        let removed = third.authenticate(&with("x-api-key", "mg_a"), None).ok().unwrap();
         assert!(!open.principals().admits(&removed) && !access.allows_tool(&removed, "x"));
     }
 }

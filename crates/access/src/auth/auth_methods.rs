@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue};
 use crate::auth::api_keys::ApiKeys;
 use crate::auth::expiry::is_past;
 use crate::auth::principal_table::NO_METHOD;
-use crate::auth::{AuthError, Authenticator, KeySettings, PrincipalTable, ProvenIdentity};
+use crate::auth::{AuthError, AuthRefusal, Authenticator, KeySettings, PrincipalTable, ProvenIdentity};
 use crate::policy::{AccessTable, RoleAccess};
 use moongate_model::{Principal, RoleId};
 
@@ -35,7 +35,9 @@ impl AuthSettings {
 
 /// Methods that authenticate clients, in the order in which they are tried.
 pub struct AuthMethods {
-    methods: Vec<Box<dyn Authenticator>>,
+    methods: Vec<Arc<dyn Authenticator>>,
+    /// Methods that the settings do not describe. They stand first, and stay through a reload.
+    added: Vec<Arc<dyn Authenticator>>,
     /// Principal of every caller, if there are no methods.
     anonymous: Option<Arc<Principal>>,
     principals: Arc<PrincipalTable>,
@@ -56,37 +58,35 @@ type RoleRows = Vec<(RoleId, RoleAccess)>;
 impl AuthMethods {
     /// Creates the methods, and the table of what each role may use.
     pub fn new(settings: &AuthSettings) -> (Arc<Self>, AccessTable) {
-        AuthMethods::with_principals(Arc::default(), settings)
+        AuthMethods::with_added(Arc::default(), Vec::new(), settings)
     }
 
-    /// Creates the methods after a change of the config. Credentials that stay keep their principal. Principals that no
-    /// method admits any more are removed.
-    pub fn reloaded(&self, settings: &AuthSettings) -> (Arc<Self>, AccessTable) {
-        AuthMethods::with_principals(self.principals.clone(), settings)
-    }
-
-    /// Creates the methods as a reload would, with a copy of the principals. Those of the running gateway stay.
-    pub fn preview(&self, settings: &AuthSettings) -> (Arc<Self>, AccessTable) {
-        AuthMethods::with_principals(Arc::new(self.principals.fork()), settings)
-    }
-
-    fn with_principals(principals: Arc<PrincipalTable>, settings: &AuthSettings) -> (Arc<Self>, AccessTable) {
-        let (methods, roles) = create_methods(&principals, settings);
-        AuthMethods::assemble(principals, methods, roles)
-    }
-
-    fn assemble(
+    /// Creates the methods, with some that the settings do not describe and that intern their principals in this table.
+    pub fn with_added(
         principals: Arc<PrincipalTable>,
-        methods: Vec<Box<dyn Authenticator>>,
-        roles: RoleRows,
+        added: Vec<Arc<dyn Authenticator>>,
+        settings: &AuthSettings,
     ) -> (Arc<Self>, AccessTable) {
+        let (keys, roles) = create_methods(&principals, settings);
+        let methods: Vec<_> = added.iter().cloned().chain(keys).collect();
         let anonymous = methods.is_empty().then(|| principals.intern_anonymous());
         // With the anonymous principal, which must not be away for a moment while an open gateway reloads.
         let names = methods.iter().map(|method| method.name());
         principals.retain_methods(&names.chain(anonymous.is_some().then_some(NO_METHOD)).collect::<Vec<_>>());
         // The new version voids every cached identity, since credentials may have been removed.
-        let methods = AuthMethods { methods, anonymous, principals, version: Arc::default() };
+        let methods = AuthMethods { methods, added, anonymous, principals, version: Arc::default() };
         (Arc::new(methods), AccessTable::new(roles))
+    }
+
+    /// Creates the methods after a change of the config. Credentials that stay keep their principal. Principals that no
+    /// method admits any more are removed.
+    pub fn reloaded(&self, settings: &AuthSettings) -> (Arc<Self>, AccessTable) {
+        AuthMethods::with_added(self.principals.clone(), self.added.clone(), settings)
+    }
+
+    /// Creates the methods as a reload would, with a copy of the principals. Those of the running gateway stay.
+    pub fn preview(&self, settings: &AuthSettings) -> (Arc<Self>, AccessTable) {
+        AuthMethods::with_added(Arc::new(self.principals.fork()), self.added.clone(), settings)
     }
 
     /// Returns true if no method is set up, so that clients need no credentials.
@@ -105,7 +105,7 @@ impl AuthMethods {
         &self,
         headers: &HeaderMap,
         cached: Option<&mut Option<CachedIdentity>>,
-    ) -> Result<Arc<Principal>, AuthError> {
+    ) -> Result<Arc<Principal>, AuthRefusal> {
         if let Some(anonymous) = &self.anonymous {
             return Ok(anonymous.clone());
         }
@@ -131,14 +131,14 @@ impl AuthMethods {
 
     /// Returns the identity that the first method proves. Fails with the first cause that is more than a lack of
     /// credentials.
-    fn prove(&self, headers: &HeaderMap) -> Result<ProvenIdentity, AuthError> {
-        let mut refused = AuthError::Missing;
+    fn prove(&self, headers: &HeaderMap) -> Result<ProvenIdentity, AuthRefusal> {
+        let mut refused = AuthRefusal::from(AuthError::Missing);
         for method in &self.methods {
             match method.authenticate(headers) {
                 Ok(identity) => return Ok(identity),
                 // Keeps the first real refusal: the cause of a later method would blame credentials that were
                 // never meant for it.
-                Err(error) if refused == AuthError::Missing => refused = error,
+                Err(refusal) if refused.error == AuthError::Missing => refused = refusal,
                 Err(_) => {}
             }
         }
@@ -151,6 +151,17 @@ impl AuthMethods {
         expires.filter(|_| is_past(expires))
     }
 
+    /// Returns the challenge to a client that was refused at an endpoint, as the value of `WWW-Authenticate`.
+    pub fn challenge(&self, denied: &AuthError, endpoint: &str, host: Option<&str>) -> String {
+        let parameters = self.methods.iter().find_map(|method| method.challenge(endpoint, host));
+        // Without `resource_metadata`, unless a method names it, so that no client looks for OAuth.
+        let parameters = parameters.as_deref().unwrap_or(r#"realm="moongate""#);
+        match denied {
+            AuthError::Missing => format!("Bearer {parameters}"),
+            AuthError::Invalid(_) => format!(r#"Bearer {parameters}, error="invalid_token""#),
+        }
+    }
+
     /// Returns the text that tells a refused client what to send.
     pub fn advice(&self) -> String {
         self.methods.iter().map(|method| method.advice()).collect::<Vec<_>>().join("; ")
@@ -159,13 +170,13 @@ impl AuthMethods {
 
 /// Creates the methods that are set up, with the roles of their principals. A method that tells its own credentials from
 /// others stands before the keys: a key may be any text.
-fn create_methods(principals: &PrincipalTable, settings: &AuthSettings) -> (Vec<Box<dyn Authenticator>>, RoleRows) {
-    let (mut methods, mut roles) = (Vec::<Box<dyn Authenticator>>::new(), RoleRows::new());
+fn create_methods(principals: &PrincipalTable, settings: &AuthSettings) -> (Vec<Arc<dyn Authenticator>>, RoleRows) {
+    let (mut methods, mut roles) = (Vec::<Arc<dyn Authenticator>>::new(), RoleRows::new());
     // Without any key, the method refuses everybody.
     if !settings.is_open() {
         let AuthSettings { keys, required: _ } = settings;
         let (keys, of_keys) = ApiKeys::new(principals, keys);
-        methods.push(Box::new(keys));
+        methods.push(Arc::new(keys));
         roles.extend(of_keys);
     }
     (methods, roles)
@@ -173,14 +184,25 @@ fn create_methods(principals: &PrincipalTable, settings: &AuthSettings) -> (Vec<
 
 #[cfg(test)]
 mod tests {
+    use parking_lot::Mutex;
+
     use super::*;
-    use crate::auth::KeyHash;
+    use crate::auth::{CredentialFetch, KeyHash};
     use crate::policy::GlobList;
 
     /// Method that takes `user:NAME` as credentials. Meets its principals only when they come.
     struct UserNames {
         principals: Arc<PrincipalTable>,
         expires: Option<jiff::Timestamp>,
+        /// Names that it knows, or fetches.
+        known: Arc<Mutex<Vec<String>>>,
+    }
+
+    impl UserNames {
+        fn new(principals: &Arc<PrincipalTable>, expires: Option<jiff::Timestamp>) -> Self {
+            let known = ["ann", "bob"].map(str::to_owned).to_vec();
+            UserNames { principals: principals.clone(), expires, known: Arc::new(Mutex::new(known)) }
+        }
     }
 
     impl Authenticator for UserNames {
@@ -192,11 +214,20 @@ mod tests {
             "a name"
         }
 
-        fn authenticate(&self, headers: &HeaderMap) -> Result<ProvenIdentity, AuthError> {
+        fn challenge(&self, endpoint: &str, host: Option<&str>) -> Option<String> {
+            (host? == "login.test").then(|| format!(r#"resource_metadata="https://login.test/{endpoint}""#))
+        }
+
+        fn authenticate(&self, headers: &HeaderMap) -> Result<ProvenIdentity, AuthRefusal> {
             let sent = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
             let name = sent.and_then(|sent| sent.strip_prefix("user:")).ok_or(AuthError::Missing)?;
             if name.is_empty() {
-                return Err(AuthError::invalid("no name"));
+                return Err(AuthError::invalid("no name").into());
+            }
+            if !self.known.lock().iter().any(|known| known == name) {
+                let (known, name) = (self.known.clone(), name.to_owned());
+                let fetch: CredentialFetch = Box::pin(async move { known.lock().push(name) });
+                return Err(AuthRefusal { error: AuthError::invalid("unknown name"), fetch: Some(fetch) });
             }
             let mut key = [0; 16];
             key[..name.len()].copy_from_slice(name.as_bytes());
@@ -219,9 +250,12 @@ mod tests {
 
     /// Sets up user names beside the keys.
     fn with_users(principals: &Arc<PrincipalTable>, settings: &AuthSettings) -> Arc<AuthMethods> {
-        let (mut methods, roles) = create_methods(principals, settings);
-        methods.insert(0, Box::new(UserNames { principals: principals.clone(), expires: None }));
-        AuthMethods::assemble(principals.clone(), methods, roles).0
+        let users = Arc::new(UserNames::new(principals, None));
+        AuthMethods::with_added(principals.clone(), vec![users], settings).0
+    }
+
+    fn who(methods: &AuthMethods, headers: &HeaderMap) -> Result<Arc<Principal>, AuthError> {
+        methods.authenticate(headers, None).map_err(|refusal| refusal.error)
     }
 
     fn sent(value: &str) -> HeaderMap {
@@ -232,7 +266,7 @@ mod tests {
     fn principals_of_a_method_outlive_the_keys_and_end_with_the_method() {
         let principals = Arc::default();
         let first = with_users(&principals, &keys(&["a", "b"]));
-        let who = |methods: &AuthMethods, value: &str| methods.authenticate(&sent(value), None);
+        let who = |methods: &AuthMethods, value: &str| who(methods, &sent(value));
         let (user, key) = (who(&first, "user:ann").unwrap(), who(&first, "Bearer a").unwrap());
         // The keys change, and then there are none.
         for settings in [keys(&["b"]), keys(&[])] {
@@ -241,24 +275,26 @@ mod tests {
             assert_eq!(who(&next, "user:ann"), Ok(user.clone()));
             assert!(next.authenticate(&HeaderMap::new(), None).is_err(), "a method closes the gateway");
         }
-        // A preview changes nothing, and the end of the method ends its principals alone.
+        // A preview changes nothing, a reload keeps the method, and its end ends its principals alone.
         let last = with_users(&principals, &keys(&["b"]));
         let key = who(&last, "Bearer b").unwrap();
-        let (previewed, _) = last.preview(&keys(&["b"]));
+        let (previewed, _) = last.preview(&keys(&["c"]));
         assert!(
-            principals.admits(&user) && !previewed.principals().admits(&user) && previewed.principals().admits(&key)
+            principals.admits(&key) && !previewed.principals().admits(&key) && previewed.principals().admits(&user)
         );
         let (reloaded, _) = last.reloaded(&keys(&["b"]));
+        assert_eq!(who(&reloaded, "user:ann"), Ok(user.clone()));
+        let (ended, _) = AuthMethods::with_added(principals.clone(), Vec::new(), &keys(&["b"]));
         assert!(!principals.admits(&user) && principals.admits(&key));
-        assert_eq!(who(&reloaded, "user:ann").unwrap_err().cause(), "not a bearer token");
+        assert_eq!(who(&ended, "user:ann").unwrap_err().cause(), "not a bearer token");
     }
 
     #[test]
     fn an_open_gateway_keeps_its_principal_through_a_reload() {
         let (open, _) = AuthMethods::new(&keys(&[]));
-        let anonymous = open.authenticate(&HeaderMap::new(), None).unwrap();
+        let anonymous = who(&open, &HeaderMap::new()).unwrap();
         let (next, _) = open.reloaded(&keys(&[]));
-        let again = next.authenticate(&HeaderMap::new(), None).unwrap();
+        let again = who(&next, &HeaderMap::new()).unwrap();
         assert!(Arc::ptr_eq(&anonymous, &again) && next.principals().admits(&anonymous));
         let (closed, _) = next.reloaded(&keys(&["a"]));
         assert!(!closed.principals().admits(&anonymous));
@@ -273,39 +309,62 @@ mod tests {
         }
         let (before, _) = AuthMethods::new(&keys(&["a"]));
         let (after, _) = before.reloaded(&AuthSettings { keys: Vec::new(), required: true });
-        assert_eq!(after.authenticate(&sent("Bearer a"), None).unwrap_err().cause(), "unknown key");
+        assert_eq!(who(&after, &sent("Bearer a")).unwrap_err().cause(), "unknown key");
     }
 
     #[test]
     fn the_first_method_that_knows_the_credentials_decides() {
         let methods = with_users(&Arc::default(), &keys(&["a"]));
-        let cause = |headers: &HeaderMap| methods.authenticate(headers, None).unwrap_err().cause();
+        let cause = |headers: &HeaderMap| who(&methods, headers).unwrap_err().cause();
         assert_eq!(cause(&HeaderMap::new()), "no key");
         assert_eq!(cause(&sent("user:")), "no name");
         assert_eq!(cause(&sent("Bearer x")), "unknown key");
         assert_eq!(methods.advice(), "a name; A valid API key is needed: Authorization: Bearer <key>");
     }
 
+    #[tokio::test]
+    async fn credentials_are_good_after_the_fetch_that_their_refusal_carries() {
+        let methods = with_users(&Arc::default(), &keys(&["a"]));
+        let refusal = methods.authenticate(&sent("user:cho"), None).err().unwrap();
+        assert_eq!(refusal.error.cause(), "unknown name");
+        refusal.fetch.unwrap().await;
+        assert_eq!(who(&methods, &sent("user:cho")).unwrap().name, "cho");
+        assert!(methods.authenticate(&sent("Bearer x"), None).err().unwrap().fetch.is_none());
+    }
+
+    #[test]
+    fn a_method_names_its_login_in_the_challenge_for_its_host() {
+        let methods = with_users(&Arc::default(), &keys(&["a"]));
+        let login = r#"Bearer resource_metadata="https://login.test/files""#;
+        let wrong = AuthError::invalid("no name");
+        let own = |denied| methods.challenge(denied, "files", Some("login.test"));
+        assert_eq!(own(&AuthError::Missing), login);
+        assert_eq!(own(&wrong), format!(r#"{login}, error="invalid_token""#));
+        for host in [Some("other.test"), None] {
+            assert_eq!(methods.challenge(&AuthError::Missing, "files", host), r#"Bearer realm="moongate""#);
+        }
+    }
+
     #[test]
     fn an_identity_is_cached_until_it_expires_or_the_config_changes() {
         let (principals, mut cached) = (Arc::<PrincipalTable>::default(), None);
         let methods = |expires| {
-            let users = Box::new(UserNames { principals: principals.clone(), expires });
-            AuthMethods::assemble(principals.clone(), vec![users], Vec::new()).0
+            let users = Arc::new(UserNames::new(&principals, expires));
+            AuthMethods::with_added(principals.clone(), vec![users], &keys(&[])).0
         };
         let lasting = methods(None);
-        let who = lasting.authenticate(&sent("user:ann"), Some(&mut cached)).unwrap();
+        let mut who = |methods: &AuthMethods, value: &str| methods.authenticate(&sent(value), Some(&mut cached)).ok();
+        let ann = who(&lasting, "user:ann");
         // An interned principal that is gone shows who was asked: the cache, or the method.
         let end = || principals.retain_methods(&[]);
         end();
-        assert_eq!(lasting.authenticate(&sent("user:ann"), Some(&mut cached)), Ok(who.clone()));
-        assert_ne!(lasting.authenticate(&sent("user:bob"), Some(&mut cached)), Ok(who.clone()));
+        assert_eq!(who(&lasting, "user:ann"), ann);
+        assert_ne!(who(&lasting, "user:bob"), ann);
         for expires in [None, Some(jiff::Timestamp::UNIX_EPOCH)] {
             let next = methods(expires);
-            let who = next.authenticate(&sent("user:ann"), Some(&mut cached)).unwrap();
+            let ann = who(&next, "user:ann");
             end();
-            let again = next.authenticate(&sent("user:ann"), Some(&mut cached)).unwrap();
-            assert_eq!(again == who, expires.is_none());
+            assert_eq!(who(&next, "user:ann") == ann, expires.is_none());
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Owns what a method answers, and the causes of refusal. Does not know any credential (`api_keys.rs`).
 //! Invariant: a refusal says nothing to a client that would help it to guess.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use http::HeaderMap;
@@ -10,8 +11,8 @@ use moongate_model::Principal;
 
 /// Method to prove an identity, such as API keys.
 ///
-/// A method answers at once, since authentication is a step before a request's first wait. A method that must fetch
-/// something waits elsewhere: `serve_request` can answer a refusal with a future that fetches, then repeats the steps.
+/// A method answers at once, since authentication is a step before a request's first wait. If it must fetch something,
+/// its refusal carries the fetch, and `serve_request` repeats the step after that.
 pub trait Authenticator: Send + Sync {
     /// Returns the name of the method. Its principals are interned under this name.
     fn name(&self) -> &'static str;
@@ -20,7 +21,13 @@ pub trait Authenticator: Send + Sync {
     fn advice(&self) -> &'static str;
 
     /// Proves the identity behind a request. Fails with [`AuthError::Missing`] if no credentials are of this method.
-    fn authenticate(&self, headers: &HeaderMap) -> Result<ProvenIdentity, AuthError>;
+    fn authenticate(&self, headers: &HeaderMap) -> Result<ProvenIdentity, AuthRefusal>;
+
+    /// Returns the parameters of the challenge to a refused client, such as `resource_metadata="..."`, instead of the
+    /// realm. `host` is the host that the request names. `None`: the method has none of its own.
+    fn challenge(&self, _endpoint: &str, _host: Option<&str>) -> Option<String> {
+        None
+    }
 
     /// Returns the time from which the credentials of a principal are refused. `None`: they do not expire, or are another
     /// method's.
@@ -35,6 +42,23 @@ pub struct ProvenIdentity {
     pub principal: Arc<Principal>,
     /// Time from which they are refused.
     pub expires: Option<jiff::Timestamp>,
+}
+
+/// Future that fetches what a method lacks, such as the keys of an issuer. The result is kept by the method.
+pub type CredentialFetch = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Refusal of a request by its credentials.
+pub struct AuthRefusal {
+    /// Cause.
+    pub error: AuthError,
+    /// Fetch after which the same credentials may be good.
+    pub fetch: Option<CredentialFetch>,
+}
+
+impl From<AuthError> for AuthRefusal {
+    fn from(error: AuthError) -> Self {
+        AuthRefusal { error, fetch: None }
+    }
 }
 
 /// Cause of refused credentials.

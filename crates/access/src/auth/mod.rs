@@ -15,6 +15,6 @@ mod api_keys;
 pub use admin::{AdminAccess, AdminKey, AdminRole, MetricsAccess, bearer_hash};
 pub use api_keys::{UNKNOWN_KEY, sent_key};
 pub use auth_methods::{AuthMethods, AuthSettings, CachedIdentity};
-pub use authenticator::{AuthError, Authenticator, InvalidCredentials, ProvenIdentity};
+pub use authenticator::{AuthError, AuthRefusal, Authenticator, CredentialFetch, InvalidCredentials, ProvenIdentity};
 pub use key::{KeyHash, KeySettings, is_key_name, mark_texts, new_key};
 pub use principal_table::{PrincipalChange, PrincipalTable};

@@ -220,7 +220,8 @@ mod tests {
     /// Authenticates by a key in a process with these keys.
     fn principal(keys: &[KeySettings], key: &str) -> Arc<Principal> {
         let headers = http::HeaderMap::from_iter([(http::HeaderName::from_static("x-api-key"), key.parse().unwrap())]);
-        AuthMethods::new(&AuthSettings { keys: keys.to_vec(), required: false }).0.authenticate(&headers, None).unwrap()
+        let (methods, _) = AuthMethods::new(&AuthSettings { keys: keys.to_vec(), required: false });
+        methods.authenticate(&headers, None).ok().unwrap()
     }
 
     #[test]

@@ -1,0 +1,212 @@
+//! A second method of authentication, as a login would bring one: everything that it needs is there already.
+//!
+//! The method knows no principals before they come. Its people send `user:NAME`, and it has to fetch a name that it does
+//! not know yet.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
+use http::{HeaderMap, Request, Response, StatusCode, header};
+use moongate::app::GatewayCore;
+use moongate_access::auth::{
+    AuthError, AuthMethods, AuthRefusal, Authenticator, CredentialFetch, KeyHash, KeySettings, PrincipalTable,
+    ProvenIdentity,
+};
+use moongate_access::policy::GlobList;
+use moongate_config::{LoadOptions, Plan};
+use moongate_protocol::SUPPORTED;
+use moongate_telemetry::Metrics;
+use moongate_transport::reaper::Reaper;
+use moongate_upstream::UpstreamRuntime;
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tower::ServiceExt as _;
+
+const HELLO: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#;
+
+/// Method that takes `user:NAME` as credentials.
+struct UserNames {
+    principals: Arc<PrincipalTable>,
+    known: Arc<Mutex<HashSet<String>>>,
+    fetches: Arc<AtomicUsize>,
+    /// Has a permit for each fetch that may end.
+    answers: Arc<Semaphore>,
+}
+
+impl Authenticator for UserNames {
+    fn name(&self) -> &'static str {
+        "user names"
+    }
+
+    fn advice(&self) -> &'static str {
+        "a name"
+    }
+
+    fn authenticate(&self, headers: &HeaderMap) -> Result<ProvenIdentity, AuthRefusal> {
+        let sent = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let name = sent.and_then(|sent| sent.strip_prefix("user:")).ok_or(AuthError::Missing)?;
+        if !self.known.lock().contains(name) {
+            return Err(AuthRefusal { error: AuthError::invalid("unknown name"), fetch: Some(self.fetch(name)) });
+        }
+        let mut key = [0; 16];
+        key[..name.len()].copy_from_slice(name.as_bytes());
+        Ok(ProvenIdentity { principal: self.principals.intern(self.name(), key, name, None), expires: None })
+    }
+
+    fn challenge(&self, endpoint: &str, host: Option<&str>) -> Option<String> {
+        (host? == "login.test").then(|| format!(r#"resource_metadata="https://login.test/mcp/{endpoint}""#))
+    }
+}
+
+impl UserNames {
+    fn fetch(&self, name: &str) -> CredentialFetch {
+        let (known, fetches, answers) = (self.known.clone(), self.fetches.clone(), self.answers.clone());
+        let name = name.to_owned();
+        Box::pin(async move {
+            fetches.fetch_add(1, Ordering::Relaxed);
+            if let Ok(permit) = answers.acquire().await {
+                permit.forget();
+                known.lock().insert(name);
+            }
+        })
+    }
+}
+
+/// Gateway with a key and the second method, and people's routes.
+struct Fixture {
+    core: GatewayCore,
+    routes: Router,
+    users: Arc<UserNames>,
+}
+
+impl Fixture {
+    fn open() -> Self {
+        let principals = Arc::<PrincipalTable>::default();
+        let users = Arc::new(UserNames {
+            principals: principals.clone(),
+            known: Arc::default(),
+            fetches: Arc::default(),
+            answers: Arc::new(Semaphore::new(0)),
+        });
+        let mut plan = plan();
+        plan.auth.keys = vec![key("ci")];
+        plan.allowed_hosts.push("login.test".to_owned());
+        let methods = AuthMethods::with_added(principals, vec![users.clone()], &plan.auth);
+        let shared = UpstreamRuntime::new(Arc::new(Metrics::new()), Reaper::disabled());
+        let core = GatewayCore::with_methods(&plan, Arc::new(shared), methods);
+        let people = Router::new()
+            .route("/.well-known/oauth-protected-resource/mcp", get(async || "metadata"))
+            .route("/register", get(async || "registered"));
+        let routes = moongate_listener::router_with_people(people, core.shared_state.clone(), false);
+        Fixture { core, routes, users }
+    }
+
+    /// Sends a request to a path at a host.
+    async fn send(&self, request: http::request::Builder, body: impl Into<Body>) -> Response<Body> {
+        let request = request.header("accept", "application/json, text/event-stream");
+        let request = request.header("content-type", "application/json");
+        self.routes.clone().oneshot(request.body(body.into()).unwrap()).await.unwrap()
+    }
+
+    /// Opens a session as somebody.
+    async fn hello(&self, who: &str) -> Response<Body> {
+        let request = Request::post("/mcp").header("host", "localhost").header(header::AUTHORIZATION, who);
+        self.send(request, HELLO).await
+    }
+}
+
+fn plan() -> Plan {
+    moongate_config::load(&LoadOptions { revisions: &SUPPORTED, ..LoadOptions::default() }).unwrap().plan
+}
+
+fn key(name: &str) -> KeySettings {
+    let (views, rate, expires) = (None, None, None);
+    KeySettings { name: name.to_owned(), hash: KeyHash::of(name), views, tools: GlobList::all(), rate, expires }
+}
+
+fn challenge(response: &Response<Body>) -> &str {
+    response.headers()[header::WWW_AUTHENTICATE].to_str().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_waits_for_the_fetch_of_its_credentials_with_its_body_unread() {
+    let fixture = Fixture::open();
+    let (sender, receiver) = tokio::sync::oneshot::channel::<&str>();
+    let body = Body::from_stream(futures_util::stream::once(receiver));
+    let request = Request::post("/mcp").header("host", "localhost").header(header::AUTHORIZATION, "user:ann");
+    let serving = fixture.send(request, body);
+    tokio::pin!(serving);
+    assert!(futures_util::poll!(&mut serving).is_pending());
+    assert_eq!(fixture.users.fetches.load(Ordering::Relaxed), 1);
+    fixture.users.answers.add_permits(1);
+    assert!(futures_util::poll!(&mut serving).is_pending());
+    sender.send(HELLO).unwrap();
+    assert_eq!(serving.await.status(), StatusCode::OK);
+    // The next request finds what was fetched.
+    assert_eq!(fixture.hello("user:ann").await.status(), StatusCode::OK);
+    assert_eq!(fixture.hello("Bearer ci").await.status(), StatusCode::OK);
+    assert_eq!(fixture.users.fetches.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fetch_that_hangs_costs_a_request_two_seconds_and_no_more_than_64_wait() {
+    let fixture = Arc::new(Fixture::open());
+    let begun = Instant::now();
+    let waiting: Vec<_> = (0..64)
+        .map(|_| {
+            let fixture = fixture.clone();
+            tokio::spawn(async move { fixture.hello("user:ann").await.status() })
+        })
+        .collect();
+    while fixture.users.fetches.load(Ordering::Relaxed) < 64 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(fixture.hello("user:bob").await.status(), StatusCode::UNAUTHORIZED);
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+    assert_eq!(fixture.users.fetches.load(Ordering::Relaxed), 64);
+    for waiting in waiting {
+        assert_eq!(waiting.await.unwrap(), StatusCode::UNAUTHORIZED);
+    }
+    assert_eq!(begun.elapsed().as_secs(), 2);
+    fixture.users.answers.add_permits(1);
+    assert_eq!(fixture.hello("user:bob").await.status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_refusal_challenges_by_endpoint_and_host() {
+    let fixture = Fixture::open();
+    for (path, host, expected) in [
+        ("/mcp", "login.test", r#"Bearer resource_metadata="https://login.test/mcp/""#),
+        ("/mcp/files", "login.test", r#"Bearer resource_metadata="https://login.test/mcp/files""#),
+        ("/mcp/files", "localhost", r#"Bearer realm="moongate""#),
+    ] {
+        let response = fixture.send(Request::post(path).header("host", host), HELLO).await;
+        assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
+        assert_eq!(challenge(&response), expected);
+        let wrong = Request::post(path).header("host", host).header(header::AUTHORIZATION, "Bearer wrong");
+        assert_eq!(challenge(&fixture.send(wrong, HELLO).await), format!(r#"{expected}, error="invalid_token""#));
+    }
+}
+
+#[tokio::test]
+async fn routes_for_people_stand_before_the_paths_without_oauth_and_behind_the_check_of_hosts() {
+    let fixture = Fixture::open();
+    for (path, host, status) in [
+        ("/.well-known/oauth-protected-resource/mcp", "login.test", StatusCode::OK),
+        ("/register", "localhost", StatusCode::OK),
+        ("/register", "evil.test", StatusCode::FORBIDDEN),
+        ("/.well-known/oauth-authorization-server", "login.test", StatusCode::NOT_FOUND),
+        ("/livez", "localhost", StatusCode::OK),
+        ("/other", "localhost", StatusCode::NOT_FOUND),
+    ] {
+        let response = fixture.send(Request::get(path).header("host", host), "").await;
+        assert_eq!(response.status(), status, "{path} at {host}");
+    }
+    assert_eq!(fixture.core.shared_state.load().auth.principals().all().len(), 1);
+}
