@@ -28,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app::background_tasks::BackgroundTasks;
 use crate::app::connection_places::ConnectionPlaces;
+use crate::app::persistence::PersistentState;
 use crate::app::plan_settings::{
     admission_settings, downstream_state, gateway_settings, guard_children, hosts, request_limits,
 };
@@ -138,12 +139,11 @@ impl GatewayApp {
         let downstream_state = downstream_state(&plan, &metrics, &draining, &store, &memory.budget);
         let listener_state =
             Arc::new(listener_state(&plan, &gateway, (&auth, &access), downstream_state, memory.clone()));
-        let parts = (&gateway, &shared, auth.principals().clone());
-        let persistent =
-            persistence::PersistentState::from_parts(&listener_state.downstream, parts, plan.times.catalog_age.0);
+        let shared_state: SharedListenerState = Arc::new(ArcSwap::new(listener_state.clone()));
+        let catalog_age = plan.times.catalog_age.0;
+        let persistent = PersistentState::from_parts(&shared_state, &gateway, &shared, catalog_age);
         // Before the first request is accepted: clients expect their sessions. The wait for a slow disk is bounded.
         persistent.begin(plan.state.required).await?;
-        let shared_state: SharedListenerState = Arc::new(ArcSwap::new(listener_state.clone()));
         let watches_files = source.is_some();
         let targets = ReloadTargets {
             program: program.map(Path::to_owned),

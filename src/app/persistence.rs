@@ -9,9 +9,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::timeout;
 
-use moongate_access::auth::PrincipalTable;
 use moongate_gateway::Gateway;
-use moongate_protocol::DownstreamState;
+use moongate_listener::SharedListenerState;
+use moongate_model::PrincipalStanding;
 use moongate_session::store::{StateStore, StorePhase, StoreTable};
 use moongate_session::{Sessions, StateSealer};
 use moongate_upstream::UpstreamRuntime;
@@ -30,7 +30,8 @@ pub(super) struct PersistentState {
     seal: Arc<StateSealer>,
     gateway: Arc<Gateway>,
     shared: Arc<UpstreamRuntime>,
-    principals: Arc<PrincipalTable>,
+    /// State with the methods that know principals, also those that have not come yet.
+    listener_state: SharedListenerState,
     /// Maximum age of a server's cached lists that were not confirmed.
     catalog_age: Duration,
 }
@@ -38,19 +39,19 @@ pub(super) struct PersistentState {
 impl PersistentState {
     /// Collects the parts from a gateway that is about to serve.
     pub(super) fn from_parts(
-        downstream: &DownstreamState,
-        (gateway, shared, principals): (&Arc<Gateway>, &Arc<UpstreamRuntime>, Arc<PrincipalTable>),
+        listener_state: &SharedListenerState,
+        gateway: &Arc<Gateway>,
+        shared: &Arc<UpstreamRuntime>,
         catalog_age: Duration,
     ) -> Self {
-        let (sessions, seal) = (downstream.sessions.clone(), downstream.seal.clone());
-        let store = shared.store.clone();
+        let downstream = listener_state.load().downstream.clone();
         PersistentState {
-            store,
-            sessions,
-            seal,
+            store: shared.store.clone(),
+            sessions: downstream.sessions.clone(),
+            seal: downstream.seal.clone(),
             gateway: gateway.clone(),
             shared: shared.clone(),
-            principals,
+            listener_state: listener_state.clone(),
             catalog_age,
         }
     }
@@ -112,7 +113,9 @@ impl PersistentState {
         self.gateway.restore_slow_starts(contents.take(StoreTable::SlowStarts), &self.store);
         self.gateway.restore(contents.take(StoreTable::Catalog), self.catalog_age, &self.store);
         // Sessions first: the next rows are kept only for sessions that exist.
-        self.sessions.load_persisted(&mut contents, |owner| self.principals.find(owner).is_some());
+        let auth = self.listener_state.load().auth.clone();
+        let admits = |owner: &_| !matches!(auth.standing(owner), PrincipalStanding::Unknown);
+        self.sessions.load_persisted(&mut contents, admits);
         let of_a_session = |key: &Bytes| {
             moongate_upstream::client_session_digest(key).is_some_and(|owner| self.sessions.is_persisted(&owner))
         };

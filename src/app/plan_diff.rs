@@ -69,7 +69,7 @@ macro_rules! part {
 }
 
 /// Parts of a plan that are not as the config declares them. The keys say whether a change needs a restart.
-const PARTS: [PlanPart; 29] = [
+const PARTS: [PlanPart; 30] = [
     part!("gateway.public_url", public_url),
     part!("gateway.allowed_hosts", allowed_hosts),
     part!("gateway.allowed_origins", allowed_origins),
@@ -91,6 +91,7 @@ const PARTS: [PlanPart; 29] = [
     part!("views", views),
     part!("auth.keys", auth.keys),
     part!("auth.required", auth.required),
+    part!("auth.roles", auth.roles),
     part!("admin.keys", admin_access.keys),
     part!("admin.metrics", admin_access.metrics),
     part!("admin.edit", admin_edits.edit),

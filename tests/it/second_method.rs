@@ -3,7 +3,7 @@
 //! The method knows no principals before they come. Its people send `user:NAME`, and it has to fetch a name that it does
 //! not know yet.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,11 +14,12 @@ use axum::routing::get;
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use moongate::app::GatewayCore;
 use moongate_access::auth::{
-    AuthError, AuthMethods, AuthRefusal, Authenticator, CredentialFetch, KeyHash, KeySettings, PrincipalTable,
+    AuthError, AuthMethods, AuthRefusal, Authenticator, CredentialFetch, KeyHash, KeySettings, Person, PrincipalTable,
     ProvenIdentity,
 };
-use moongate_access::policy::GlobList;
+use moongate_access::policy::{GlobList, RequestRate, RoleAccess};
 use moongate_config::{LoadOptions, Plan};
+use moongate_model::{PrincipalKey, PrincipalSecret};
 use moongate_protocol::SUPPORTED;
 use moongate_telemetry::Metrics;
 use moongate_transport::reaper::Reaper;
@@ -33,7 +34,8 @@ const HELLO: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"
 /// Method that takes `user:NAME` as credentials.
 struct UserNames {
     principals: Arc<PrincipalTable>,
-    known: Arc<Mutex<HashSet<String>>>,
+    /// Roles of each name that it knows.
+    known: Arc<Mutex<HashMap<String, Vec<&'static str>>>>,
     fetches: Arc<AtomicUsize>,
     /// Has a permit for each fetch that may end.
     answers: Arc<Semaphore>,
@@ -51,17 +53,33 @@ impl Authenticator for UserNames {
     fn authenticate(&self, headers: &HeaderMap) -> Result<ProvenIdentity, AuthRefusal> {
         let sent = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let name = sent.and_then(|sent| sent.strip_prefix("user:")).ok_or(AuthError::Missing)?;
-        if !self.known.lock().contains(name) {
+        let Some(roles) = self.known.lock().get(name).cloned() else {
             return Err(AuthRefusal { error: AuthError::invalid("unknown name"), fetch: Some(self.fetch(name)) });
-        }
-        let mut key = [0; 16];
-        key[..name.len()].copy_from_slice(name.as_bytes());
-        Ok(ProvenIdentity { principal: self.principals.intern(self.name(), key, name, None), expires: None })
+        };
+        let role =
+            self.principals.role_sets().intern(&roles).ok_or(AuthError::Unavailable("too many sets of roles"))?;
+        let (key, secret) = (key_of(name), PrincipalSecret::new([7; 32]));
+        let principal = self.principals.meet(self.name(), Person { key, name, secret, role, expires: None })?;
+        Ok(ProvenIdentity { principal, expires: None })
+    }
+
+    fn admits_people(&self) -> bool {
+        true
+    }
+
+    fn knows(&self, key: &PrincipalKey) -> bool {
+        self.known.lock().keys().any(|name| key_of(name) == *key)
     }
 
     fn challenge(&self, endpoint: &str, host: Option<&str>) -> Option<String> {
         (host? == "login.test").then(|| format!(r#"resource_metadata="https://login.test/mcp/{endpoint}""#))
     }
+}
+
+fn key_of(name: &str) -> PrincipalKey {
+    let mut key = [0; 16];
+    key[..name.len()].copy_from_slice(name.as_bytes());
+    key
 }
 
 impl UserNames {
@@ -72,7 +90,7 @@ impl UserNames {
             fetches.fetch_add(1, Ordering::Relaxed);
             if let Ok(permit) = answers.acquire().await {
                 permit.forget();
-                known.lock().insert(name);
+                known.lock().insert(name, vec!["staff"]);
             }
         })
     }
@@ -87,6 +105,10 @@ struct Fixture {
 
 impl Fixture {
     fn open() -> Self {
+        Fixture::with(plan())
+    }
+
+    fn with(plan: Plan) -> Self {
         let principals = Arc::<PrincipalTable>::default();
         let users = Arc::new(UserNames {
             principals: principals.clone(),
@@ -94,9 +116,6 @@ impl Fixture {
             fetches: Arc::default(),
             answers: Arc::new(Semaphore::new(0)),
         });
-        let mut plan = plan();
-        plan.auth.keys = vec![key("ci")];
-        plan.allowed_hosts.push("login.test".to_owned());
         let methods = AuthMethods::with_added(principals, vec![users.clone()], &plan.auth);
         let shared = UpstreamRuntime::new(Arc::new(Metrics::new()), Reaper::disabled());
         let core = GatewayCore::with_methods(&plan, Arc::new(shared), methods);
@@ -114,6 +133,11 @@ impl Fixture {
         self.routes.clone().oneshot(request.body(body.into()).unwrap()).await.unwrap()
     }
 
+    /// Lets a name in without a fetch, with these roles.
+    fn know(&self, name: &str, roles: &[&'static str]) {
+        self.users.known.lock().insert(name.to_owned(), roles.to_vec());
+    }
+
     /// Opens a session as somebody.
     async fn hello(&self, who: &str) -> Response<Body> {
         let request = Request::post("/mcp").header("host", "localhost").header(header::AUTHORIZATION, who);
@@ -122,7 +146,17 @@ impl Fixture {
 }
 
 fn plan() -> Plan {
-    moongate_config::load(&LoadOptions { revisions: &SUPPORTED, ..LoadOptions::default() }).unwrap().plan
+    let mut plan =
+        moongate_config::load(&LoadOptions { revisions: &SUPPORTED, ..LoadOptions::default() }).unwrap().plan;
+    plan.auth.keys = vec![key("ci")];
+    plan.auth.roles = vec![role("staff", None), role("guests", Some("lobby"))];
+    plan.allowed_hosts.push("login.test".to_owned());
+    plan
+}
+
+fn role(name: &str, endpoint: Option<&str>) -> RoleAccess {
+    let endpoints = endpoint.map(|name| [name.to_owned()].into());
+    RoleAccess { name: name.to_owned(), endpoints, tools: vec![GlobList::all()], rate: None }
 }
 
 fn key(name: &str) -> KeySettings {
@@ -209,4 +243,35 @@ async fn routes_for_people_stand_before_the_paths_without_oauth_and_behind_the_c
         assert_eq!(response.status(), status, "{path} at {host}");
     }
     assert_eq!(fixture.core.shared_state.load().auth.principals().all().len(), 1);
+}
+
+#[tokio::test]
+async fn people_use_what_their_roles_allow_now() {
+    let fixture = Fixture::open();
+    fixture.know("ann", &["guests"]);
+    fixture.know("bob", &["strangers"]);
+    for (who, status) in [("user:ann", StatusCode::OK), ("user:bob", StatusCode::NOT_FOUND)] {
+        assert_eq!(fixture.hello(who).await.status(), status, "{who}");
+    }
+    // A login may tell other roles at any time, and a reload may change what they mean.
+    fixture.know("bob", &["staff", "strangers"]);
+    assert_eq!(fixture.hello("user:bob").await.status(), StatusCode::OK);
+    let mut plan = plan();
+    plan.auth.roles.remove(0);
+    fixture.core.reloader.apply_plan(plan).await;
+    for (who, status) in [("user:ann", StatusCode::OK), ("user:bob", StatusCode::NOT_FOUND)] {
+        assert_eq!(fixture.hello(who).await.status(), status, "{who} after the reload");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn people_have_a_rate_from_their_first_request_on() {
+    let mut plan = plan();
+    plan.limits.rate.0 = Some(RequestRate { count: 1, per: Duration::from_secs(1) });
+    let fixture = Fixture::with(plan);
+    fixture.know("ann", &["staff"]);
+    fixture.know("bob", &["staff"]);
+    assert_eq!(fixture.hello("user:ann").await.status(), StatusCode::OK);
+    assert_eq!(fixture.hello("user:ann").await.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(fixture.hello("user:bob").await.status(), StatusCode::OK);
 }

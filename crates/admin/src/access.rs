@@ -170,7 +170,7 @@ fn refuse(admin: &AdminState, denied: AuthError, message: &'static str, text: Re
     // code".
     let challenge = match &denied {
         AuthError::Missing => r#"Bearer realm="moongate admin""#,
-        AuthError::Invalid(_) => r#"Bearer realm="moongate admin", error="invalid_token""#,
+        AuthError::Invalid(_) | AuthError::Unavailable(_) => r#"Bearer realm="moongate admin", error="invalid_token""#,
     };
     let mut response = json_response(StatusCode::UNAUTHORIZED, "unauthorized", message);
     response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));

@@ -239,7 +239,8 @@ mod tests {
         let anonymous = testing::principal(Principal::ANONYMOUS);
         let endpoint = gateway.endpoints().find_endpoint("a", &anonymous).unwrap();
         let lists_after = |id: u32, role: u32| {
-            let principal = Arc::new(Principal { role: RoleId(role), ..Principal::new("p", id, [0; 16]) });
+            let principal = Arc::new(Principal::new("p", id, [0; 16]));
+            principal.set_role(RoleId(role));
             let caller = Caller { principal, ..(*testing::caller(id, None)).clone() };
             endpoint.rendered_list(&caller, ItemKind::Tools, false);
             endpoint.generation.snapshot.load().lock_lists().len()

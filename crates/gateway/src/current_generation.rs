@@ -4,7 +4,7 @@
 //! endpoints have the same servers and rules.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::endpoint::{Endpoint, EndpointHost};
 use crate::endpoint_scope::{EndpointScope, EndpointUnion};
@@ -16,8 +16,10 @@ use moongate_model::{Principal, RoleId};
 pub(super) struct CurrentGeneration {
     pub(super) generation: Arc<Generation>,
     pub(super) endpoints: HashMap<String, Arc<Endpoint>>,
-    /// Union endpoints of the roles that may use only some endpoints.
+    /// Union endpoints of the keys that may use only some endpoints.
     union_endpoints: HashMap<RoleId, Arc<Endpoint>>,
+    /// Union endpoints of people's sets of roles, each made when it is first used.
+    people_unions: Box<[OnceLock<Arc<Endpoint>>]>,
 }
 
 impl CurrentGeneration {
@@ -26,27 +28,43 @@ impl CurrentGeneration {
             Arc::new(Endpoint::new(gateway.clone(), generation.clone(), scope, ByteString::from(name)))
         };
         let endpoints = generation.scopes.iter().map(|(name, scope)| (name.clone(), endpoint(name, scope.clone())));
-        let unions = generation.access.restricted().map(|(role, names)| {
+        let unions = generation.access.restricted_keys().map(|(role, names)| {
             let union = EndpointUnion::new(names, &generation.scopes);
             (role, endpoint("", EndpointScope::Union(Arc::new(union))))
         });
+        let sets = if generation.access.has_people() { RoleId::SETS_MAX } else { 0 };
         CurrentGeneration {
             endpoints: endpoints.collect(),
             union_endpoints: unions.collect(),
+            people_unions: (0..sets).map(|_| OnceLock::new()).collect(),
             generation: generation.clone(),
         }
     }
 
     /// Creates a generation without endpoints, for the time before the start and after the end.
     pub(super) fn without_endpoints(generation: Arc<Generation>) -> Self {
-        CurrentGeneration { generation, endpoints: HashMap::new(), union_endpoints: HashMap::new() }
+        let (endpoints, union_endpoints, people_unions) = (HashMap::new(), HashMap::new(), Box::default());
+        CurrentGeneration { generation, endpoints, union_endpoints, people_unions }
     }
 
     /// Returns the endpoint of this name, and true if the principal may use it.
     pub(super) fn endpoint(&self, name: &str, principal: &Principal) -> Option<(&Arc<Endpoint>, bool)> {
         // Roles with limited endpoints have a union of their own under the empty name.
-        let union = self.union_endpoints.get(&principal.role).filter(|_| name.is_empty());
+        let union = if name.is_empty() { self.union_endpoint(principal.role()) } else { None };
         let endpoint = union.or_else(|| self.endpoints.get(name))?;
         Some((endpoint, self.generation.access.allows_endpoint(principal, name)))
+    }
+
+    /// Returns the union endpoint of a set of roles. `None`: it may use the endpoint over everything.
+    fn union_endpoint(&self, role: RoleId) -> Option<&Arc<Endpoint>> {
+        let Some(index) = role.set_index() else { return self.union_endpoints.get(&role) };
+        let names = self.generation.access.allowed_endpoints(role)?;
+        let everything = self.endpoints.get("")?;
+        let union = || {
+            let scope = EndpointScope::Union(Arc::new(EndpointUnion::new(names, &self.generation.scopes)));
+            let name = ByteString::literal("");
+            Arc::new(Endpoint::new(everything.gateway.clone(), self.generation.clone(), scope, name))
+        };
+        Some(self.people_unions.get(index)?.get_or_init(union))
     }
 }

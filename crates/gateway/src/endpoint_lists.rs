@@ -50,9 +50,9 @@ impl Endpoint {
     /// Renders a list, without the age of its parts.
     pub(super) fn rendered_list(&self, caller: &Caller, kind: ItemKind, with_tasks: bool) -> RenderedList {
         let era = era_of(caller.revision);
-        let key = ListKey { endpoint: self.name.clone(), role: caller.principal.role, kind, with_tasks, era };
+        let key = ListKey { endpoint: self.name.clone(), role: caller.principal.role(), kind, with_tasks, era };
         // Without keys every caller sees the same list, so shared caches may hold it.
-        let public = caller.principal.role == RoleId::ANONYMOUS;
+        let public = caller.principal.role() == RoleId::ANONYMOUS;
         let snapshot = self.generation.snapshot.load();
         let search = self.search_rules().filter(|_| kind == ItemKind::Tools);
         let meta_tools = || search.map(|rules| self.list_meta_tools(rules, &snapshot, with_tasks)).unwrap_or_default();

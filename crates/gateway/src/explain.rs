@@ -210,7 +210,7 @@ fn expired_rule(principal: &Principal, at: impl std::fmt::Display) -> ExplainedR
 }
 
 fn endpoint_rule(generation: &Generation, principal: &Principal, path: &str) -> ExplainedRule {
-    let names = generation.access.allowed_endpoints(principal.role).into_iter().flatten();
+    let names = generation.access.allowed_endpoints(principal.role()).into_iter().flatten();
     let mut value: Vec<String> = names.cloned().collect();
     // A set has no order, and two explanations should be easy to compare.
     value.sort();

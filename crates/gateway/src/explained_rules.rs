@@ -153,13 +153,13 @@ impl Endpoint {
                 let key = ["auth", "keys", principal.name.as_str(), "views"];
                 let reason = if allows { "one of them has it" } else { "none of them has it" };
                 let mut names: Vec<String> =
-                    access.allowed_endpoints(principal.role).into_iter().flatten().cloned().collect();
+                    access.allowed_endpoints(principal.role()).into_iter().flatten().cloned().collect();
                 names.sort();
                 Some(ExplainedRule::new(&key, allows, reason).with_value(&names))
             }
             (DecisionRule::Principal, _) => {
                 let key = ["auth", "keys", principal.name.as_str(), "tools"];
-                match access.tools_of(principal.role) {
+                match access.tools_of(principal.role(), exposed) {
                     Some(tools) if allows && tools.patterns() == ["*"] => None,
                     Some(tools) => Some(ExplainedRule::of_globs(&key, tools, exposed, allows)),
                     None if allows => None,

@@ -69,7 +69,7 @@ impl Generation {
     /// Returns the scope of an endpoint for a principal. `None`: no such endpoint, or no access to it.
     pub(super) fn scope(&self, name: &str, principal: &Principal) -> Option<EndpointScope> {
         let scope = self.scopes.get(name).filter(|_| self.access.allows_endpoint(principal, name))?;
-        match (scope, self.access.allowed_endpoints(principal.role)) {
+        match (scope, self.access.allowed_endpoints(principal.role())) {
             (EndpointScope::All, Some(names)) => {
                 Some(EndpointScope::Union(Arc::new(EndpointUnion::new(names, &self.scopes))))
             }

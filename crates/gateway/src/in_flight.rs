@@ -19,7 +19,7 @@ use moongate_telemetry::{CountGuard, Metrics};
 
 /// Counts of calls.
 pub(super) struct InFlightCalls {
-    /// Calls by principal. There are no more entries than principals.
+    /// Calls by principal. There are no more entries than principals, and calls of those that made room.
     each: RwLock<HashMap<u32, Arc<PrincipalCalls>>>,
     principals: Arc<PrincipalTable>,
 }
@@ -50,6 +50,10 @@ impl InFlightCalls {
         let calls = self.each.read().get(&principal.id).cloned();
         calls.unwrap_or_else(|| {
             let mut each = self.each.write();
+            if each.len() > self.principals.count() {
+                let ids = self.principals.ids();
+                each.retain(|id, calls| ids.contains(id) || Arc::strong_count(calls) > 1);
+            }
             if self.principals.admits(principal) {
                 return each.entry(principal.id).or_default().clone();
             }

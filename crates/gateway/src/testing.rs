@@ -43,7 +43,7 @@ pub(crate) fn gateway_of(
     views: Vec<ViewRules>,
     keys: Vec<KeySettings>,
 ) -> (Arc<Gateway>, Arc<AuthMethods>) {
-    let (auth, access) = AuthMethods::new(&AuthSettings { keys, required: false });
+    let (auth, access) = AuthMethods::new(&AuthSettings { keys, ..AuthSettings::default() });
     let off =
         DisabledServer { name: "off".to_owned(), title: None, icon: None, prefix: "away".to_owned(), target: None };
     let settings = GatewaySettings {

@@ -20,7 +20,7 @@ pub(super) struct VisibleServer<'a> {
 impl Endpoint {
     /// Returns the servers that a caller may know, sorted by name.
     pub(super) fn visible_servers(&self, principal: &Principal, snapshot: &Snapshot) -> Vec<VisibleServer<'_>> {
-        let key = (self.name.clone(), principal.role);
+        let key = (self.name.clone(), principal.role());
         // Each `initialize` asks, and the walk over all tools is long.
         let counts = snapshot.tool_counts(key, || self.count_tools(principal, snapshot));
         let visible = self.servers().filter_map(|server| {

@@ -4,7 +4,6 @@
 //! Does not count calls (`gateway`). Invariant: a refused request has cost only its reading. Its response names the
 //! setting that refused it and the time to retry.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,9 +11,10 @@ use http::{HeaderValue, Response, StatusCode, header};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::ListenerState;
+use crate::request_rates::RequestRates;
 use crate::uploads::{ArrivingBody, UploadTable};
 use moongate_access::auth::PrincipalTable;
-use moongate_access::policy::{ANONYMOUS, AccessTable, RequestRate, TokenBucket};
+use moongate_access::policy::{ANONYMOUS, AccessTable, RequestRate};
 use moongate_gateway::EndpointDirectory;
 use moongate_model::{Error, McpErrorKind, Principal};
 use moongate_protocol::body::Body;
@@ -31,21 +31,12 @@ const FETCHES_MAX: usize = 64;
 pub struct AdmissionControl {
     calls: usize,
     calls_per_key: usize,
-    /// Rate of each principal that has one.
-    rates: HashMap<u32, PrincipalRate>,
+    rates: RequestRates,
     memory: GatewayMemory,
     /// Bodies that arrive.
     uploads: Arc<UploadTable>,
     /// Room for requests that wait for a fetch of their authentication.
     fetches: Arc<Semaphore>,
-}
-
-/// Rest of a principal's rate.
-#[derive(Clone)]
-struct PrincipalRate {
-    token_bucket: Arc<TokenBucket>,
-    /// Name of the key, if the rate is that key's own.
-    key: Option<Arc<str>>,
 }
 
 /// Limits of admission control.
@@ -78,27 +69,17 @@ impl AdmissionControl {
         let uploads = Arc::<UploadTable>::default();
         memory.budget.relieved_by(uploads.clone());
         let fetches = Arc::new(Semaphore::new(FETCHES_MAX));
-        let none = AdmissionControl { calls: 0, calls_per_key: 0, rates: HashMap::new(), memory, uploads, fetches };
+        let none =
+            AdmissionControl { calls: 0, calls_per_key: 0, rates: RequestRates::none(), memory, uploads, fetches };
         none.reloaded(settings, access, principals)
     }
 
     /// Returns the control after a change of principals or limits. An unchanged rate keeps what was used of it.
     pub fn reloaded(&self, settings: AdmissionSettings, access: &AccessTable, principals: &PrincipalTable) -> Self {
-        let rated = principals.all().into_iter().filter_map(|principal| {
-            let key_rate = access.own_rate(principal.role);
-            let rate = key_rate.map_or(settings.rate, |(_, rate)| rate)?;
-            Some((principal.id, rate, key_rate.map(|(key, _)| Arc::from(key))))
-        });
-        let bucket = |(id, rate, key)| {
-            // An unchanged rate keeps its bucket, so a reload refills nothing.
-            let same = self.rates.get(&id).map(|rated| &rated.token_bucket).filter(|bucket| bucket.rate() == rate);
-            (id, PrincipalRate { token_bucket: same.cloned().unwrap_or_else(|| Arc::new(TokenBucket::new(rate))), key })
-        };
-        let rates = rated.map(bucket).collect();
         AdmissionControl {
             calls: settings.calls,
             calls_per_key: settings.calls_per_key,
-            rates,
+            rates: self.rates.reloaded(settings.rate, access, principals),
             memory: self.memory.clone(),
             uploads: self.uploads.clone(),
             fetches: self.fetches.clone(),
@@ -153,17 +134,7 @@ impl AdmissionControl {
                 ..AdmissionRejection::at_capacity(Limit::CallsPerKey, message)
             });
         }
-        let Some(PrincipalRate { token_bucket: bucket, key }) = self.rates.get(&principal.id) else { return Ok(()) };
-        bucket.take(count).map_err(|retry_after| {
-            let RequestRate { count, per } = bucket.rate();
-            let setting = match key {
-                Some(name) => format!("the rate of the key {name:?} in auth.keys"),
-                None => "limits.rate".to_owned(),
-            };
-            let message = format!("There are more requests than {setting} allows: {count} in {per:?}");
-            let status = StatusCode::TOO_MANY_REQUESTS;
-            AdmissionRejection { status, retry_after, ..AdmissionRejection::at_capacity(Limit::Rate, message) }
-        })
+        self.rates.take(principal, count)
     }
 }
 
@@ -189,6 +160,12 @@ impl ListenerState {
 }
 
 impl AdmissionRejection {
+    /// Refuses requests above a rate.
+    pub(super) fn over_rate(message: String, retry_after: Duration) -> Self {
+        let status = StatusCode::TOO_MANY_REQUESTS;
+        AdmissionRejection { status, retry_after, ..AdmissionRejection::at_capacity(Limit::Rate, message) }
+    }
+
     fn at_capacity(limit: Limit, message: String) -> Self {
         let error = Error::new(McpErrorKind::Overloaded, message);
         AdmissionRejection { limit, status: StatusCode::SERVICE_UNAVAILABLE, error, retry_after: DEFAULT_RETRY_AFTER }

@@ -22,6 +22,7 @@ mod collect_body;
 mod panic_guard;
 mod refused_keys;
 mod request_body;
+mod request_rates;
 mod serve_request;
 mod service;
 mod fast_path;

@@ -143,7 +143,16 @@ fn refuse(
     denied: &AuthError,
 ) -> EarlyResponse {
     state.refused_keys.log(source.peer.map(|PeerAddress(address)| address), denied);
-    Box::new(unauthorized(state, request, denied))
+    Box::new(match denied {
+        AuthError::Missing => unauthorized(state, request, denied, AuthOutcome::Missing),
+        AuthError::Invalid(_) => unauthorized(state, request, denied, AuthOutcome::Wrong),
+        // Not counted as wrong: the client may come again with the same credentials.
+        AuthError::Unavailable(_) => {
+            let mut response = small_response(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "Come again in a second");
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(DEFAULT_RETRY_AFTER.as_secs()));
+            response
+        }
+    })
 }
 
 /// Returns whose memory a request takes. Without keys, clients are told apart by their addresses.
@@ -243,11 +252,13 @@ fn single_message(payload: &ClientPayload) -> Option<&RpcMessage> {
 }
 
 /// Answers 401.
-fn unauthorized(state: &ListenerState, request: &ReceivedRequest, denied: &AuthError) -> http::Response<Body> {
-    state.downstream.metrics.access.auth.inc(match denied {
-        AuthError::Missing => AuthOutcome::Missing,
-        AuthError::Invalid(_) => AuthOutcome::Wrong,
-    });
+fn unauthorized(
+    state: &ListenerState,
+    request: &ReceivedRequest,
+    denied: &AuthError,
+    outcome: AuthOutcome,
+) -> http::Response<Body> {
+    state.downstream.metrics.access.auth.inc(outcome);
     let host = request_hosts(&request.head.headers, &request.head.uri).next().flatten();
     let challenge = HeaderValue::try_from(state.auth.challenge(denied, &request.scope, host));
     let message = state.auth.advice();

@@ -33,7 +33,7 @@ pub use extension_methods::extends_protocol;
 pub use input_request::{InputKind, InputProgress, InputRequest};
 pub use notification::{Notification, SubscriptionFilter};
 pub use notification_stream::NotificationStream;
-pub use principal::{LastCall, Principal, PrincipalKey, PrincipalSecret, RoleId};
+pub use principal::{LastCall, Principal, PrincipalKey, PrincipalSecret, PrincipalStanding, RoleId};
 pub use server::{ExtensionCheck, McpServer, ServerCapabilities, ServerDescription};
 pub use server_choices::{ServerStart, SharingMode};
 pub use task::{TaskCapabilities, TaskMethod, TaskMode, TaskState, TaskStatus};

@@ -4,19 +4,20 @@
 //! whatever is stored or leaves the process is bound to a key, never to an id.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Identity that the credentials prove.
 #[derive(Debug)]
 pub struct Principal {
-    /// Name from the configuration; for logs, never for decisions.
+    /// Name from the configuration, or the one that its login first told; for logs, never for decisions.
     pub name: String,
     /// Number in this process, given only once. Equal ids are the same principal.
     pub id: u32,
     /// Identity in every process.
     pub key: PrincipalKey,
-    /// Role in the policy.
-    pub role: RoleId,
+    /// Set of roles in the policy, as a [`RoleId`].
+    role: AtomicU32,
     /// Secret that marks handles as its own. `None` where callers cannot be told apart.
     pub secret: Option<PrincipalSecret>,
     /// Time of its last call, for people.
@@ -43,11 +44,38 @@ impl LastCall {
 /// Identity of a principal in every process. Made from its credentials, not from its place in the config. No API key.
 pub type PrincipalKey = [u8; 16];
 
-/// Row of the policy. Principals with the same role may use the same, and see the same lists.
+/// Standing of the principal behind a stored key.
+#[derive(Clone, Debug)]
+pub enum PrincipalStanding {
+    /// Known in this process.
+    Seen(Arc<Principal>),
+    /// Admitted by a login that was not used in this process yet.
+    Unseen,
+    /// Not admitted.
+    Unknown,
+}
+
+/// Set of roles in the policy. Principals with the same set may use the same, and see the same lists. A key of the
+/// config has a set with one role, which is its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RoleId(pub u32);
 
 impl RoleId {
+    /// Maximum number of sets that people can have.
+    pub const SETS_MAX: usize = 256;
+    /// First of the sets that people can have. Ids of principals are lower.
+    const FIRST_SET: u32 = Principal::OPERATOR - 256;
+
+    /// Returns the set of people with this index.
+    pub fn of_set(index: u8) -> Self {
+        RoleId(RoleId::FIRST_SET + u32::from(index))
+    }
+
+    /// Returns the index of a set that people have. `None`: the role is a principal's own.
+    pub fn set_index(self) -> Option<usize> {
+        let index = usize::try_from(self.0.checked_sub(RoleId::FIRST_SET)?).ok()?;
+        (index < RoleId::SETS_MAX).then_some(index)
+    }
     /// Role of every client if no keys are configured.
     pub const ANONYMOUS: RoleId = RoleId(Principal::ANONYMOUS);
     /// Role of operators, who may use every tool that the config exposes.
@@ -84,9 +112,29 @@ impl Principal {
     /// Id of operators who call a tool from the admin listener.
     pub const OPERATOR: u32 = u32::MAX - 2;
 
+    /// Greatest id that the credentials of a client can have.
+    pub const LAST: u32 = RoleId::FIRST_SET - 1;
+
     /// Creates a principal with a role of its own.
     pub fn new(name: &str, id: u32, key: PrincipalKey) -> Self {
-        Principal { name: name.to_owned(), id, key, role: RoleId(id), secret: None, last_call: LastCall::default() }
+        Principal { name: name.to_owned(), id, key, role: id.into(), secret: None, last_call: LastCall::default() }
+    }
+
+    /// Returns the principal with this secret.
+    #[must_use]
+    pub fn with_secret(self, secret: Option<PrincipalSecret>) -> Self {
+        Principal { secret, ..self }
+    }
+
+    /// Returns the set of roles that it has now.
+    pub fn role(&self) -> RoleId {
+        // Relaxed: the set publishes no other data.
+        RoleId(self.role.load(Ordering::Relaxed))
+    }
+
+    /// Replaces its roles, also for what it has open.
+    pub fn set_role(&self, role: RoleId) {
+        self.role.store(role.0, Ordering::Relaxed);
     }
 
     /// Creates the principal of every client if no keys are configured. All processes know it by the same key.

@@ -46,7 +46,7 @@ use crate::persisted::PersistedEntry;
 use crate::session_row::SessionRowHandle;
 use crate::store::StateStore;
 use moongate_jsonrpc::json::ByteString;
-use moongate_model::{Caller, Error, McpErrorKind, Principal, PrincipalKey};
+use moongate_model::{Caller, Error, McpErrorKind, Principal, PrincipalKey, PrincipalStanding};
 use moongate_telemetry::{CounterHandle, DroppedItem, Limit, Metrics};
 
 pub use calls::SessionCalls;
@@ -246,17 +246,16 @@ impl Sessions {
         self.settings.store(Arc::new(SessionSettings { max, idle, subscriptions, ..before }));
     }
 
-    /// Ends the sessions whose principal or endpoint is no longer allowed. Returns their number. `find` knows the
-    /// principals by their keys.
+    /// Ends the sessions whose principal or endpoint is no longer allowed. Returns their number.
     pub fn retain(
         &self,
-        find: impl Fn(&PrincipalKey) -> Option<Arc<Principal>>,
+        standing: impl Fn(&PrincipalKey) -> PrincipalStanding,
         allowed: impl Fn(&Principal, &str) -> bool,
     ) -> usize {
         let mut table = lock(&self.table);
         let ended: Vec<_> =
             table.extract_if(|_, s| !allowed(&s.identity.principal, &s.identity.scope)).map(|(_, s)| s).collect();
-        let waiting = self.retain_persisted(find, allowed);
+        let waiting = self.retain_persisted(standing, allowed);
         self.record_counts(&table);
         drop(table);
         // After the lock: the end of a session cancels its calls, and their tasks may wake at once.

@@ -20,7 +20,7 @@ use crate::store::{StateStore, StoreTable, StoredState, unix_now};
 use crate::{SessionOrigin, Sessions, lock};
 use moongate_jsonrpc::json::{ByteString, RawJson};
 use moongate_jsonrpc::message::RequestId;
-use moongate_model::{Caller, LogFilter, LogLevel, Principal, PrincipalKey};
+use moongate_model::{Caller, LogFilter, LogLevel, Principal, PrincipalKey, PrincipalStanding};
 
 /// Persisted form of a session. Has no id, no headers, and no message of its client.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -272,11 +272,15 @@ impl Sessions {
     /// Removes the waiting sessions whose principal or endpoint is no longer allowed. Returns their number.
     pub(super) fn retain_persisted(
         &self,
-        find: impl Fn(&PrincipalKey) -> Option<Arc<Principal>>,
+        standing: impl Fn(&PrincipalKey) -> PrincipalStanding,
         allowed: impl Fn(&Principal, &str) -> bool,
     ) -> usize {
-        let stays =
-            |record: &SessionRecord| find(&record.owner).is_some_and(|principal| allowed(&principal, &record.scope));
+        let stays = |record: &SessionRecord| match standing(&record.owner) {
+            PrincipalStanding::Seen(principal) => allowed(&principal, &record.scope),
+            // Its roles are known once it comes, and its endpoint is checked then.
+            PrincipalStanding::Unseen => true,
+            PrincipalStanding::Unknown => false,
+        };
         let mut table = lock(&self.persisted.table);
         let removed: Vec<(SessionDigest, PersistedEntry)> =
             table.extract_if(|_, entry| !stays(&entry.record)).collect();

@@ -112,7 +112,9 @@ mod tests {
     use crate::store::StateStore;
     use crate::{GET_STREAM, ReplaySettings, SessionSettings, SubscribeOutcome};
     use moongate_jsonrpc::json::RawJson;
-    use moongate_model::{Notification, NotificationStream, SubscriptionFilter};
+    use moongate_model::{
+        Notification, NotificationStream, Principal, PrincipalKey, PrincipalStanding, SubscriptionFilter,
+    };
     use moongate_telemetry::Metrics;
     use moongate_testing as testing;
 
@@ -238,7 +240,11 @@ mod tests {
         assert_eq!(sessions.expire_idle(), 1);
         let id = open(&sessions);
         assert_eq!(rest(&sessions).await, 1);
-        assert_eq!(sessions.retain(|key| Some(testing::principal(key[0].into())), |principal, _| principal.id != 1), 1);
+        let not_one = |principal: &Principal, _: &str| principal.id != 1;
+        // A login that was not used yet keeps what its principal left.
+        assert_eq!(sessions.retain(|_| PrincipalStanding::Unseen, not_one), 0);
+        let seen = |key: &PrincipalKey| PrincipalStanding::Seen(testing::principal(key[0].into()));
+        assert_eq!(sessions.retain(seen, not_one), 1);
         assert!(wake(&sessions, &id).is_none());
         // The longest idle of the sleeping sessions makes room.
         let first = open(&sessions);

@@ -56,7 +56,7 @@ impl ConfigReloader {
         let allowed = |principal: &Principal, scope: &str| {
             principals.admits(principal) && listener_state.endpoints.allows(scope, principal)
         };
-        let ended = listener_state.downstream.sessions.retain(|key| principals.find(key), allowed);
+        let ended = listener_state.downstream.sessions.retain(|key| listener_state.auth.standing(key), allowed);
         if ended > 0 {
             tracing::info!(ended, "sessions ended: their keys or endpoints are no longer valid");
         }

@@ -42,8 +42,8 @@ impl ApiKeys {
                 principals.intern(METHOD, principal_key, &key.name, Some(key.hash.secret("handles of tasks")));
             principals.set_expiry(&principal_key, key.expires);
             let endpoints = key.views.as_ref().map(|names| names.iter().cloned().collect());
-            let (name, tools) = (key.name.clone(), key.tools.clone());
-            roles.push((principal.role, RoleAccess { name, endpoints, tools, rate: key.rate }));
+            let (name, tools) = (key.name.clone(), vec![key.tools.clone()]);
+            roles.push((principal.role(), RoleAccess { name, endpoints, tools, rate: key.rate }));
             keys.insert(key.hash, KnownKey { hash: key.hash, principal, expires: key.expires });
         }
         // After the loop: a kept key must find its old principal, and no reload may drop it in between.
@@ -130,7 +130,7 @@ mod tests {
     }
 
     fn keys(keys: &[KeySettings]) -> AuthSettings {
-        AuthSettings { keys: keys.to_vec(), required: false }
+        AuthSettings { keys: keys.to_vec(), required: false, roles: Vec::new() }
     }
 
     fn with(name: &'static str, value: &str) -> HeaderMap {

@@ -14,7 +14,7 @@ use crate::auth::expiry::is_past;
 use crate::auth::principal_table::NO_METHOD;
 use crate::auth::{AuthError, AuthRefusal, Authenticator, KeySettings, PrincipalTable, ProvenIdentity};
 use crate::policy::{AccessTable, RoleAccess};
-use moongate_model::{Principal, RoleId};
+use moongate_model::{Principal, PrincipalKey, PrincipalStanding, RoleId};
 
 /// Settings of all methods.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -23,12 +23,14 @@ pub struct AuthSettings {
     pub keys: Vec<KeySettings>,
     /// True if clients need a key even where there is none.
     pub required: bool,
+    /// Roles of people, for the methods that admit some.
+    pub roles: Vec<RoleAccess>,
 }
 
 impl AuthSettings {
     /// Returns true if no method is set up. The gateway then admits every caller, and listens on loopback only.
     pub fn is_open(&self) -> bool {
-        let AuthSettings { keys, required } = self;
+        let AuthSettings { keys, required, roles: _ } = self;
         keys.is_empty() && !required
     }
 }
@@ -74,8 +76,10 @@ impl AuthMethods {
         let names = methods.iter().map(|method| method.name());
         principals.retain_methods(&names.chain(anonymous.is_some().then_some(NO_METHOD)).collect::<Vec<_>>());
         // The new version voids every cached identity, since credentials may have been removed.
+        principals.set_people(methods.iter().any(|method| method.admits_people()));
+        let access = AccessTable::new(roles).with_roles(settings.roles.clone(), principals.role_sets().clone());
         let methods = AuthMethods { methods, added, anonymous, principals, version: Arc::default() };
-        (Arc::new(methods), AccessTable::new(roles))
+        (Arc::new(methods), access)
     }
 
     /// Creates the methods after a change of the config. Credentials that stay keep their principal. Principals that no
@@ -145,6 +149,15 @@ impl AuthMethods {
         Err(refused)
     }
 
+    /// Returns the standing of the principal behind a stored key.
+    pub fn standing(&self, key: &PrincipalKey) -> PrincipalStanding {
+        match self.principals.find(key) {
+            Some(principal) => PrincipalStanding::Seen(principal),
+            None if self.methods.iter().any(|method| method.knows(key)) => PrincipalStanding::Unseen,
+            None => PrincipalStanding::Unknown,
+        }
+    }
+
     /// Returns the time since which the credentials of a principal are refused. `None`: they are not.
     pub fn expired(&self, principal: &Principal) -> Option<jiff::Timestamp> {
         let expires = self.methods.iter().find_map(|method| method.expires(principal));
@@ -158,7 +171,9 @@ impl AuthMethods {
         let parameters = parameters.as_deref().unwrap_or(r#"realm="moongate""#);
         match denied {
             AuthError::Missing => format!("Bearer {parameters}"),
-            AuthError::Invalid(_) => format!(r#"Bearer {parameters}, error="invalid_token""#),
+            AuthError::Invalid(_) | AuthError::Unavailable(_) => {
+                format!(r#"Bearer {parameters}, error="invalid_token""#)
+            }
         }
     }
 
@@ -174,7 +189,7 @@ fn create_methods(principals: &PrincipalTable, settings: &AuthSettings) -> (Vec<
     let (mut methods, mut roles) = (Vec::<Arc<dyn Authenticator>>::new(), RoleRows::new());
     // Without any key, the method refuses everybody.
     if !settings.is_open() {
-        let AuthSettings { keys, required: _ } = settings;
+        let AuthSettings { keys, required: _, roles: _ } = settings;
         let (keys, of_keys) = ApiKeys::new(principals, keys);
         methods.push(Arc::new(keys));
         roles.extend(of_keys);
@@ -245,7 +260,7 @@ mod tests {
             rate: None,
             expires: None,
         };
-        AuthSettings { keys: names.iter().map(key).collect(), required: false }
+        AuthSettings { keys: names.iter().map(key).collect(), required: false, roles: Vec::new() }
     }
 
     /// Sets up user names beside the keys.
@@ -302,13 +317,13 @@ mod tests {
 
     #[test]
     fn a_gateway_without_keys_that_asks_for_one_admits_nobody() {
-        let (closed, _) = AuthMethods::new(&AuthSettings { keys: Vec::new(), required: true });
+        let (closed, _) = AuthMethods::new(&AuthSettings { keys: Vec::new(), required: true, roles: Vec::new() });
         assert!(!closed.is_open());
         for headers in [HeaderMap::new(), sent("Bearer a"), sent("Bearer ")] {
             assert!(closed.authenticate(&headers, None).is_err());
         }
         let (before, _) = AuthMethods::new(&keys(&["a"]));
-        let (after, _) = before.reloaded(&AuthSettings { keys: Vec::new(), required: true });
+        let (after, _) = before.reloaded(&AuthSettings { keys: Vec::new(), required: true, roles: Vec::new() });
         assert_eq!(who(&after, &sent("Bearer a")).unwrap_err().cause(), "unknown key");
     }
 

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use http::HeaderMap;
-use moongate_model::Principal;
+use moongate_model::{Principal, PrincipalKey};
 
 /// Method to prove an identity, such as API keys.
 ///
@@ -27,6 +27,16 @@ pub trait Authenticator: Send + Sync {
     /// realm. `host` is the host that the request names. `None`: the method has none of its own.
     fn challenge(&self, _endpoint: &str, _host: Option<&str>) -> Option<String> {
         None
+    }
+
+    /// Returns true if the method meets its principals only when they come.
+    fn admits_people(&self) -> bool {
+        false
+    }
+
+    /// Returns true if a login of the principal with this key lives, though the principal may not have come yet.
+    fn knows(&self, _: &PrincipalKey) -> bool {
+        false
     }
 
     /// Returns the time from which the credentials of a principal are refused. `None`: they do not expire, or are another
@@ -68,6 +78,8 @@ pub enum AuthError {
     Missing,
     /// Invalid or expired credentials. Clients get one answer for all causes. The difference is for the operator.
     Invalid(InvalidCredentials),
+    /// Good credentials, for which there is no room. Clients are asked to come again.
+    Unavailable(&'static str),
 }
 
 /// Credentials that were refused.
@@ -90,6 +102,7 @@ impl AuthError {
         match self {
             AuthError::Missing => "no key",
             AuthError::Invalid(credentials) => credentials.cause,
+            AuthError::Unavailable(cause) => cause,
         }
     }
 
@@ -97,7 +110,7 @@ impl AuthError {
     pub fn principal_name(&self) -> Option<&str> {
         match self {
             AuthError::Invalid(InvalidCredentials { principal: Some(principal), .. }) => Some(&principal.name),
-            AuthError::Invalid(_) | AuthError::Missing => None,
+            AuthError::Invalid(_) | AuthError::Missing | AuthError::Unavailable(_) => None,
         }
     }
 }

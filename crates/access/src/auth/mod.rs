@@ -17,4 +17,4 @@ pub use api_keys::{UNKNOWN_KEY, sent_key};
 pub use auth_methods::{AuthMethods, AuthSettings, CachedIdentity};
 pub use authenticator::{AuthError, AuthRefusal, Authenticator, CredentialFetch, InvalidCredentials, ProvenIdentity};
 pub use key::{KeyHash, KeySettings, is_key_name, mark_texts, new_key};
-pub use principal_table::{PrincipalChange, PrincipalTable};
+pub use principal_table::{Person, PrincipalChange, PrincipalTable};

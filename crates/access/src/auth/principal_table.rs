@@ -1,6 +1,6 @@
 //! Principals that are admitted now, interned by their keys.
 //!
-//! Owns their ids, and which method admitted each. Does not check credentials, and does not decide who is admitted
+//! Owns their ids, which method admitted each, and the room for people. Does not check credentials, and does not decide who is admitted
 //! (`api_keys.rs`). Invariant: no id is given twice in one process, so state kept for one principal is never found by
 //! another.
 
@@ -9,21 +9,39 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use moongate_model::{Principal, PrincipalKey, PrincipalSecret};
+use moongate_model::{Principal, PrincipalKey, PrincipalSecret, RoleId};
 
+use crate::auth::AuthError;
 use crate::auth::expiry::is_past;
+use crate::policy::RoleSets;
 
 /// Name that stands for a method where no credentials are asked for.
 pub(super) const NO_METHOD: &str = "none";
 
+/// Maximum number of people in the table, unless another one is set.
+const PEOPLE_MAX: usize = 10_000;
+
 /// Table of principals. Each method of authentication removes those of its own that it no longer admits.
-#[derive(Default)]
-pub struct PrincipalTable(RwLock<InternedPrincipals>);
+pub struct PrincipalTable {
+    interned: RwLock<InternedPrincipals>,
+    role_sets: Arc<RoleSets>,
+    people_max: usize,
+}
+
+impl Default for PrincipalTable {
+    fn default() -> Self {
+        PrincipalTable::with_people_max(PEOPLE_MAX)
+    }
+}
 
 #[derive(Clone, Default)]
 struct InternedPrincipals {
     by_key: HashMap<PrincipalKey, InternedPrincipal>,
     next_id: u32,
+    /// True if a method admits people.
+    admits_people: bool,
+    /// Number of meetings so far.
+    meetings: u64,
 }
 
 #[derive(Clone)]
@@ -33,6 +51,46 @@ struct InternedPrincipal {
     method: &'static str,
     /// Time from which its credentials are refused.
     expires: Option<jiff::Timestamp>,
+    /// Number of its last meeting, for people. `None`: the config has it.
+    met: Option<u64>,
+}
+
+/// Person whose login a method has checked.
+pub struct Person<'a> {
+    /// Identity, the same in every process.
+    pub key: PrincipalKey,
+    /// Name in logs. The first one stays for as long as the person is in the table.
+    pub name: &'a str,
+    /// Secret that marks handles as the person's own.
+    pub secret: PrincipalSecret,
+    /// Roles that the person has now.
+    pub role: RoleId,
+    /// Time from which none of the person's logins is good.
+    pub expires: Option<jiff::Timestamp>,
+}
+
+impl InternedPrincipals {
+    fn next_id(&mut self) -> u32 {
+        let id = self.next_id;
+        // Ids never wrap, and the last ones are reserved.
+        self.next_id = id.saturating_add(1).min(Principal::LAST);
+        id
+    }
+
+    /// Makes room for a person, if there are this many. Returns false if all of them are in use.
+    fn make_room(&mut self, people_max: usize) -> bool {
+        let people = self.by_key.values().filter(|known| known.met.is_some());
+        if people.clone().count() < people_max {
+            return true;
+        }
+        // Sessions, calls and connections hold their principal, and one that only the table holds has nothing open.
+        let unused = people.filter(|known| Arc::strong_count(&known.principal) == 1);
+        let Some(key) = unused.min_by_key(|known| (known.is_admitted(), known.met)).map(|known| known.principal.key)
+        else {
+            return false;
+        };
+        self.by_key.remove(&key).is_some()
+    }
 }
 
 impl InternedPrincipal {
@@ -53,6 +111,48 @@ pub struct PrincipalChange {
 }
 
 impl PrincipalTable {
+    /// Creates an empty table with room for so many people.
+    pub fn with_people_max(people_max: usize) -> Self {
+        PrincipalTable { interned: RwLock::default(), role_sets: Arc::default(), people_max }
+    }
+
+    /// Returns the sets of roles that people have.
+    pub fn role_sets(&self) -> &Arc<RoleSets> {
+        &self.role_sets
+    }
+
+    /// Returns the principal of a person, and takes over roles and expiry. The person who was not met for longest makes
+    /// room for a new one. Fails if everybody in the table has something open.
+    pub fn meet(&self, method: &'static str, person: Person<'_>) -> Result<Arc<Principal>, AuthError> {
+        let mut table = self.interned.write();
+        table.meetings += 1;
+        let met = Some(table.meetings);
+        let Person { key, name, secret, role, expires } = person;
+        if let Some(known) = table.by_key.get_mut(&key).filter(|known| known.method == method) {
+            (known.met, known.expires) = (met, expires);
+            known.principal.set_role(role);
+            return Ok(known.principal.clone());
+        }
+        if !table.make_room(self.people_max) {
+            return Err(AuthError::Unavailable("too many people at once"));
+        }
+        let id = table.next_id();
+        let principal = Arc::new(Principal::new(name, id, key).with_secret(Some(secret)));
+        principal.set_role(role);
+        table.by_key.insert(key, InternedPrincipal { principal: principal.clone(), method, expires, met });
+        Ok(principal)
+    }
+
+    /// Removes a principal, whose last login has ended.
+    pub fn remove(&self, key: &PrincipalKey) {
+        self.interned.write().by_key.remove(key);
+    }
+
+    /// Records that a method admits people, who are not in the table before they come.
+    pub(super) fn set_people(&self, admits_people: bool) {
+        self.interned.write().admits_people = admits_people;
+    }
+
     /// Returns the principal of a key. Another name makes another principal, with this secret and its own role.
     pub fn intern(
         &self,
@@ -61,30 +161,33 @@ impl PrincipalTable {
         name: &str,
         secret: Option<PrincipalSecret>,
     ) -> Arc<Principal> {
-        let mut table = self.0.write();
+        let mut table = self.interned.write();
         // One lock for look-up and insertion. Two reloads at once must not give one key two ids.
         if let Some(known) = table.by_key.get(&key).filter(|known| known.principal.name == name) {
             return known.principal.clone();
         }
-        let id = table.next_id;
-        // Ids never wrap, and the last ones are reserved.
-        table.next_id = id.saturating_add(1).min(Principal::OPERATOR - 1);
-        let principal = Arc::new(Principal { secret, ..Principal::new(name, id, key) });
-        table.by_key.insert(key, InternedPrincipal { principal: principal.clone(), method, expires: None });
+        let id = table.next_id();
+        let principal = Arc::new(Principal::new(name, id, key).with_secret(secret));
+        table.by_key.insert(key, InternedPrincipal { principal: principal.clone(), method, expires: None, met: None });
         principal
     }
 
     /// Admits callers without credentials. Returns their principal.
     pub fn intern_anonymous(&self) -> Arc<Principal> {
         let anonymous = Principal::anonymous();
-        let mut table = self.0.write();
-        let new = |principal| InternedPrincipal { principal: Arc::new(principal), method: NO_METHOD, expires: None };
-        table.by_key.entry(anonymous.key).or_insert_with(|| new(anonymous)).principal.clone()
+        let mut table = self.interned.write();
+        let new = || InternedPrincipal {
+            principal: Arc::new(Principal::anonymous()),
+            method: NO_METHOD,
+            expires: None,
+            met: None,
+        };
+        table.by_key.entry(anonymous.key).or_insert_with(new).principal.clone()
     }
 
     /// Sets the time from which a principal is no longer admitted. It keeps its id, since a reload may move the time.
     pub fn set_expiry(&self, key: &PrincipalKey, expires: Option<jiff::Timestamp>) {
-        if let Some(known) = self.0.write().by_key.get_mut(key) {
+        if let Some(known) = self.interned.write().by_key.get_mut(key) {
             known.expires = expires;
         }
     }
@@ -92,25 +195,28 @@ impl PrincipalTable {
     /// Removes the principals of a method that have other ids than these.
     pub fn retain(&self, method: &str, ids: &HashSet<u32>) {
         // Only its own: a reload of the keys must not end the sessions of another method.
-        self.0.write().by_key.retain(|_, known| known.method != method || ids.contains(&known.principal.id));
+        self.interned.write().by_key.retain(|_, known| known.method != method || ids.contains(&known.principal.id));
     }
 
     /// Removes the principals of all other methods than these.
     pub fn retain_methods(&self, methods: &[&str]) {
-        self.0.write().by_key.retain(|_, known| methods.contains(&known.method));
+        self.interned.write().by_key.retain(|_, known| methods.contains(&known.method));
     }
 
     /// Copies the table, to try a change of the config.
     pub fn fork(&self) -> Self {
-        PrincipalTable(RwLock::new(self.0.read().clone()))
+        let interned = RwLock::new(self.interned.read().clone());
+        PrincipalTable { interned, role_sets: self.role_sets.clone(), people_max: self.people_max }
     }
 
-    /// Lists the principals of this table and of a later one. Credentials with a new value and their old name have one
+    /// Lists the principals of the config in this table and in a later one. Credentials with a new value and their old name have one
     /// entry. Callers without credentials come last.
     pub fn changes_to(&self, later: &PrincipalTable) -> Vec<PrincipalChange> {
         let mut changes = BTreeMap::<_, PrincipalChange>::new();
         for (table, is_later) in [(self, false), (later, true)] {
-            for InternedPrincipal { principal, method, .. } in table.0.read().by_key.values() {
+            let interned = table.interned.read();
+            let configured = interned.by_key.values().filter(|known| known.met.is_none());
+            for InternedPrincipal { principal, method, .. } in configured {
                 let name = (principal.id != Principal::ANONYMOUS).then(|| principal.name.clone());
                 let change = changes.entry((name.is_none(), name, *method)).or_default();
                 let side = if is_later { &mut change.after } else { &mut change.before };
@@ -122,14 +228,14 @@ impl PrincipalTable {
 
     /// Finds a principal by its key.
     pub fn find(&self, key: &PrincipalKey) -> Option<Arc<Principal>> {
-        self.0.read().by_key.get(key).map(|known| known.principal.clone())
+        self.interned.read().by_key.get(key).map(|known| known.principal.clone())
     }
 
     /// Returns true if the principal is still admitted. The admin listener admits operators, so they always are here.
     pub fn admits(&self, principal: &Principal) -> bool {
         principal.id == Principal::OPERATOR
             || self
-                .0
+                .interned
                 .read()
                 .by_key
                 .get(&principal.key)
@@ -138,19 +244,25 @@ impl PrincipalTable {
 
     /// Returns the ids of all principals that are admitted now, and of operators.
     pub fn ids(&self) -> HashSet<u32> {
-        let table = self.0.read();
+        let table = self.interned.read();
         let admitted = table.by_key.values().filter(|known| known.is_admitted());
         admitted.map(|known| known.principal.id).chain([Principal::OPERATOR]).collect()
     }
 
     /// Returns true if no two callers can be different principals.
     pub fn is_single(&self) -> bool {
-        self.0.read().by_key.len() <= 1
+        let table = self.interned.read();
+        table.by_key.len() <= 1 && !table.admits_people
+    }
+
+    /// Returns the number of principals.
+    pub fn count(&self) -> usize {
+        self.interned.read().by_key.len()
     }
 
     /// Returns all principals.
     pub fn all(&self) -> Vec<Arc<Principal>> {
-        self.0.read().by_key.values().map(|known| known.principal.clone()).collect()
+        self.interned.read().by_key.values().map(|known| known.principal.clone()).collect()
     }
 }
 
@@ -180,6 +292,53 @@ mod tests {
         assert!(!table.admits(&known) && !table.ids().contains(&known.id));
         table.set_expiry(&known.key, Some(jiff::Timestamp::MAX));
         assert!(table.admits(&known) && Arc::ptr_eq(&known, &table.intern("test", [1; 16], "a", None)));
+    }
+
+    fn person(n: u8) -> Person<'static> {
+        let secret = PrincipalSecret::new([n; 32]);
+        Person { key: [n; 16], name: "ann", secret, role: RoleId::of_set(0), expires: None }
+    }
+
+    #[test]
+    fn a_person_stays_one_principal_with_another_name_and_gets_new_roles_everywhere() {
+        let table = PrincipalTable::default();
+        let ann = table.meet("test", person(1)).unwrap();
+        let moved = Person { name: "ann lee", role: RoleId::of_set(1), ..person(1) };
+        assert!(Arc::ptr_eq(&ann, &table.meet("test", moved).unwrap()));
+        assert_eq!(ann.role(), RoleId::of_set(1));
+        table.remove(&ann.key);
+        assert!(!table.admits(&ann) && table.meet("test", person(1)).unwrap().id != ann.id);
+    }
+
+    #[test]
+    fn the_person_who_was_unused_for_longest_makes_room_and_nobody_in_use_does() {
+        let table = PrincipalTable::with_people_max(3);
+        let key = table.intern("test", [9; 16], "ci", None);
+        let in_use = table.meet("test", person(1)).unwrap();
+        let ids = [2, 3].map(|n| table.meet("test", person(n)).unwrap().id);
+        // The second one comes again, so that the third is unused for longest.
+        assert_eq!(table.meet("test", person(2)).unwrap().id, ids[0]);
+        table.meet("test", person(4)).unwrap();
+        assert!(table.find(&[3; 16]).is_none() && table.find(&[2; 16]).is_some());
+        assert!(table.admits(&in_use) && table.admits(&key));
+        // An expired one goes first.
+        let expired = Person { expires: Some(jiff::Timestamp::UNIX_EPOCH), ..person(4) };
+        table.meet("test", expired).unwrap();
+        table.meet("test", person(5)).unwrap();
+        assert!(table.find(&[4; 16]).is_none());
+        let _others = [2, 5].map(|n| table.meet("test", person(n)).unwrap());
+        let full = table.meet("test", person(6)).unwrap_err();
+        assert_eq!(full, AuthError::Unavailable("too many people at once"));
+        assert_eq!(table.meet("test", person(1)), Ok(in_use));
+    }
+
+    #[test]
+    fn nobody_is_alone_where_people_may_come() {
+        let table = PrincipalTable::default();
+        table.intern("test", [1; 16], "a", None);
+        assert!(table.is_single());
+        table.set_people(true);
+        assert!(!table.is_single());
     }
 
     #[test]

@@ -5,10 +5,12 @@
 
 mod access;
 mod rate;
+mod role_sets;
 mod rules;
 mod traversal;
 
 pub use access::{ANONYMOUS, AccessTable, RoleAccess};
 pub use rate::{RequestRate, TokenBucket};
+pub use role_sets::RoleSets;
 pub use rules::{GlobList, ItemRules, literal_beginning};
 pub use traversal::traverses;

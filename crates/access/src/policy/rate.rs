@@ -3,6 +3,7 @@
 //! Owns the arithmetic of a token bucket. Does not know whose bucket it is (`listener`). Invariant: one period of the
 //! rate lets through at most twice its count. Many periods let through at most its count each.
 
+use std::cmp;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -15,6 +16,15 @@ pub struct RequestRate {
     pub count: u32,
     /// Period of the count.
     pub per: Duration,
+}
+
+impl RequestRate {
+    /// Compares two rates by how much they let through. `None` is no limit.
+    pub(super) fn cmp_generosity(one: Option<RequestRate>, other: Option<RequestRate>) -> cmp::Ordering {
+        let each = |rate: RequestRate| rate.per / rate.count.max(1);
+        // The time for one request: the shorter it is, the more pass.
+        other.map_or(Duration::ZERO, each).cmp(&one.map_or(Duration::ZERO, each))
+    }
 }
 
 /// Token bucket that fills at a rate and holds one period's requests. A client that was silent may send all of those at
@@ -36,6 +46,12 @@ impl TokenBucket {
     /// Returns the rate that the bucket fills at.
     pub fn rate(&self) -> RequestRate {
         self.rate
+    }
+
+    /// Returns true if it holds all of its tokens, so that a new one would be the same.
+    pub fn is_full(&self) -> bool {
+        let now = u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.full_at.load(Ordering::Acquire) <= now
     }
 
     /// Takes tokens for `count` requests. Fails with the wait until there are as many again. A batch larger than the

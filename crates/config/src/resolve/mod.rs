@@ -56,7 +56,7 @@ impl PlanResolver<'_> {
             disabled: disabled::disabled_servers(file),
             views: self.views(file),
             admin_access: self.admin_access(file, &keys, admin.as_ref(), &sockets),
-            auth: AuthSettings { keys, required: file.auth.required },
+            auth: AuthSettings { keys, required: file.auth.required, roles: Vec::new() },
             admin_edits: file.admin.edits,
             admin_limits: file.admin.limits.clone(),
             limits: self.limits(&file.limits),

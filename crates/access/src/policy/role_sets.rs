@@ -1,0 +1,56 @@
+//! Sets of roles that people have.
+//!
+//! Owns their numbers. Does not know what a role may use (`access.rs`), nor who has it. Invariant: a number always means
+//! the same names, so that a reload changes what a set may use, and not who has it.
+
+use std::sync::Arc;
+
+use moongate_model::RoleId;
+use parking_lot::RwLock;
+
+/// Sets of roles, by their numbers.
+#[derive(Debug, Default)]
+pub struct RoleSets(RwLock<Vec<Arc<[String]>>>);
+
+impl RoleSets {
+    /// Returns the number of a set of roles, in whatever order they come. `None`: there are too many sets.
+    pub fn intern(&self, roles: &[&str]) -> Option<RoleId> {
+        let mut names: Vec<String> = roles.iter().map(|&role| role.to_owned()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let names: Arc<[String]> = names.into();
+        let find = |sets: &[Arc<[String]>]| sets.iter().position(|set| *set == names);
+        let known = find(&self.0.read());
+        let index = known.or_else(|| {
+            let mut sets = self.0.write();
+            // Another request may have added it meanwhile.
+            let known = find(&sets);
+            known.or_else(|| {
+                (sets.len() < RoleId::SETS_MAX).then(|| {
+                    sets.push(names.clone());
+                    sets.len() - 1
+                })
+            })
+        })?;
+        u8::try_from(index).ok().map(RoleId::of_set)
+    }
+
+    /// Returns the names of a set.
+    pub(super) fn names(&self, index: usize) -> Option<Arc<[String]>> {
+        self.0.read().get(index).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_has_one_number_and_there_are_256() {
+        let sets = RoleSets::default();
+        let both = sets.intern(&["b", "a", "b"]);
+        assert!(both.is_some() && both == sets.intern(&["a", "b"]) && both != sets.intern(&["a"]));
+        let others = (0..1000).filter(|n| sets.intern(&[&n.to_string()]).is_some()).count();
+        assert_eq!((others, sets.intern(&["a", "b"])), (254, both));
+    }
+}

@@ -1,0 +1,176 @@
+//! Request rates of principals: what each has used of its own.
+//!
+//! Owns the buckets, those of the config's keys and those of people, who get theirs at their first request. Does not
+//! count tokens (`moongate_access`). Invariant: a reload refills no bucket whose rate stays.
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::admission::{AdmissionRejection, DEFAULT_RETRY_AFTER};
+use moongate_access::auth::PrincipalTable;
+use moongate_access::policy::{AccessTable, RequestRate, TokenBucket};
+use moongate_model::Principal;
+
+/// Maximum number of people with a bucket. Full buckets make room, since a new one would be the same.
+const PEOPLE_MAX: usize = 20_000;
+
+/// Rates of all principals.
+pub(super) struct RequestRates {
+    /// Rate of each key that has one.
+    keys: HashMap<u32, PrincipalRate>,
+    people: Arc<Mutex<HashMap<u32, PrincipalRate>>>,
+    /// Rate where a principal has none of its own.
+    general: Option<RequestRate>,
+    access: AccessTable,
+}
+
+/// Rest of a principal's rate.
+#[derive(Clone)]
+struct PrincipalRate {
+    token_bucket: Arc<TokenBucket>,
+    /// Setting that it comes from.
+    setting: Arc<str>,
+}
+
+impl RequestRates {
+    /// Creates rates of nobody.
+    pub(super) fn none() -> Self {
+        let (keys, people) = (HashMap::new(), Arc::default());
+        RequestRates { keys, people, general: None, access: AccessTable::default() }
+    }
+
+    /// Returns the rates after a change of principals or limits.
+    pub(super) fn reloaded(
+        &self,
+        general: Option<RequestRate>,
+        access: &AccessTable,
+        principals: &PrincipalTable,
+    ) -> Self {
+        let (people, access) = (self.people.clone(), access.clone());
+        let mut rates = RequestRates { keys: HashMap::new(), people, general, access };
+        let keys = principals.all().into_iter().filter(|principal| principal.role().set_index().is_none());
+        let rate_of = |principal: Arc<Principal>| {
+            let (rate, setting) = rates.rate_of(&principal)?;
+            Some((principal.id, PrincipalRate::after(self.keys.get(&principal.id), rate, setting)))
+        };
+        rates.keys = keys.filter_map(rate_of).collect();
+        rates
+    }
+
+    /// Takes tokens for so many requests of a principal.
+    pub(super) fn take(&self, principal: &Principal, count: usize) -> Result<(), AdmissionRejection> {
+        match principal.role().set_index() {
+            None => self.keys.get(&principal.id).map_or(Ok(()), |rate| rate.take(count)),
+            Some(_) => self.take_of_person(principal, count),
+        }
+    }
+
+    fn take_of_person(&self, person: &Principal, count: usize) -> Result<(), AdmissionRejection> {
+        let Some((rate, setting)) = self.rate_of(person) else { return Ok(()) };
+        let mut people = self.people.lock();
+        let used = match people.get(&person.id) {
+            Some(used) if used.token_bucket.rate() == rate => used.clone(),
+            before => {
+                let new = PrincipalRate::after(before, rate, setting);
+                if people.len() >= PEOPLE_MAX {
+                    people.retain(|_, used| !used.token_bucket.is_full());
+                }
+                if people.len() >= PEOPLE_MAX {
+                    let message = "There are too many people at once for a rate of each".to_owned();
+                    return Err(AdmissionRejection::over_rate(message, DEFAULT_RETRY_AFTER));
+                }
+                people.insert(person.id, new.clone());
+                new
+            }
+        };
+        drop(people);
+        used.take(count)
+    }
+
+    /// Returns the rate that a principal has now, with the setting that it comes from.
+    fn rate_of(&self, principal: &Principal) -> Option<(RequestRate, String)> {
+        let role = principal.role();
+        match self.access.own_rate(role) {
+            Some((name, rate)) if role.set_index().is_none() => {
+                Some((rate?, format!("the rate of the key {name:?} in auth.keys")))
+            }
+            Some((names, rate)) => Some((rate?, format!("the rate of the roles {names} in auth.roles"))),
+            None => Some((self.general?, "limits.rate".to_owned())),
+        }
+    }
+}
+
+impl PrincipalRate {
+    /// Returns a rate. The same one as before keeps its bucket, so that a reload refills nothing.
+    fn after(before: Option<&PrincipalRate>, rate: RequestRate, setting: String) -> Self {
+        let same = before.map(|before| &before.token_bucket).filter(|bucket| bucket.rate() == rate);
+        let token_bucket = same.cloned().unwrap_or_else(|| Arc::new(TokenBucket::new(rate)));
+        PrincipalRate { token_bucket, setting: setting.into() }
+    }
+
+    fn take(&self, count: usize) -> Result<(), AdmissionRejection> {
+        self.token_bucket.take(count).map_err(|retry_after| {
+            let (RequestRate { count, per }, setting) = (self.token_bucket.rate(), &self.setting);
+            let message = format!("There are more requests than {setting} allows: {count} in {per:?}");
+            AdmissionRejection::over_rate(message, retry_after)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use moongate_access::policy::{GlobList, RoleAccess};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_person_gets_a_rate_at_the_first_request_and_a_reload_refills_nothing() {
+        let principals = PrincipalTable::default();
+        let general = RequestRate { count: 2, per: Duration::from_secs(1) };
+        let own = RequestRate { count: 1, ..general };
+        let role = |rate| RoleAccess { name: "staff".to_owned(), endpoints: None, tools: vec![GlobList::all()], rate };
+        let access = |rate| AccessTable::default().with_roles(vec![role(rate)], principals.role_sets().clone());
+        let person = |id: u32| {
+            let person = Principal::new("ann", id, [1; 16]);
+            person.set_role(principals.role_sets().intern(&["staff"]).unwrap());
+            person
+        };
+        let rates = RequestRates::none().reloaded(Some(general), &access(None), &principals);
+        let (ann, bob) = (person(1), person(2));
+        assert!(rates.take(&ann, 2).is_ok());
+        let refused = rates.take(&ann, 1).err().unwrap();
+        assert!(refused.error.message.contains("limits.rate allows: 2 in 1s"), "{}", refused.error.message);
+        assert!(rates.take(&bob, 1).is_ok());
+        let later = rates.reloaded(Some(general), &access(None), &principals);
+        assert!(later.take(&ann, 1).is_err());
+        // Another rate begins with a full bucket.
+        let later = later.reloaded(Some(general), &access(Some(Some(own))), &principals);
+        assert!(later.take(&ann, 1).is_ok());
+        let refused = later.take(&ann, 1).err().unwrap();
+        assert!(refused.error.message.contains("the roles staff in auth.roles"), "{}", refused.error.message);
+        assert!(later.reloaded(None, &access(Some(None)), &principals).take(&ann, 100).is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn full_buckets_make_room_for_others() {
+        let principals = PrincipalTable::default();
+        let rates = RequestRates::none();
+        let general = Some(RequestRate { count: 1, per: Duration::from_secs(1) });
+        let rates = rates.reloaded(general, &AccessTable::default(), &principals);
+        let take = |id| {
+            let person = Principal::new("ann", id, [1; 16]);
+            person.set_role(principals.role_sets().intern(&["staff"]).unwrap());
+            rates.take(&person, 1)
+        };
+        for id in 0..u32::try_from(PEOPLE_MAX).unwrap() {
+            assert!(take(id).is_ok());
+        }
+        assert!(take(u32::MAX / 2).is_err());
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert!(take(u32::MAX / 2).is_ok());
+        assert_eq!(rates.people.lock().len(), 1);
+    }
+}
