@@ -1,7 +1,7 @@
 //! A second method of authentication, as a login would bring one: everything that it needs is there already.
 //!
-//! The method knows no principals before they come. Its people send `user:NAME`, and it has to fetch a name that it does
-//! not know yet.
+//! The method knows no principals before they come. Its people send `user:NAME` or `user:NAME/DEVICE`, each of which is
+//! a login, and it has to fetch a name that it does not know yet.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
 use http::{HeaderMap, Request, Response, StatusCode, header};
+use http_body_util::BodyExt as _;
 use moongate::app::GatewayCore;
 use moongate_access::auth::{
     AuthError, AuthMethods, AuthRefusal, Authenticator, CredentialFetch, KeyHash, KeySettings, Person, PrincipalTable,
@@ -26,7 +27,8 @@ use moongate_transport::reaper::Reaper;
 use moongate_upstream::UpstreamRuntime;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 const HELLO: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#;
@@ -36,6 +38,8 @@ struct UserNames {
     principals: Arc<PrincipalTable>,
     /// Roles of each name that it knows.
     known: Arc<Mutex<HashMap<String, Vec<&'static str>>>>,
+    /// Logins that live, by the credentials.
+    logins: Mutex<HashMap<String, CancellationToken>>,
     fetches: Arc<AtomicUsize>,
     /// Has a permit for each fetch that may end.
     answers: Arc<Semaphore>,
@@ -52,7 +56,8 @@ impl Authenticator for UserNames {
 
     fn authenticate(&self, headers: &HeaderMap) -> Result<ProvenIdentity, AuthRefusal> {
         let sent = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let name = sent.and_then(|sent| sent.strip_prefix("user:")).ok_or(AuthError::Missing)?;
+        let login = sent.and_then(|sent| sent.strip_prefix("user:")).ok_or(AuthError::Missing)?;
+        let name = login.split('/').next().unwrap_or_default();
         let Some(roles) = self.known.lock().get(name).cloned() else {
             return Err(AuthRefusal { error: AuthError::invalid("unknown name"), fetch: Some(self.fetch(name)) });
         };
@@ -60,7 +65,8 @@ impl Authenticator for UserNames {
             self.principals.role_sets().intern(&roles).ok_or(AuthError::Unavailable("too many sets of roles"))?;
         let (key, secret) = (key_of(name), PrincipalSecret::new([7; 32]));
         let principal = self.principals.meet(self.name(), Person { key, name, secret, role, expires: None })?;
-        Ok(ProvenIdentity { principal, expires: None })
+        let login = self.logins.lock().entry(login.to_owned()).or_default().clone();
+        Ok(ProvenIdentity { principal, expires: None, login: Some(login) })
     }
 
     fn admits_people(&self) -> bool {
@@ -113,6 +119,7 @@ impl Fixture {
         let users = Arc::new(UserNames {
             principals: principals.clone(),
             known: Arc::default(),
+            logins: Mutex::default(),
             fetches: Arc::default(),
             answers: Arc::new(Semaphore::new(0)),
         });
@@ -136,6 +143,20 @@ impl Fixture {
     /// Lets a name in without a fetch, with these roles.
     fn know(&self, name: &str, roles: &[&'static str]) {
         self.users.known.lock().insert(name.to_owned(), roles.to_vec());
+    }
+
+    /// Opens the stream of a new session as somebody.
+    async fn stream(&self, who: &str) -> Body {
+        let session = self.hello(who).await.headers()["mcp-session-id"].clone();
+        let request = Request::get("/mcp").header("host", "localhost").header(header::AUTHORIZATION, who);
+        let response = self.send(request.header("mcp-session-id", session), "").await;
+        assert_eq!(response.status(), StatusCode::OK);
+        response.into_body()
+    }
+
+    /// Ends a login.
+    fn end(&self, login: &str) {
+        self.users.logins.lock().remove(login).unwrap().cancel();
     }
 
     /// Opens a session as somebody.
@@ -274,4 +295,31 @@ async fn people_have_a_rate_from_their_first_request_on() {
     assert_eq!(fixture.hello("user:ann").await.status(), StatusCode::OK);
     assert_eq!(fixture.hello("user:ann").await.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(fixture.hello("user:bob").await.status(), StatusCode::OK);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_began_with_a_login_ends_with_it_and_what_began_with_another_goes_on() {
+    let fixture = Fixture::open();
+    fixture.know("ann", &["staff"]);
+    fixture.know("bob", &["staff"]);
+    let mut streams = Vec::new();
+    for who in ["user:ann", "user:ann/phone", "user:bob"] {
+        streams.push(fixture.stream(who).await);
+    }
+    // A request whose body never ends is in progress.
+    let endless = Body::from_stream(futures_util::stream::pending::<Result<&str, std::io::Error>>());
+    let request = Request::post("/mcp").header("host", "login.test").header(header::AUTHORIZATION, "user:ann");
+    let serving = fixture.send(request, endless);
+    tokio::pin!(serving);
+    assert!(futures_util::poll!(&mut serving).is_pending());
+    fixture.end("ann");
+    let second = Duration::from_secs(1);
+    let refused = timeout(second, serving).await.unwrap();
+    assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
+    assert!(challenge(&refused).starts_with("Bearer resource_metadata="), "{}", challenge(&refused));
+    let mut streams = streams.into_iter();
+    assert!(timeout(second, streams.next().unwrap().collect()).await.is_ok());
+    for stream in streams {
+        assert!(timeout(second, stream.collect()).await.is_err());
+    }
 }

@@ -289,7 +289,8 @@ mod tests {
         fn can_call(&self, endpoint: &str, tool: &str) -> bool {
             let mut headers = HeaderMap::new();
             headers.insert("x-api-key", "mg_ci".parse().unwrap());
-            let Ok(principal) = self.auth.authenticate(&headers, None) else { return false };
+            let Ok(identity) = self.auth.authenticate(&headers, None) else { return false };
+            let principal = identity.principal;
             let Some(endpoint) = self.gateway.endpoints().find_endpoint(endpoint, &principal) else { return false };
             let caller = Caller { principal, ..(*moongate_testing::caller(0, None)).clone() };
             let params = JsonObject::new().with("name", RawJson::string(tool));

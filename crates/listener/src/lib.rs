@@ -45,7 +45,7 @@ use axum::response::Response;
 use axum::routing::any;
 use http::{HeaderValue, StatusCode, header};
 
-use moongate_access::auth::AuthMethods;
+use moongate_access::auth::{AuthMethods, ProvenIdentity};
 use moongate_gateway::EndpointDirectory;
 use moongate_jsonrpc::json::ByteString;
 use moongate_protocol::DownstreamState;
@@ -119,10 +119,12 @@ impl ListenerState {
         credentials: &http::HeaderMap,
         drain: Duration,
     ) -> Result<StdioConnection, StdioRefused> {
-        let principal = self.auth.authenticate(credentials, None).map_err(|_| StdioRefused::Credentials)?;
+        let identity = self.auth.authenticate(credentials, None).map_err(|_| StdioRefused::Credentials)?;
+        let ProvenIdentity { principal, login, .. } = identity;
         let scope = ByteString::from(endpoint);
         let endpoint = self.endpoints.find_endpoint(endpoint, &principal).ok_or(StdioRefused::Endpoint)?;
-        Ok(StdioConnection { state: self.clone(), principal, endpoint, scope, drain, network: None })
+        let login = login.unwrap_or_default();
+        Ok(StdioConnection { state: self.clone(), principal, login, endpoint, scope, drain, network: None })
     }
 }
 

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::FutureExt;
+use futures_util::{FutureExt, StreamExt};
 use http::request::Parts;
 use http::{HeaderValue, StatusCode, header};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::admission::DEFAULT_RETRY_AFTER;
 use crate::connection_limit::SlotRequest;
@@ -18,7 +19,7 @@ use crate::origin::request_hosts;
 use crate::panic_guard::{StartedResponse, finish_caught, start_caught};
 use crate::request_body::{RequestBody, body_timed_out};
 use crate::{ListenerState, PeerAddress, json, small_response};
-use moongate_access::auth::{AuthError, AuthRefusal, CachedIdentity, CredentialFetch};
+use moongate_access::auth::{AuthError, AuthRefusal, CachedIdentity, CredentialFetch, ProvenIdentity};
 use moongate_gateway::Endpoint;
 use moongate_jsonrpc::json::ByteString;
 use moongate_jsonrpc::message::{RpcMessage, RpcPayload};
@@ -68,14 +69,42 @@ pub(super) fn serve_request<'a, B: RequestBody + 'a>(
     let started = start_caught(move || {
         // The key comes first, so that a caller without one learns nothing about endpoints or load.
         match authenticate(state, &mut source, &request) {
-            Ok(principal) => serve_principal(state, source.peer, principal, request, body),
-            Err(AuthRefusal { error, fetch: None }) => Err(refuse(state, &source, &request, &error)),
+            Ok(identity) => serve_identity(state, source.peer, identity, request, body),
+            Err(AuthRefusal { error, fetch: None }) => Err(refuse(state, source.peer, &Refused::of(&request), &error)),
             Err(AuthRefusal { error, fetch: Some(fetch) }) => {
                 Ok(serve_after_fetch(state, source, (request, body), (error, fetch)).boxed())
             }
         }
     });
     finish_caught(&state.downstream.metrics, started)
+}
+
+/// Serves a request whose sender has proved who it is, for as long as the login lives.
+fn serve_identity<'a, B: RequestBody + 'a>(
+    state: &'a ListenerState,
+    peer: Option<PeerAddress>,
+    ProvenIdentity { principal, login, .. }: ProvenIdentity,
+    request: ReceivedRequest,
+    body: B,
+) -> StartedResponse<'a> {
+    let Some(login) = login else { return serve_principal(state, peer, principal, request, body) };
+    let refused = Refused::of(&request);
+    let serving = serve_principal(state, peer, principal, request, body)?;
+    let until_end = async move {
+        match login.clone().run_until_cancelled_owned(serving).await {
+            Some(response) => response.map(|body| end_with_login(body, login)),
+            None => *refuse(state, peer, &refused, &AuthError::invalid("ended login")),
+        }
+    };
+    Ok(until_end.boxed())
+}
+
+/// Ends a stream with the login that it began with.
+fn end_with_login(body: Body, login: CancellationToken) -> Body {
+    match body {
+        Body::Stream(chunks) => Body::Stream(Box::pin(chunks.take_until(login.cancelled_owned()))),
+        Body::Parts(parts) => Body::Parts(parts),
+    }
 }
 
 /// Serves a request of a principal that has proved itself.
@@ -105,13 +134,15 @@ async fn serve_after_fetch<B: RequestBody>(
     (request, body): (ReceivedRequest, B),
     (refused, fetch): (AuthError, CredentialFetch),
 ) -> http::Response<Body> {
-    let Some(waiting) = state.admission.begin_fetch() else { return *refuse(state, &source, &request, &refused) };
+    let Some(waiting) = state.admission.begin_fetch() else {
+        return *refuse(state, source.peer, &Refused::of(&request), &refused);
+    };
     // The method keeps what was fetched, and a fetch that takes longer is of use to the next request only.
     let _ = tokio::time::timeout(FETCH_TIMEOUT, fetch).await;
     drop(waiting);
     let started = match authenticate(state, &mut source, &request) {
-        Ok(principal) => serve_principal(state, source.peer, principal, request, body),
-        Err(AuthRefusal { error, .. }) => Err(refuse(state, &source, &request, &error)),
+        Ok(identity) => serve_identity(state, source.peer, identity, request, body),
+        Err(AuthRefusal { error, .. }) => Err(refuse(state, source.peer, &Refused::of(&request), &error)),
     };
     match started {
         Ok(serving) => serving.await,
@@ -119,33 +150,41 @@ async fn serve_after_fetch<B: RequestBody>(
     }
 }
 
-/// Authenticates the principal of a request by its head.
+/// Authenticates the sender of a request by its head.
 fn authenticate(
     state: &ListenerState,
     source: &mut RequestSource<'_>,
     request: &ReceivedRequest,
-) -> Result<Arc<Principal>, AuthRefusal> {
-    let principal = state.auth.authenticate(&request.head.headers, source.identity.as_deref_mut())?;
+) -> Result<ProvenIdentity, AuthRefusal> {
+    let identity = state.auth.authenticate(&request.head.headers, source.identity.as_deref_mut())?;
     if let Some(slot) = source.slot {
         // From here on the connection is not evicted: its sender has shown a key.
         slot.admit();
-        slot.set_holder(memory_holder(&principal, source.peer));
+        slot.set_holder(memory_holder(&identity.principal, source.peer));
     }
     state.downstream.metrics.access.auth_accepted.inc();
-    Ok(principal)
+    Ok(identity)
+}
+
+/// Parts of a refused request that its challenge depends on.
+struct Refused {
+    scope: ByteString,
+    host: Option<String>,
+}
+
+impl Refused {
+    fn of(request: &ReceivedRequest) -> Self {
+        let host = request_hosts(&request.head.headers, &request.head.uri).next().flatten();
+        Refused { scope: request.scope.clone(), host: host.map(str::to_owned) }
+    }
 }
 
 /// Logs and counts refused credentials, and responds to them.
-fn refuse(
-    state: &ListenerState,
-    source: &RequestSource<'_>,
-    request: &ReceivedRequest,
-    denied: &AuthError,
-) -> EarlyResponse {
-    state.refused_keys.log(source.peer.map(|PeerAddress(address)| address), denied);
+fn refuse(state: &ListenerState, peer: Option<PeerAddress>, refused: &Refused, denied: &AuthError) -> EarlyResponse {
+    state.refused_keys.log(peer.map(|PeerAddress(address)| address), denied);
     Box::new(match denied {
-        AuthError::Missing => unauthorized(state, request, denied, AuthOutcome::Missing),
-        AuthError::Invalid(_) => unauthorized(state, request, denied, AuthOutcome::Wrong),
+        AuthError::Missing => unauthorized(state, refused, denied, AuthOutcome::Missing),
+        AuthError::Invalid(_) => unauthorized(state, refused, denied, AuthOutcome::Wrong),
         // Not counted as wrong: the client may come again with the same credentials.
         AuthError::Unavailable(_) => {
             let mut response = small_response(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "Come again in a second");
@@ -254,13 +293,12 @@ fn single_message(payload: &ClientPayload) -> Option<&RpcMessage> {
 /// Answers 401.
 fn unauthorized(
     state: &ListenerState,
-    request: &ReceivedRequest,
+    refused: &Refused,
     denied: &AuthError,
     outcome: AuthOutcome,
 ) -> http::Response<Body> {
     state.downstream.metrics.access.auth.inc(outcome);
-    let host = request_hosts(&request.head.headers, &request.head.uri).next().flatten();
-    let challenge = HeaderValue::try_from(state.auth.challenge(denied, &request.scope, host));
+    let challenge = HeaderValue::try_from(state.auth.challenge(denied, &refused.scope, refused.host.as_deref()));
     let message = state.auth.advice();
     // A JSON-RPC error, since many clients show nothing else of a response. The `message` at the top is for all others.
     let error = serde_json::json!({

@@ -38,6 +38,8 @@ const WRITE_BUFFER_MAX: usize = 256 * 1024;
 pub struct StdioConnection {
     pub(super) state: Arc<ListenerState>,
     pub(super) principal: Arc<Principal>,
+    /// Cancelled when the client's login ends.
+    pub(super) login: CancellationToken,
     pub(super) endpoint: Arc<dyn McpServer>,
     pub(super) scope: ByteString,
     pub(super) drain: Duration,
@@ -70,7 +72,7 @@ impl StdioConnection {
         R: AsyncRead + Unpin,
         W: AsyncWrite + Send + Unpin + 'static,
     {
-        let StdioConnection { state: listener_state, principal, endpoint, scope, drain, network } = self;
+        let StdioConnection { state: listener_state, principal, login, endpoint, scope, drain, network } = self;
         // The bound makes a client that does not read slow down its own calls.
         let (out, lines) = mpsc::channel(QUEUED_LINES_MAX);
         let finished = CancellationToken::new();
@@ -87,6 +89,7 @@ impl StdioConnection {
             () = draining.cancelled() => None,
             () = out.closed() => Some(ReadEnd::Unread),
             () = revoked => Some(ReadEnd::Revoked),
+            () = login.cancelled() => Some(ReadEnd::Revoked),
         };
         let client = client.stdio;
         let grace = match read {
@@ -225,7 +228,8 @@ impl LineClient {
         if Arc::ptr_eq(&now, &self.state) {
             return Ok(());
         }
-        let principal = now.auth.authenticate(&http::HeaderMap::new(), None).map_err(|_| ClientDisconnected)?;
+        let identity = now.auth.authenticate(&http::HeaderMap::new(), None).map_err(|_| ClientDisconnected)?;
+        let principal = identity.principal;
         let endpoint = now.endpoints.find_endpoint(&self.scope, &principal).ok_or(ClientDisconnected)?;
         // The session and its calls belong to the old principal. The client has to connect again.
         if principal.id != self.principal.id {

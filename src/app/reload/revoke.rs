@@ -1,7 +1,8 @@
-//! End of what belongs to principals that are no longer admitted: by a reload, or since their keys expired.
+//! End of what belongs to principals that are no longer admitted: by a reload, since their keys expired or their logins
+//! ended.
 //!
-//! Owns the sweeps, and the timer for the next key that expires. Does not decide who is admitted (`moongate_access`).
-//! Invariant: one timer, whatever the number of keys.
+//! Owns the sweeps, and the timer for the next principal that expires. Does not decide who is admitted (`moongate_access`).
+//! Invariant: one timer, whatever the number of principals.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,19 +17,23 @@ const REVOKE_SWEEP_DELAY: Duration = Duration::from_secs(5);
 const LOOK_INTERVAL: Duration = Duration::from_secs(60);
 
 impl ConfigReloader {
-    /// Ends what belongs to keys when they expire. Runs until it is dropped.
+    /// Ends what belongs to principals when they are removed, or expire. Runs until it is dropped.
     pub(in crate::app) async fn end_expired_keys(self: Arc<Self>) {
+        // One table for all configs: a reload changes what is in it.
+        let principals = self.targets.listener_state.load().auth.principals().clone();
         let mut looked = jiff::Timestamp::now();
         loop {
-            let keys = self.status.load().client_keys.iter().filter_map(|key| key.expires).collect::<Vec<_>>();
-            let next = keys.iter().filter(|at| **at > looked).min();
+            let next = principals.expiry_after(looked);
             let wait = next.map(|at| Duration::try_from(at.duration_since(jiff::Timestamp::now())).unwrap_or_default());
-            tokio::select! {
-                () = tokio::time::sleep(wait.unwrap_or(LOOK_INTERVAL).min(LOOK_INTERVAL)), if wait.is_some() => {}
-                () = self.keys_changed.notified() => {}
-            }
+            let is_removed = tokio::select! {
+                () = principals.removed() => true,
+                () = principals.expiry_changed() => false,
+                () = self.keys_changed.notified() => false,
+                () = tokio::time::sleep(wait.unwrap_or(LOOK_INTERVAL).min(LOOK_INTERVAL)), if wait.is_some() => false,
+            };
             let now = jiff::Timestamp::now();
-            if keys.iter().any(|at| (looked..=now).contains(at)) {
+            // Looked up again: who came meanwhile may have expired already.
+            if is_removed || principals.expiry_after(looked).is_some_and(|at| at <= now) {
                 self.targets.gateway.revoke_removed();
                 self.revoke_removed_twice();
             }

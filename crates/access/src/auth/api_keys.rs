@@ -71,7 +71,7 @@ impl Authenticator for ApiKeys {
             let expired = InvalidCredentials { cause: "expired key", principal: Some(principal) };
             return Err(AuthError::Invalid(expired).into());
         }
-        Ok(ProvenIdentity { principal, expires })
+        Ok(ProvenIdentity::of(principal, expires))
     }
 
     fn expires(&self, principal: &Principal) -> Option<jiff::Timestamp> {
@@ -144,7 +144,7 @@ mod tests {
         let expired = KeySettings { expires: Some(jiff::Timestamp::UNIX_EPOCH), ..key("old", "mg_old") };
         let (ring, _) = AuthMethods::new(&keys(&[key("a", "mg_a"), key("b", "mg_b"), expired]));
         let who = |headers: HeaderMap| {
-            ring.authenticate(&headers, None).map(|p| p.name.clone()).map_err(|refusal| refusal.error)
+            ring.authenticate(&headers, None).map(|p| p.principal.name.clone()).map_err(|refusal| refusal.error)
         };
         assert_eq!(who(with("authorization", "Bearer mg_a")), Ok("a".to_owned()));
         assert_eq!(who(with("authorization", "bearer  mg_b ")), Ok("b".to_owned()));
@@ -161,14 +161,16 @@ mod tests {
 
     #[test]
     fn a_key_that_stays_is_the_same_principal_and_no_id_is_used_twice() {
-        let who = |ring: &AuthMethods, key: &str| ring.authenticate(&with("x-api-key", key), None).map(|p| p.id).ok();
+        let who = |ring: &AuthMethods, key: &str| {
+            ring.authenticate(&with("x-api-key", key), None).map(|p| p.principal.id).ok()
+        };
         let (first, _) = AuthMethods::new(&keys(&[key("a", "mg_a"), key("b", "mg_b")]));
         // `a` goes, `b` moves up, `c` is new, and then `a` comes back.
         let (second, access) = first.reloaded(&keys(&[key("b", "mg_b"), key("c", "mg_c")]));
         let (third, _) = second.reloaded(&keys(&[key("a", "mg_a"), key("b", "mg_b2")]));
         assert_eq!(who(&second, "mg_b"), who(&first, "mg_b"));
         assert_eq!(who(&second, "mg_a"), None);
-        let gone = first.authenticate(&with("x-api-key", "mg_a"), None).ok().unwrap();
+        let gone = first.authenticate(&with("x-api-key", "mg_a"), None).ok().unwrap().principal;
         assert!(!second.principals().admits(&gone));
         assert!(!access.allows_tool(&gone, "x") && !access.allows_endpoint(&gone, ""));
         let old = [who(&first, "mg_a"), who(&first, "mg_b"), who(&second, "mg_c")];
@@ -176,9 +178,9 @@ mod tests {
             assert!(new.is_some() && !old.contains(&new), "{new:?} of {old:?}");
         }
         let (open, access) = third.reloaded(&keys(&[]));
-        let anonymous = open.authenticate(&HeaderMap::new(), None).ok().unwrap();
+        let anonymous = open.authenticate(&HeaderMap::new(), None).ok().unwrap().principal;
         assert!(open.principals().admits(&anonymous) && access.allows_tool(&anonymous, "x"));
-        let removed = third.authenticate(&with("x-api-key", "mg_a"), None).ok().unwrap();
+        let removed = third.authenticate(&with("x-api-key", "mg_a"), None).ok().unwrap().principal;
         assert!(!open.principals().admits(&removed) && !access.allows_tool(&removed, "x"));
     }
 }

@@ -109,28 +109,28 @@ impl AuthMethods {
         &self,
         headers: &HeaderMap,
         cached: Option<&mut Option<CachedIdentity>>,
-    ) -> Result<Arc<Principal>, AuthRefusal> {
+    ) -> Result<ProvenIdentity, AuthRefusal> {
         if let Some(anonymous) = &self.anonymous {
-            return Ok(anonymous.clone());
+            return Ok(ProvenIdentity::of(anonymous.clone(), None));
         }
         // Only `Authorization` is cached. Credentials in another header are checked for each request.
         // Most requests of a connection repeat their header. A comparison of bytes saves a hash for each of
         // them.
         let Some((cached, sent)) = cached.zip(headers.get(AUTHORIZATION).map(HeaderValue::as_bytes)) else {
-            return self.prove(headers).map(|identity| identity.principal);
+            return self.prove(headers);
         };
         if let Some(known) = &*cached
             && Arc::ptr_eq(&known.version, &self.version)
             && verify_slices_are_equal(&known.credential, sent).is_ok()
-            // Credentials can expire on an open connection. Their method then says so.
-            && !is_past(known.identity.expires)
+            // What ended on an open connection is refused by its method, which says why.
+            && known.identity.lives()
         {
-            return Ok(known.identity.principal.clone());
+            return Ok(known.identity.clone());
         }
         let identity = self.prove(headers)?;
-        let principal = identity.principal.clone();
-        *cached = Some(CachedIdentity { version: self.version.clone(), credential: sent.to_vec(), identity });
-        Ok(principal)
+        let (version, credential) = (self.version.clone(), sent.to_vec());
+        *cached = Some(CachedIdentity { version, credential, identity: identity.clone() });
+        Ok(identity)
     }
 
     /// Returns the identity that the first method proves. Fails with the first cause that is more than a lack of
@@ -200,6 +200,7 @@ fn create_methods(principals: &PrincipalTable, settings: &AuthSettings) -> (Vec<
 #[cfg(test)]
 mod tests {
     use parking_lot::Mutex;
+    use tokio_util::sync::CancellationToken;
 
     use super::*;
     use crate::auth::{CredentialFetch, KeyHash};
@@ -211,12 +212,14 @@ mod tests {
         expires: Option<jiff::Timestamp>,
         /// Names that it knows, or fetches.
         known: Arc<Mutex<Vec<String>>>,
+        login: CancellationToken,
     }
 
     impl UserNames {
         fn new(principals: &Arc<PrincipalTable>, expires: Option<jiff::Timestamp>) -> Self {
             let known = ["ann", "bob"].map(str::to_owned).to_vec();
-            UserNames { principals: principals.clone(), expires, known: Arc::new(Mutex::new(known)) }
+            let (principals, known) = (principals.clone(), Arc::new(Mutex::new(known)));
+            UserNames { principals, expires, known, login: CancellationToken::new() }
         }
     }
 
@@ -247,7 +250,7 @@ mod tests {
             let mut key = [0; 16];
             key[..name.len()].copy_from_slice(name.as_bytes());
             let principal = self.principals.intern(self.name(), key, name, None);
-            Ok(ProvenIdentity { principal, expires: self.expires })
+            Ok(ProvenIdentity { principal, expires: self.expires, login: Some(self.login.clone()) })
         }
     }
 
@@ -270,7 +273,7 @@ mod tests {
     }
 
     fn who(methods: &AuthMethods, headers: &HeaderMap) -> Result<Arc<Principal>, AuthError> {
-        methods.authenticate(headers, None).map_err(|refusal| refusal.error)
+        methods.authenticate(headers, None).map(|identity| identity.principal).map_err(|refusal| refusal.error)
     }
 
     fn sent(value: &str) -> HeaderMap {
@@ -361,6 +364,21 @@ mod tests {
     }
 
     #[test]
+    fn a_cached_identity_ends_with_its_login() {
+        let principals = Arc::<PrincipalTable>::default();
+        let users = Arc::new(UserNames::new(&principals, None));
+        let (methods, _) = AuthMethods::with_added(principals.clone(), vec![users.clone()], &keys(&[]));
+        let mut cached = None;
+        let mut ann = || methods.authenticate(&sent("user:ann"), Some(&mut cached)).err().map(|refusal| refusal.error);
+        assert_eq!(ann(), None);
+        // The method no longer knows the name, and the connection does until the login ends.
+        users.known.lock().clear();
+        assert_eq!(ann(), None);
+        users.login.cancel();
+        assert_eq!(ann(), Some(AuthError::invalid("unknown name")));
+    }
+
+    #[test]
     fn an_identity_is_cached_until_it_expires_or_the_config_changes() {
         let (principals, mut cached) = (Arc::<PrincipalTable>::default(), None);
         let methods = |expires| {
@@ -368,7 +386,9 @@ mod tests {
             AuthMethods::with_added(principals.clone(), vec![users], &keys(&[])).0
         };
         let lasting = methods(None);
-        let mut who = |methods: &AuthMethods, value: &str| methods.authenticate(&sent(value), Some(&mut cached)).ok();
+        let mut who = |methods: &AuthMethods, value: &str| {
+            methods.authenticate(&sent(value), Some(&mut cached)).ok().map(|identity| identity.principal)
+        };
         let ann = who(&lasting, "user:ann");
         // An interned principal that is gone shows who was asked: the cache, or the method.
         let end = || principals.retain_methods(&[]);

@@ -8,6 +8,9 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use moongate_model::{Principal, PrincipalKey};
+use tokio_util::sync::CancellationToken;
+
+use crate::auth::expiry::is_past;
 
 /// Method to prove an identity, such as API keys.
 ///
@@ -47,11 +50,26 @@ pub trait Authenticator: Send + Sync {
 }
 
 /// Identity that credentials prove.
+#[derive(Clone, Debug)]
 pub struct ProvenIdentity {
     /// Principal of the credentials.
     pub principal: Arc<Principal>,
     /// Time from which they are refused.
     pub expires: Option<jiff::Timestamp>,
+    /// Cancelled when their login ends. `None`: they are no login's, and end with the principal.
+    pub login: Option<CancellationToken>,
+}
+
+impl ProvenIdentity {
+    /// Creates the identity of a principal without a login.
+    pub(super) fn of(principal: Arc<Principal>, expires: Option<jiff::Timestamp>) -> Self {
+        ProvenIdentity { principal, expires, login: None }
+    }
+
+    /// Returns true for as long as the credentials are good. They may end on an open connection.
+    pub(super) fn lives(&self) -> bool {
+        !is_past(self.expires) && !self.login.as_ref().is_some_and(CancellationToken::is_cancelled)
+    }
 }
 
 /// Future that fetches what a method lacks, such as the keys of an issuer. The result is kept by the method.

@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use parking_lot::RwLock;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 use moongate_model::{Principal, PrincipalKey, PrincipalSecret, RoleId};
 
@@ -26,6 +28,10 @@ pub struct PrincipalTable {
     interned: RwLock<InternedPrincipals>,
     role_sets: Arc<RoleSets>,
     people_max: usize,
+    /// Told when a person was removed.
+    removed: Notify,
+    /// Told when a person has another expiry.
+    expiry_changed: Notify,
 }
 
 impl Default for PrincipalTable {
@@ -113,7 +119,12 @@ pub struct PrincipalChange {
 impl PrincipalTable {
     /// Creates an empty table with room for so many people.
     pub fn with_people_max(people_max: usize) -> Self {
-        PrincipalTable { interned: RwLock::default(), role_sets: Arc::default(), people_max }
+        PrincipalTable::of(RwLock::default(), Arc::default(), people_max)
+    }
+
+    fn of(interned: RwLock<InternedPrincipals>, role_sets: Arc<RoleSets>, people_max: usize) -> Self {
+        let (removed, expiry_changed) = (Notify::new(), Notify::new());
+        PrincipalTable { interned, role_sets, people_max, removed, expiry_changed }
     }
 
     /// Returns the sets of roles that people have.
@@ -129,7 +140,11 @@ impl PrincipalTable {
         let met = Some(table.meetings);
         let Person { key, name, secret, role, expires } = person;
         if let Some(known) = table.by_key.get_mut(&key).filter(|known| known.method == method) {
-            (known.met, known.expires) = (met, expires);
+            known.met = met;
+            if known.expires != expires {
+                known.expires = expires;
+                self.expiry_changed.notify_one();
+            }
             known.principal.set_role(role);
             return Ok(known.principal.clone());
         }
@@ -140,12 +155,31 @@ impl PrincipalTable {
         let principal = Arc::new(Principal::new(name, id, key).with_secret(Some(secret)));
         principal.set_role(role);
         table.by_key.insert(key, InternedPrincipal { principal: principal.clone(), method, expires, met });
+        if expires.is_some() {
+            self.expiry_changed.notify_one();
+        }
         Ok(principal)
     }
 
-    /// Removes a principal, whose last login has ended.
+    /// Removes a person whose last login has ended, and has everything ended that is still open.
     pub fn remove(&self, key: &PrincipalKey) {
         self.interned.write().by_key.remove(key);
+        self.removed.notify_one();
+    }
+
+    /// Waits until a person was removed. One task at a time may wait.
+    pub fn removed(&self) -> Notified<'_> {
+        self.removed.notified()
+    }
+
+    /// Waits until a person has another expiry. One task at a time may wait.
+    pub fn expiry_changed(&self) -> Notified<'_> {
+        self.expiry_changed.notified()
+    }
+
+    /// Returns the next time after this one from which a principal is no longer admitted.
+    pub fn expiry_after(&self, at: jiff::Timestamp) -> Option<jiff::Timestamp> {
+        self.interned.read().by_key.values().filter_map(|known| known.expires).filter(|expires| *expires > at).min()
     }
 
     /// Records that a method admits people, who are not in the table before they come.
@@ -206,7 +240,7 @@ impl PrincipalTable {
     /// Copies the table, to try a change of the config.
     pub fn fork(&self) -> Self {
         let interned = RwLock::new(self.interned.read().clone());
-        PrincipalTable { interned, role_sets: self.role_sets.clone(), people_max: self.people_max }
+        PrincipalTable::of(interned, self.role_sets.clone(), self.people_max)
     }
 
     /// Lists the principals of the config in this table and in a later one. Credentials with a new value and their old name have one
@@ -268,6 +302,8 @@ impl PrincipalTable {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     #[test]
@@ -330,6 +366,25 @@ mod tests {
         let full = table.meet("test", person(6)).unwrap_err();
         assert_eq!(full, AuthError::Unavailable("too many people at once"));
         assert_eq!(table.meet("test", person(1)), Ok(in_use));
+    }
+
+    #[test]
+    fn the_next_expiry_and_each_change_of_it_are_told() {
+        let table = PrincipalTable::default();
+        let changed = || table.expiry_changed().now_or_never().is_some();
+        let at = |second| Some(jiff::Timestamp::from_second(second).unwrap());
+        table.meet("test", person(1)).unwrap();
+        assert!(!changed() && table.expiry_after(jiff::Timestamp::UNIX_EPOCH).is_none());
+        for (n, expires) in [(1, 20), (2, 10)] {
+            table.meet("test", Person { expires: at(expires), ..person(n) }).unwrap();
+            assert!(changed());
+        }
+        table.meet("test", Person { expires: at(10), ..person(2) }).unwrap();
+        assert!(!changed());
+        let times = [0, 10, 20].map(|second| table.expiry_after(at(second).unwrap()));
+        assert_eq!(times, [at(10), at(20), None]);
+        table.remove(&[1; 16]);
+        assert!(table.removed().now_or_never().is_some() && !changed());
     }
 
     #[test]

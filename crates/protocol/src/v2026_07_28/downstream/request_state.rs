@@ -221,7 +221,7 @@ mod tests {
     fn principal(keys: &[KeySettings], key: &str) -> Arc<Principal> {
         let headers = http::HeaderMap::from_iter([(http::HeaderName::from_static("x-api-key"), key.parse().unwrap())]);
         let (methods, _) = AuthMethods::new(&AuthSettings { keys: keys.to_vec(), ..AuthSettings::default() });
-        methods.authenticate(&headers, None).ok().unwrap()
+        methods.authenticate(&headers, None).ok().unwrap().principal
     }
 
     #[test]
