@@ -48,6 +48,7 @@ use moongate_protocol::DownstreamState;
 use moongate_session::Sessions;
 use moongate_session::store::StateStore;
 use moongate_telemetry::{DroppedItem, GatewayMemory, MemoryLimit, Metrics};
+use moongate_transport::credential_source::CredentialDirectory;
 use moongate_transport::reaper::Reaper;
 use moongate_upstream::UpstreamRuntime;
 
@@ -86,6 +87,8 @@ pub struct LoginParts {
     pub methods: Vec<Arc<dyn Authenticator>>,
     /// Routes for people on the clients' listeners.
     pub people: PeopleRoutes,
+    /// Credentials towards servers that the config does not have.
+    pub credentials: Option<Arc<dyn CredentialDirectory>>,
 }
 
 impl LoginParts {
@@ -130,7 +133,8 @@ impl GatewayApp {
         let tls = tls(&plan, &metrics)?;
         let memory = GatewayMemory::new(plan.limits.memory_limit(), &metrics);
         let shared = UpstreamRuntime::with_store(metrics.clone(), Reaper::disabled(), store.clone());
-        let shared = Arc::new(shared.with_memory(memory.budget.clone()));
+        let shared = shared.with_memory(memory.budget.clone()).with_credentials(login.credentials.clone());
+        let shared = Arc::new(shared);
         // Before any server: the first child registers with the reaper already.
         guard_children(&plan, program, &shared.reaper);
         let draining = CancellationToken::new();

@@ -155,13 +155,19 @@ mod tests {
             ("", "HTTP status 404; is the URL right?"),
         ] {
             let (status, hint) = (404, hint.to_owned());
-            let error = ConnectError::Link(LinkError::Status { status, hint, message: None, retry_after: None });
+            let error = ConnectError::Link(LinkError::Status {
+                status,
+                hint,
+                message: None,
+                retry_after: None,
+                challenge: None,
+            });
             assert_eq!(judge_error(&settings, &error).1, text);
         }
     }
 
     fn status(status: u16) -> LinkError {
-        LinkError::Status { status, hint: String::new(), message: None, retry_after: None }
+        LinkError::Status { status, hint: String::new(), message: None, retry_after: None, challenge: None }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use moongate_transport::LinkError;
 /// Converts a link's failure into the error of a call to `server`.
 pub(super) fn from_link(server: &str, error: &LinkError) -> Error {
     match error {
-        LinkError::Status { status, hint, message, retry_after } => {
+        LinkError::Status { status, hint, message, retry_after, challenge: _ } => {
             from_status(server, *status, hint, message.as_deref(), *retry_after)
         }
         LinkError::Protocol(reason) => protocol_error(server, reason),

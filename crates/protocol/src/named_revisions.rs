@@ -65,6 +65,7 @@ mod tests {
                 hint: "; it said: (supported versions: 2025-06-18)".to_owned(),
                 message: None,
                 retry_after: None,
+                challenge: None,
             }
             .into(),
         ];

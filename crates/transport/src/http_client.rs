@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, COOKIE, HOST, LOCATION, PROXY_AUTHORIZATION, USER_AGENT};
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, COOKIE, HOST, LOCATION, PROXY_AUTHORIZATION, USER_AGENT,
+};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri};
 use http_body_util::Full;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -20,6 +22,7 @@ use moongate_telemetry::MemoryShare;
 use crate::connect_timeout::ConnectTimeout;
 use crate::content_coding::decode_response;
 use crate::cookie_jar::CookieJar;
+use crate::credential_source::{AuthChallenge, CredentialSource};
 use crate::http_error::unreachable_error;
 use crate::http_settings::HttpSettings;
 use crate::plain_client::{PlainClient, PlainConnector};
@@ -43,6 +46,7 @@ pub(super) struct HttpClient {
     pool: HttpPool,
     /// `None` where requests carry credentials of several clients: a cookie may stand for one of them.
     cookies: Option<Arc<CookieJar>>,
+    credentials: Option<Arc<dyn CredentialSource>>,
     /// Share of the gateway's memory that decoders take.
     memory: MemoryShare,
 }
@@ -66,7 +70,8 @@ impl HttpClient {
     /// Fails if the URL cannot be used.
     pub(super) fn for_origin(settings: &HttpSettings, tls: &Arc<rustls::ClientConfig>) -> Result<Self, LinkError> {
         let cookies = (!settings.forwards_credentials).then(Arc::default);
-        Ok(HttpClient { pool: HttpPool::for_origin(settings, tls)?, cookies, memory: settings.memory.clone() })
+        let (credentials, memory) = (settings.credentials.clone(), settings.memory.clone());
+        Ok(HttpClient { pool: HttpPool::for_origin(settings, tls)?, cookies, credentials, memory })
     }
 
     /// Returns an endpoint of this origin with its common headers. Fails if the host is no valid header value.
@@ -197,7 +202,11 @@ impl HttpEndpoint {
     /// Sends a request. Its own headers replace common headers of the same name. Redirects within the origin that keep
     /// the method are followed.
     pub(super) async fn request(&self, mut request: HttpRequest) -> Result<Response<ResponseBody>, LinkError> {
-        let response = self.send(&mut request).await?;
+        let response = match &self.origin.client.credentials {
+            None => self.send(&mut request).await?,
+            // Boxed: few connections have a source.
+            Some(source) => Box::pin(self.send_with(&**source, &mut request)).await?,
+        };
         match self.redirect_target(&response) {
             // Boxed: redirects are rare, and their future is large.
             Some(target) => Box::pin(self.follow(target, response, request)).await,
@@ -236,6 +245,24 @@ impl HttpEndpoint {
         // Credentials of the config go with the request, and only this origin may get them.
         let is_own = target.origin() == self.origin.url.origin() && target.origin().is_tuple();
         (is_own && target.username().is_empty() && target.password().is_none()).then_some(target)
+    }
+
+    /// Sends a request with the credential that its source has now. A refused one is renewed once.
+    async fn send_with(
+        &self,
+        source: &dyn CredentialSource,
+        request: &mut HttpRequest,
+    ) -> Result<Response<ResponseBody>, LinkError> {
+        let sent = authorize(source, request).await?;
+        let response = self.send(request).await?;
+        let Some(challenge) = AuthChallenge::of(response.status(), response.headers()) else { return Ok(response) };
+        if !source.on_refusal(sent.as_ref(), &challenge).await {
+            return Ok(response);
+        }
+        // It was refused, so it has not run. Read, so that the connection can be reused.
+        drain_body(response.into_body()).await;
+        authorize(source, request).await?;
+        self.send(request).await
     }
 
     /// Sends a request once.
@@ -291,6 +318,14 @@ impl HttpEndpoint {
             }
         }
     }
+}
+
+/// Gives a request the credential of now. Returns it.
+async fn authorize(source: &dyn CredentialSource, request: &mut HttpRequest) -> Result<Option<HeaderValue>, LinkError> {
+    let authorization = source.authorization().await?;
+    request.headers.retain(|(name, _)| *name != AUTHORIZATION);
+    request.headers.extend(authorization.clone().map(|value| (AUTHORIZATION, value)));
+    Ok(authorization)
 }
 
 fn invalid_uri(error: &http::uri::InvalidUri) -> LinkError {
@@ -379,6 +414,7 @@ mod tests {
             proxy: None,
             metadata: MetadataAccess::Refused,
             headers: Vec::new(),
+            credentials: None,
             forwards_credentials: false,
             connect_timeout: Duration::from_secs(10),
             max_message: 1024,

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::credential_source::CredentialSource;
 use crate::metadata_address::MetadataAccess;
 use moongate_telemetry::MemoryShare;
 
@@ -31,6 +32,8 @@ pub struct HttpSettings {
     pub metadata: MetadataAccess,
     /// Headers of every request.
     pub headers: HeaderList,
+    /// Source of the credential that each request carries, instead of one of the config.
+    pub credentials: Option<Arc<dyn CredentialSource>>,
     /// True if requests carry credentials of the gateway's clients.
     pub forwards_credentials: bool,
     /// Limit of TCP, TLS and the proxy together.

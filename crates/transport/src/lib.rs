@@ -16,6 +16,7 @@ pub mod connect_hints;
 mod connect_timeout;
 mod content_coding;
 mod cookie_jar;
+pub mod credential_source;
 mod error_chain;
 mod error_words;
 mod event_stream;
@@ -57,6 +58,7 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream};
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use crate::credential_source::AuthChallenge;
 use moongate_jsonrpc::message::RpcMessage;
 
 pub use byte_budget::{ByteBudget, ByteReservation};
@@ -240,6 +242,8 @@ pub enum LinkError {
         message: Option<Box<RpcMessage>>,
         /// `Retry-After` of the response, in seconds.
         retry_after: Option<u64>,
+        /// Challenge of a response that refuses the credential.
+        challenge: Option<Box<AuthChallenge>>,
     },
     /// The server broke the protocol.
     #[error("{0}")]

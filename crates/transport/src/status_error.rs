@@ -9,6 +9,7 @@ use http::header::{LOCATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, StatusCode};
 
 use crate::LinkError;
+use crate::credential_source::AuthChallenge;
 use crate::error_words::error_words;
 use crate::event_stream::is_for;
 use crate::proxy::ProxyAddress;
@@ -96,7 +97,8 @@ pub(super) fn status_error(
     let message = body.as_ref().and_then(read_message).map(Box::new);
     let said = body.and_then(|body| error_words(headers, &body)).map(|said| format!("; it said: {said}"));
     let hint = hint + &said.unwrap_or_default();
-    LinkError::Status { status: status.as_u16(), hint, message, retry_after }
+    let challenge = AuthChallenge::of(status, headers).map(Box::new);
+    LinkError::Status { status: status.as_u16(), hint, message, retry_after, challenge }
 }
 
 fn read_message(body: &Bytes) -> Option<RpcMessage> {

@@ -209,9 +209,9 @@ fn handshake_error(error: Error) -> LinkError {
             let refused = status_error(head.status, &head.headers, body.map(Bytes::from), PathAdvice::Unproven);
             match refused {
                 // A 2xx comes from a plain HTTP server: a WebSocket handshake ends with 101.
-                LinkError::Status { status, hint, message, retry_after } if head.status.is_success() => {
+                LinkError::Status { status, hint, message, retry_after, challenge } if head.status.is_success() => {
                     let hint = format!("{hint}: it does not speak WebSocket at that URL");
-                    LinkError::Status { status, hint, message, retry_after }
+                    LinkError::Status { status, hint, message, retry_after, challenge }
                 }
                 refused => refused,
             }

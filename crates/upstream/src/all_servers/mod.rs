@@ -14,8 +14,10 @@ use tokio_util::task::TaskTracker;
 use crate::all_servers::owner_subscriptions::OwnerSubscriptions;
 use crate::all_servers::poll_turns::PollTurns;
 use crate::all_servers::session_store::UpstreamSessionStore;
+use moongate_model::PrincipalKey;
 use moongate_session::store::{StateStore, StoredRows};
 use moongate_telemetry::{MemoryBudget, Metrics};
+use moongate_transport::credential_source::{CredentialDirectory, CredentialSource};
 use moongate_transport::proxy::{ProxyAddress, ProxyChoice, ProxyEnvironment};
 use moongate_transport::reaper::Reaper;
 use moongate_transport::trust::{self, CaFile};
@@ -47,6 +49,8 @@ pub struct UpstreamRuntime {
     proxies: OnceLock<ProxyEnvironment>,
     /// Dialer that replaces all transports, if there is one.
     pub(crate) dialer: Option<ServerDialer>,
+    /// Directory of credentials that the config does not have.
+    credentials: Option<Arc<dyn CredentialDirectory>>,
 }
 
 /// Function that opens a pipe to the server of this name: its output and its input.
@@ -73,6 +77,7 @@ impl UpstreamRuntime {
             roots: OnceLock::new(),
             proxies: OnceLock::new(),
             dialer: None,
+            credentials: None,
         }
     }
 
@@ -80,6 +85,21 @@ impl UpstreamRuntime {
     #[must_use]
     pub fn with_memory(self, memory: Arc<MemoryBudget>) -> Self {
         UpstreamRuntime { memory, ..self }
+    }
+
+    /// Sends servers the credentials of this directory.
+    #[must_use]
+    pub fn with_credentials(self, credentials: Option<Arc<dyn CredentialDirectory>>) -> Self {
+        UpstreamRuntime { credentials, ..self }
+    }
+
+    /// Returns the source of a server's credential, for a connection of one person or of several.
+    pub(crate) fn find_credentials(
+        &self,
+        server: &str,
+        person: Option<&PrincipalKey>,
+    ) -> Option<Arc<dyn CredentialSource>> {
+        self.credentials.as_ref()?.find_source(server, person)
     }
 
     /// Restores the persisted sessions of a previous process.

@@ -41,6 +41,8 @@ pub(crate) struct CallDispatcher {
 pub(super) struct CallConnection {
     pub(super) checked_out: CheckedOut,
     pub(super) is_multiplexed: bool,
+    /// True if it carries the credential of one person, as the shared one never does.
+    pub(super) is_personal: bool,
     /// Revision of the connection. Empty before there is one.
     pub(super) revision: &'static str,
 }
@@ -138,7 +140,12 @@ impl CallDispatcher {
                 let (permit, revision) = (queued_permit.permit.take(), connection.revision);
                 return Ok(StartedCall {
                     exchange,
-                    connection: CallConnection { checked_out, is_multiplexed, revision },
+                    connection: CallConnection {
+                        checked_out,
+                        is_multiplexed,
+                        is_personal: connection.is_personal,
+                        revision,
+                    },
                     queue_time: Duration::ZERO,
                     connect_time,
                     permit,

@@ -353,14 +353,15 @@ impl ActiveCall {
     /// Feeds the outcome to the retry budget, the circuit breaker and the supervisor.
     fn record_outcome(&mut self, end: &Result<Outcome, Error>) {
         let dispatcher = &self.dispatcher;
-        let class = classify(end, self.connection.is_multiplexed, self.own_credentials);
+        let own_credentials = self.own_credentials || self.connection.is_personal;
+        let class = classify(end, self.connection.is_multiplexed, own_credentials);
         // Only calls that could be retried earn retries.
         if class == CallClass::Success && self.retryable.is_some() {
             dispatcher.retry_budget.deposit();
         }
         dispatcher.breaker.record(class, &self.breaker_permit.take().unwrap_or_default());
         match end {
-            Err(error) => dispatcher.pool.liveness_triggers.record_failure(error, self.own_credentials),
+            Err(error) => dispatcher.pool.liveness_triggers.record_failure(error, own_credentials),
             Ok(Outcome { task: Some(task), .. }) => {
                 // A task outlives its call, and needs the server until its end.
                 if self.activity.is_some() {

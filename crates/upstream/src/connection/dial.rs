@@ -9,18 +9,20 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use http::header::AUTHORIZATION;
 use tokio::time::Instant;
 
 use crate::all_servers::UpstreamRuntime;
 use crate::connection::{UpstreamConnection, installer};
 use crate::settings::{ConnectTarget, HttpTransport, NetworkSettings, ServerSettings};
 use moongate_jsonrpc::json::RawJson;
-use moongate_model::{Caller, ClientChannel};
+use moongate_model::{Caller, ClientChannel, PrincipalKey};
 use moongate_protocol::{
     self, CallTimeouts, ConnectError, ConnectOptions, Era, LegacyGreeting, LinkOpener, NegotiatedServer, PendingCalls,
     SeenInputFlag,
 };
 use moongate_telemetry::{MemoryHolder, MemoryShare, Metrics, logs};
+use moongate_transport::credential_source::CredentialSource;
 use moongate_transport::http_settings::HttpSettings;
 use moongate_transport::http_sse::SseLink;
 use moongate_transport::rpc_pipe::{OnGarbage, RpcPipe, RpcPipeSettings};
@@ -61,6 +63,8 @@ pub struct ConnectIdentity {
     pub is_shared: bool,
     /// Way to the only client that uses it, outside of its calls.
     pub client: Option<ClientChannel>,
+    /// Person that it is for. `None`: it is for several.
+    pub person: Option<PrincipalKey>,
 }
 
 impl ConnectIdentity {
@@ -83,6 +87,7 @@ impl ConnectIdentity {
             seen_input: SeenInputFlag::default(),
             is_shared: false,
             client: None,
+            person: None,
         }
     }
 
@@ -112,6 +117,7 @@ pub(crate) async fn dial(
     timeouts: Arc<CallTimeouts>,
 ) -> Result<UpstreamConnection, ConnectError> {
     let seen_input = connect_identity.seen_input;
+    let credentials = common.find_credentials(&settings.name, connect_identity.person.as_ref());
     let options = ConnectOptions {
         server: settings.name.clone(),
         revision: settings.protocol.as_deref().and_then(moongate_protocol::supported_revision),
@@ -131,7 +137,8 @@ pub(crate) async fn dial(
     let deadline = Instant::now() + settings.start_timeout;
     let falls_back = match &settings.connect {
         ConnectTarget::Http { transport: HttpTransport::Sse, .. } => {
-            return over_http_sse(settings, common, options, deadline, seen_input).await;
+            let opener = DialOpener { credentials, ..DialOpener::new(settings, common, StderrTail::default()) };
+            return over_http_sse(opener, options, deadline, seen_input).await;
         }
         ConnectTarget::Http { transport, .. } => *transport == HttpTransport::Auto,
         // A pipe has no fallback to another transport.
@@ -139,18 +146,23 @@ pub(crate) async fn dial(
     };
     let stderr = connect_identity.stderr;
     let was_reached = connect_identity.was_connected;
-    let opener = DialOpener { was_reached, ..DialOpener::new(settings, common, stderr.clone()) };
+    let opener = DialOpener {
+        was_reached,
+        credentials: credentials.clone(),
+        ..DialOpener::new(settings, common, stderr.clone())
+    };
     // All links and handshakes share one deadline: a slow start must not get the time twice.
     let connecting = moongate_protocol::connect(&opener, seen_input.clone(), options.clone());
     let error = match within_deadline(deadline, settings, connecting).await {
-        Ok(connected) => return Ok(UpstreamConnection { stderr, ..into_connection(connected, common) }),
+        Ok(connected) => return Ok(UpstreamConnection { stderr, ..into_connection(connected, &opener) }),
         Err(error) => error,
     };
     // Closed before the fallback opens another link to the same server.
     opener.close().await;
     // Only the errors that an HTTP+SSE server causes lead to the fallback.
     if falls_back && moongate_protocol::may_be_http_sse(&error, &options) {
-        return match over_http_sse(settings, common, options, deadline, seen_input).await {
+        let sse = DialOpener { credentials, ..DialOpener::new(settings, common, StderrTail::default()) };
+        return match over_http_sse(sse, options, deadline, seen_input).await {
             // The error that says more is told: the server spoke this transport.
             Err(over_sse) if says_more(&over_sse) => Err(over_sse),
             Err(_) => Err(error),
@@ -165,16 +177,15 @@ pub(crate) async fn dial(
 }
 
 async fn over_http_sse(
-    settings: &ServerSettings,
-    common: &UpstreamRuntime,
+    opener: DialOpener<'_>,
     options: ConnectOptions,
     deadline: Instant,
     seen_input: SeenInputFlag,
 ) -> Result<UpstreamConnection, ConnectError> {
-    let opener = DialOpener { is_http_sse: true, ..DialOpener::new(settings, common, StderrTail::default()) };
+    let opener = DialOpener { is_http_sse: true, ..opener };
     let connecting = moongate_protocol::connect_http_sse(&opener, seen_input, options);
-    match within_deadline(deadline, settings, connecting).await {
-        Ok(connected) => Ok(UpstreamConnection { is_http_sse: true, ..into_connection(connected, common) }),
+    match within_deadline(deadline, opener.settings, connecting).await {
+        Ok(connected) => Ok(UpstreamConnection { is_http_sse: true, ..into_connection(connected, &opener) }),
         Err(error) => {
             opener.close().await;
             Err(error)
@@ -205,6 +216,8 @@ struct DialOpener<'a> {
     is_http_sse: bool,
     /// True if the server was connected before.
     was_reached: bool,
+    /// Source of the credential that requests carry.
+    credentials: Option<Arc<dyn CredentialSource>>,
     /// Link that was opened last.
     open: Mutex<Option<Arc<dyn Link>>>,
     /// Known mistake in the output of an earlier link.
@@ -219,9 +232,15 @@ impl<'a> DialOpener<'a> {
             stderr,
             is_http_sse: false,
             was_reached: false,
+            credentials: None,
             open: Mutex::default(),
             mistake: Mutex::default(),
         }
+    }
+
+    /// Returns true if requests carry the credential of one person.
+    fn is_personal(&self) -> bool {
+        self.credentials.as_ref().is_some_and(|source| source.is_personal())
     }
 
     /// Closes the link that was opened last.
@@ -244,7 +263,7 @@ impl<'a> DialOpener<'a> {
         if !self.is_http_sse {
             return open_link(self, calls).await;
         }
-        let (http, tls) = http_settings(self.settings, self.common, self.was_reached)?;
+        let (http, tls) = http_settings(self)?;
         let budget = byte_budget(self.settings, self.common);
         Ok(Arc::new(SseLink::open(http, tls, calls.correlate(), budget).await?))
     }
@@ -279,7 +298,7 @@ async fn within_deadline<T>(
     })
 }
 
-fn into_connection(connected: NegotiatedServer, common: &UpstreamRuntime) -> UpstreamConnection {
+fn into_connection(connected: NegotiatedServer, opener: &DialOpener<'_>) -> UpstreamConnection {
     let NegotiatedServer { server, link, calls, revision, era, greeting } = connected;
     UpstreamConnection {
         server,
@@ -289,12 +308,13 @@ fn into_connection(connected: NegotiatedServer, common: &UpstreamRuntime) -> Ups
         greeting,
         stderr: StderrTail::default(),
         is_http_sse: false,
+        is_personal: opener.is_personal(),
         calls,
         opened_at: Instant::now(),
         is_called: AtomicBool::new(false),
         new_calls: AtomicU8::new(0),
         is_persisted: AtomicBool::new(false),
-        metrics: common.metrics.clone(),
+        metrics: opener.common.metrics.clone(),
         translated: Mutex::default(),
     }
 }
@@ -318,7 +338,7 @@ async fn with_exit_reason(error: ConnectError, stderr: &StderrTail) -> ConnectEr
 }
 
 async fn open_link(opener: &DialOpener<'_>, calls: &PendingCalls) -> Result<Arc<dyn Link>, LinkError> {
-    let DialOpener { settings, common, stderr, was_reached, .. } = opener;
+    let DialOpener { settings, common, stderr, credentials, .. } = opener;
     // The dialer of tests replaces pipes here. For HTTP it is a parameter of the client.
     let dialer = match &settings.connect {
         ConnectTarget::Http { transport, .. } if !transport.is_websocket() => None,
@@ -370,13 +390,17 @@ async fn open_link(opener: &DialOpener<'_>, calls: &PendingCalls) -> Result<Arc<
             Ok(Arc::new(link.await?))
         }
         ConnectTarget::Http { url, headers, transport: HttpTransport::WebSocket, network, .. } => {
-            let link = websocket_settings(settings, common, calls, (url, headers, network));
+            let mut link = websocket_settings(settings, common, calls, (url, headers, network));
+            // One request opens the connection, and no other follows.
+            if let Some(source) = credentials {
+                link.headers.extend(source.authorization().await?.map(|value| (AUTHORIZATION, value)));
+            }
             Ok(Arc::new(WsLink::open(link, &tls(common, url, network)).await?))
         }
         ConnectTarget::Http {
             transport: HttpTransport::Auto | HttpTransport::Streamable | HttpTransport::Sse, ..
         } => {
-            let (http, tls) = http_settings(settings, common, *was_reached)?;
+            let (http, tls) = http_settings(opener)?;
             Ok(Arc::new(HttpLink::new(http, tls)?))
         }
     }
@@ -402,11 +426,8 @@ fn websocket_settings(
     }
 }
 
-fn http_settings(
-    settings: &ServerSettings,
-    common: &UpstreamRuntime,
-    was_reached: bool,
-) -> Result<(HttpSettings, Arc<rustls::ClientConfig>), LinkError> {
+fn http_settings(opener: &DialOpener<'_>) -> Result<(HttpSettings, Arc<rustls::ClientConfig>), LinkError> {
+    let DialOpener { settings, common, was_reached, credentials, .. } = opener;
     let ConnectTarget::Http { url, socket, headers, forward_headers, network, .. } = &settings.connect else {
         return Err(LinkError::Spawn("there is no URL".to_owned()));
     };
@@ -419,13 +440,14 @@ fn http_settings(
         proxy: common.proxy(url, &network.proxy).filter(|_| socket.is_none()),
         metadata: settings.metadata,
         headers: headers.clone(),
+        credentials: credentials.clone(),
         forwards_credentials: !forward_headers.is_empty(),
         connect_timeout: settings.connect_timeout,
         max_message: settings.max_message,
         memory: memory_share(settings, common),
         on_garbage: on_garbage(&settings.name, &common.metrics),
         on_mended: Arc::new(move || mended.inc()),
-        was_reached,
+        was_reached: *was_reached,
         on_resume: Arc::new(move || resumed.inc()),
         dial: common.dialer.clone().map(|dialer| {
             let name = settings.name.clone();

@@ -37,6 +37,8 @@ pub struct UpstreamConnection {
     pub(crate) stderr: StderrTail,
     /// True if the transport is HTTP+SSE.
     pub is_http_sse: bool,
+    /// True if requests carry the credential of one person.
+    pub is_personal: bool,
     /// Calls that are open on the connection.
     pub calls: PendingCalls,
     /// Time of the handshake.

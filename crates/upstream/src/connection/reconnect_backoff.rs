@@ -172,7 +172,7 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn status(status: u16, retry_after: Option<u64>) -> ConnectError {
-        LinkError::Status { status, hint: String::new(), message: None, retry_after }.into()
+        LinkError::Status { status, hint: String::new(), message: None, retry_after, challenge: None }.into()
     }
 
     #[test]

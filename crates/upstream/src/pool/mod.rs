@@ -443,6 +443,7 @@ impl ConnectionPool {
             greeting: self.greeting(),
             was_connected: true,
             is_shared: !spec.as_caller,
+            person: (!spec.owner.spans_principals()).then_some(request.caller.principal.key),
             // A connection of a session has one client, whatever else is its owner.
             client: request
                 .caller

@@ -44,8 +44,8 @@ pub(crate) fn classify_loss(error: &LinkError, had_session: bool) -> SessionLoss
 /// Removes the server's message from the error of a lost session.
 pub(crate) fn without_message(error: LinkError) -> LinkError {
     match error {
-        LinkError::Status { status, hint, retry_after, .. } => {
-            LinkError::Status { status, hint, message: None, retry_after }
+        LinkError::Status { status, hint, retry_after, challenge, .. } => {
+            LinkError::Status { status, hint, message: None, retry_after, challenge }
         }
         error => error,
     }

@@ -366,7 +366,7 @@ mod tests {
     use crate::call_error;
 
     fn status(status: u16) -> LinkError {
-        LinkError::Status { status, hint: String::new(), message: None, retry_after: None }
+        LinkError::Status { status, hint: String::new(), message: None, retry_after: None, challenge: None }
     }
 
     fn memory_exhausted() -> LinkError {

@@ -29,6 +29,7 @@ use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Caller, Error, McpErrorKind};
 use moongate_protocol::{CallTimeouts, ConnectError};
 use moongate_telemetry::Metrics;
+use moongate_transport::LinkError;
 
 /// Returns the error of a connection that cools down, with the time of the next attempt.
 pub(super) fn cooldown_error(server: &str, cooldown: &ConnectCooldown) -> Error {
@@ -89,6 +90,13 @@ enum DialFailure {
     Unwanted(&'static str),
 }
 
+impl DialFailure {
+    /// Returns true if the server refused the credential.
+    fn refuses_credential(&self) -> bool {
+        matches!(self, DialFailure::Dial(ConnectError::Link(LinkError::Status { status: 401 | 403, .. })))
+    }
+}
+
 impl DedicatedLifecycle {
     /// Waits until no client can want the connection. Returns the reason.
     async fn wait_unwanted(&self, caller: &Caller) -> &'static str {
@@ -146,6 +154,7 @@ pub(super) async fn run_dedicated(lifecycle: DedicatedLifecycle, parameters: Dia
     let attempt_guard =
         AttemptGuard { pool: lifecycle.pool.clone(), key: lifecycle.key.clone(), entry: lifecycle.entry.clone() };
     let DialParameters { settings, context: common, times, connect_identity, backoff } = parameters;
+    let credential = common.find_credentials(&settings.name, connect_identity.person.as_ref());
     let opened = tokio::select! {
         // Polled first: a connection that no client wants is not dialed.
         biased;
@@ -167,6 +176,10 @@ pub(super) async fn run_dedicated(lifecycle: DedicatedLifecycle, parameters: Dia
             run_until_end(lifecycle, connection, caller, backoff).await;
         }
         Err(failure) => {
+            if credential.is_some_and(|source| source.is_personal()) && failure.refuses_credential() {
+                // One person's refusal says nothing of the server: the attempt is returned to the budget.
+                drop(lifecycle.entry.take_attempt());
+            }
             let error = lifecycle.give_up(backoff, failure);
             // Only this task sets the result, so that it is never set already.
             let _ = lifecycle.entry.opened.set(Err(error));

@@ -1,0 +1,201 @@
+//! Credentials that a server is sent, and that change while its connection lives.
+//!
+//! Owns the seam to whoever keeps them, and the challenge of a server that refused one. Does not keep or renew any.
+//! Invariant: a credential goes to the origin of its connection alone, and a request is repeated at most once for it.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use http::header::WWW_AUTHENTICATE;
+use http::{HeaderMap, HeaderValue, StatusCode};
+
+use crate::LinkError;
+
+/// Maximum number of challenges that are kept of one response, and of bytes in each.
+// RFC 9110, section 11.6.1: a response may have several challenges, each with a few parameters.
+const CHALLENGES_MAX: (usize, usize) = (8, 4096);
+
+/// Source of the credential for one connection.
+pub trait CredentialSource: Send + Sync {
+    /// Returns the value of `Authorization` for the next request, after a renewal that is due. `None`: without one.
+    fn authorization(&self) -> BoxFuture<'_, Result<Option<HeaderValue>, LinkError>>;
+
+    /// Records that the server refused what was sent. Returns true if the request should be sent once more, since there
+    /// is another credential now.
+    fn on_refusal<'a>(&'a self, sent: Option<&'a HeaderValue>, challenge: &'a AuthChallenge) -> BoxFuture<'a, bool>;
+
+    /// Returns true if it is one person's. A refusal of it says nothing about the server.
+    fn is_personal(&self) -> bool;
+}
+
+/// Finds the source for a server, by its name and by the person that a connection is for. `None` as the person: it is for
+/// several.
+pub trait CredentialDirectory: Send + Sync {
+    /// Returns the source. `None`: the connection has the headers of the config alone.
+    fn find_source(&self, server: &str, person: Option<&[u8; 16]>) -> Option<Arc<dyn CredentialSource>>;
+}
+
+/// Response of a server that refused a credential, or the lack of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthChallenge {
+    /// HTTP status: 401 or 403.
+    pub status: u16,
+    /// Values of `WWW-Authenticate`. They are the server's, and must not be trusted.
+    pub values: Vec<String>,
+}
+
+impl AuthChallenge {
+    /// Reads the challenge of a response. `None`: it refuses no credential.
+    pub(super) fn of(status: StatusCode, headers: &HeaderMap) -> Option<Self> {
+        let refuses = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+        let (number, length) = CHALLENGES_MAX;
+        let texts = headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok());
+        let values = texts.filter(|text| text.len() <= length).take(number).map(str::to_owned);
+        refuses.then(|| AuthChallenge { status: status.as_u16(), values: values.collect() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use futures_util::FutureExt;
+    use http::Method;
+    use moongate_telemetry::{MemoryBudget, MemoryHolder, Metrics};
+    use parking_lot::Mutex;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::http_client::{HttpClient, HttpEndpoint, HttpRequest};
+    use crate::http_settings::HttpSettings;
+    use crate::metadata_address::MetadataAccess;
+    use crate::trust::tls_without_roots;
+
+    /// Source of one token after another.
+    #[derive(Default)]
+    struct Tokens {
+        current: Mutex<Option<&'static str>>,
+        /// Tokens that a refusal makes the current one.
+        renewals: Mutex<VecDeque<&'static str>>,
+        refusals: Mutex<Vec<(Option<HeaderValue>, AuthChallenge)>>,
+    }
+
+    impl CredentialSource for Tokens {
+        fn authorization(&self) -> BoxFuture<'_, Result<Option<HeaderValue>, LinkError>> {
+            async { Ok(self.current.lock().map(HeaderValue::from_static)) }.boxed()
+        }
+
+        fn on_refusal<'a>(
+            &'a self,
+            sent: Option<&'a HeaderValue>,
+            challenge: &'a AuthChallenge,
+        ) -> BoxFuture<'a, bool> {
+            self.refusals.lock().push((sent.cloned(), challenge.clone()));
+            let renewed = self.renewals.lock().pop_front();
+            if renewed.is_some() {
+                *self.current.lock() = renewed;
+            }
+            std::future::ready(renewed.is_some()).boxed()
+        }
+
+        fn is_personal(&self) -> bool {
+            false
+        }
+    }
+
+    /// Server that takes `good` alone, over one connection. Returns its port, and what each request carried.
+    async fn guarded_server() -> (u16, Arc<Mutex<Vec<String>>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let carried = Arc::new(Mutex::new(Vec::new()));
+        let record = carried.clone();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut read = Vec::new();
+            while stream.read_buf(&mut read).await.is_ok_and(|size| size > 0) {
+                let text = String::from_utf8_lossy(&read).to_ascii_lowercase();
+                if !text.contains("\r\n\r\n") || text.starts_with("post") && !text.ends_with("{}") {
+                    continue;
+                }
+                let authorization = text.lines().find_map(|line| line.strip_prefix("authorization: "));
+                let authorization = authorization.unwrap_or("-").to_owned();
+                let is_good = authorization.contains("good");
+                record.lock().push(authorization);
+                read.clear();
+                let refusal = "401 Unauthorized\r\nwww-authenticate: Bearer scope=\"x\"";
+                let status = if is_good { "200 OK" } else { refusal };
+                let response = format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\n\r\n{{}}");
+                stream.write_all(response.as_bytes()).await.unwrap();
+            }
+        });
+        (port, carried)
+    }
+
+    fn endpoint(port: u16, source: Arc<Tokens>) -> HttpEndpoint {
+        let url = url::Url::parse(&format!("http://127.0.0.1:{port}/mcp")).unwrap();
+        let settings = HttpSettings {
+            url: url.clone(),
+            socket: None,
+            proxy: None,
+            metadata: MetadataAccess::Refused,
+            headers: Vec::new(),
+            credentials: Some(source),
+            forwards_credentials: false,
+            connect_timeout: Duration::from_secs(10),
+            max_message: 1024,
+            memory: MemoryBudget::unlimited(&Metrics::new()).share(MemoryHolder::Local),
+            on_garbage: Arc::new(|_| {}),
+            on_mended: Arc::new(|| {}),
+            was_reached: false,
+            on_resume: Arc::new(|| {}),
+            dial: None,
+        };
+        let configured = vec![(http::header::AUTHORIZATION, HeaderValue::from_static("old"))];
+        HttpClient::for_origin(&settings, &tls_without_roots()).unwrap().endpoint(&url, configured).unwrap()
+    }
+
+    #[tokio::test]
+    async fn each_request_of_a_connection_carries_the_credential_of_its_time() {
+        let (port, carried) = guarded_server().await;
+        let source = Arc::new(Tokens::default());
+        let target = endpoint(port, source.clone());
+        let request = |method: Method| match method {
+            Method::POST => HttpRequest::post("application/json", Vec::new(), Bytes::from_static(b"{}")),
+            method => HttpRequest::bare(method, "text/event-stream", Vec::new()),
+        };
+        for (token, method) in [("good1", Method::POST), ("good2", Method::GET), ("good3", Method::DELETE)] {
+            *source.current.lock() = Some(token);
+            assert_eq!(target.request(request(method)).await.unwrap().status(), StatusCode::OK);
+        }
+        // A refused one is renewed, and the request repeated. The second refusal is the response.
+        *source.current.lock() = Some("bad1");
+        *source.renewals.lock() = ["good4", "bad2"].into();
+        assert_eq!(target.request(request(Method::POST)).await.unwrap().status(), StatusCode::OK);
+        *source.current.lock() = Some("bad3");
+        assert_eq!(target.request(request(Method::POST)).await.unwrap().status(), StatusCode::UNAUTHORIZED);
+        assert_eq!(*carried.lock(), ["good1", "good2", "good3", "bad1", "good4", "bad3", "bad2"]);
+        let refusals = source.refusals.lock();
+        let challenge = AuthChallenge { status: 401, values: vec!["Bearer scope=\"x\"".to_owned()] };
+        let refused = |token| (Some(HeaderValue::from_static(token)), challenge.clone());
+        assert_eq!(*refusals, [refused("bad1"), refused("bad3")]);
+    }
+
+    #[test]
+    fn the_challenges_of_a_refusal_are_kept_within_bounds() {
+        let mut headers = HeaderMap::new();
+        headers.append(WWW_AUTHENTICATE, HeaderValue::from_static(r#"Bearer resource_metadata="https://x.test/y""#));
+        headers.append(WWW_AUTHENTICATE, "x".repeat(5000).parse().unwrap());
+        headers.append(WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"x\""));
+        let challenge = AuthChallenge::of(StatusCode::UNAUTHORIZED, &headers).unwrap();
+        assert_eq!(challenge.status, 401);
+        assert_eq!(challenge.values, [r#"Bearer resource_metadata="https://x.test/y""#, "Basic realm=\"x\""]);
+        assert_eq!(AuthChallenge::of(StatusCode::NOT_FOUND, &headers), None);
+        for _ in 0..100 {
+            headers.append(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        assert_eq!(AuthChallenge::of(StatusCode::FORBIDDEN, &headers).unwrap().values.len(), 8);
+    }
+}
