@@ -11,18 +11,18 @@ use futures_util::future::BoxFuture;
 use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
 use tower::{BoxError, Service};
 
-use crate::metadata_address::{MetadataAccess, MetadataError};
+use crate::address_guard::AddressGuard;
 
 /// Resolver of the system, without addresses that must not be dialled.
 #[derive(Clone)]
 pub(super) struct AddressResolver {
     system: GaiResolver,
-    metadata: MetadataAccess,
+    guard: AddressGuard,
 }
 
 impl AddressResolver {
-    pub(super) fn new(metadata: MetadataAccess) -> Self {
-        AddressResolver { system: GaiResolver::new(), metadata }
+    pub(super) fn new(guard: AddressGuard) -> Self {
+        AddressResolver { system: GaiResolver::new(), guard }
     }
 }
 
@@ -36,9 +36,9 @@ impl Service<Name> for AddressResolver {
     }
 
     fn call(&mut self, name: Name) -> Self::Future {
-        let (host, metadata) = (name.as_str().to_owned(), self.metadata);
+        let (host, guard) = (name.as_str().to_owned(), self.guard);
         let resolving = self.system.call(name);
-        async move { permitted_addresses(&host, resolving.await?, metadata) }.boxed()
+        async move { permitted_addresses(&host, resolving.await?, guard) }.boxed()
     }
 }
 
@@ -46,11 +46,11 @@ impl Service<Name> for AddressResolver {
 fn permitted_addresses(
     host: &str,
     found: impl Iterator<Item = SocketAddr>,
-    metadata: MetadataAccess,
+    guard: AddressGuard,
 ) -> Result<std::vec::IntoIter<SocketAddr>, BoxError> {
-    let (refused, permitted): (Vec<_>, Vec<_>) = found.partition(|address| metadata.refuses(address.ip()));
+    let (refused, permitted): (Vec<_>, Vec<_>) = found.partition(|address| guard.refuses(address.ip()));
     match (refused.first(), permitted.is_empty()) {
-        (Some(address), true) => Err(MetadataError::of(&format!("{host} ({})", address.ip())).into()),
+        (Some(address), true) => Err(guard.error(format!("{host} ({})", address.ip())).into()),
         _ => Ok(permitted.into_iter()),
     }
 }
@@ -58,10 +58,12 @@ fn permitted_addresses(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metadata_address::MetadataAccess;
 
     fn dialled(addresses: &[&str], metadata: MetadataAccess) -> Result<Vec<SocketAddr>, String> {
         let found = addresses.iter().map(|address| address.parse().unwrap());
-        permitted_addresses("a.test", found, metadata).map(Iterator::collect).map_err(|error| error.to_string())
+        let guard = AddressGuard::Server(metadata);
+        permitted_addresses("a.test", found, guard).map(Iterator::collect).map_err(|error| error.to_string())
     }
 
     #[test]

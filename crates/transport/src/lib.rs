@@ -5,6 +5,7 @@
 //! one call delays no other call.
 
 mod response_body;
+mod address_guard;
 mod address_resolver;
 mod byte_budget;
 mod server_text;
@@ -20,6 +21,7 @@ pub mod credential_source;
 mod error_chain;
 mod error_words;
 mod event_stream;
+pub mod fetcher;
 mod foreign_text;
 mod http_error;
 pub mod http_settings;

@@ -1,6 +1,6 @@
 //! Addresses of the metadata services of clouds, which give credentials to whoever asks.
 //!
-//! Owns their list. Looks nothing up and connects nowhere (`address_resolver.rs`). Invariant: an address in doubt is one
+//! Owns their list. Does not refuse any (`address_guard.rs`). Invariant: an address in doubt is one
 //! of them, in whatever form it is embedded.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -42,34 +42,6 @@ pub enum MetadataAccess {
     Refused,
     /// The owner of the config allows it.
     Allowed,
-}
-
-impl MetadataAccess {
-    /// Refuses a host that is a metadata service by its name or its address.
-    pub(super) fn check_host(self, host: &str) -> Result<(), MetadataError> {
-        match self {
-            MetadataAccess::Refused if is_metadata_host(host) => Err(MetadataError::of(host)),
-            MetadataAccess::Refused | MetadataAccess::Allowed => Ok(()),
-        }
-    }
-
-    /// Returns true for an address that must not be dialled.
-    pub(super) fn refuses(self, address: IpAddr) -> bool {
-        self == MetadataAccess::Refused && is_metadata_address(address)
-    }
-}
-
-/// Refusal to connect to a metadata service.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "{0} is the metadata service of a cloud, which gives credentials to whoever asks; `allow_metadata = true` allows it"
-)]
-pub(super) struct MetadataError(String);
-
-impl MetadataError {
-    pub(super) fn of(host: &str) -> Self {
-        MetadataError(host.to_owned())
-    }
 }
 
 /// Returns true for a host that is a metadata service by its name or its address.

@@ -14,6 +14,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tower::{BoxError, Service};
 
+use crate::address_guard::AddressGuard;
 use crate::address_resolver::AddressResolver;
 use crate::metadata_address::MetadataAccess;
 
@@ -29,12 +30,17 @@ const TCP_USER_TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Clone)]
 pub(super) struct TcpConnector {
     tcp: HttpConnector<AddressResolver>,
-    metadata: MetadataAccess,
+    guard: AddressGuard,
 }
 
 impl TcpConnector {
     pub(super) fn new(connect_timeout: Duration, metadata: MetadataAccess) -> Self {
-        let mut tcp = HttpConnector::new_with_resolver(AddressResolver::new(metadata));
+        TcpConnector::guarded(connect_timeout, AddressGuard::Server(metadata))
+    }
+
+    /// Creates a connector to addresses that this guard permits.
+    pub(super) fn guarded(connect_timeout: Duration, guard: AddressGuard) -> Self {
+        let mut tcp = HttpConnector::new_with_resolver(AddressResolver::new(guard));
         // The URI may have the scheme `https`; TLS is a layer above this connector.
         tcp.enforce_http(false);
         // Requests are small and wait for their response: Nagle's algorithm would only delay them.
@@ -43,7 +49,7 @@ impl TcpConnector {
         tcp.set_keepalive_interval(Some(KEEPALIVE.1));
         tcp.set_keepalive_retries(Some(KEEPALIVE.2));
         tcp.set_connect_timeout(Some(connect_timeout));
-        TcpConnector { tcp, metadata }
+        TcpConnector { tcp, guard }
     }
 
     /// Creates a connector for long connections. A peer that vanished is detected within about a minute, whether data
@@ -52,9 +58,9 @@ impl TcpConnector {
         TcpConnector::new(connect_timeout, metadata).limit_unacknowledged()
     }
 
-    /// Returns the right of its server to be where clouds keep credentials.
-    pub(super) fn metadata(&self) -> MetadataAccess {
-        self.metadata
+    /// Returns the rule for the addresses that it dials.
+    pub(super) fn guard(&self) -> AddressGuard {
+        self.guard
     }
 
     /// Limits the time of data in flight, which keepalive does not probe. Only Linux has the option.
@@ -82,7 +88,7 @@ impl Service<Uri> for TcpConnector {
 
     fn call(&mut self, uri: Uri) -> Self::Future {
         // The resolver sees names only.
-        match self.metadata.check_host(uri.host().unwrap_or_default()) {
+        match self.guard.check_host(uri.host().unwrap_or_default()) {
             Ok(()) => self.tcp.call(uri).map(|connected| connected.map_err(Into::into)).boxed(),
             Err(refused) => std::future::ready(Err(refused.into())).boxed(),
         }

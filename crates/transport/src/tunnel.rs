@@ -80,7 +80,7 @@ impl Service<Uri> for ProxyConnector {
 
     fn call(&mut self, uri: Uri) -> Self::Future {
         // Also on the way through a proxy, which resolves the name for itself.
-        if let Err(refused) = self.tcp.metadata().check_host(uri.host().unwrap_or_default()) {
+        if let Err(refused) = self.tcp.guard().check_host(uri.host().unwrap_or_default()) {
             return std::future::ready(Err(refused.into())).boxed();
         }
         match self.route.clone() {

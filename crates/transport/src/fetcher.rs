@@ -1,0 +1,249 @@
+//! Fetches of URLs that others name: a server, a token or a client.
+//!
+//! Owns the rules for them: https, public addresses, no redirect, few bytes, little time. Does not know what is fetched.
+//! Invariant: no byte of a response is in an error, and what is dialled is what was checked.
+
+use std::error::Error;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::USER_AGENT;
+use http::{HeaderValue, Request, Response};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+
+use crate::address_guard::{AddressGuard, GuardError};
+use crate::metadata_address::MetadataAccess;
+use crate::proxy::ProxyEnvironment;
+use crate::tcp_connector::TcpConnector;
+use crate::tunnel::ProxyConnector;
+
+/// Longest time of a fetch, from the lookup of the name to the end of the body.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum size of a body, in bytes.
+const BODY_MAX: usize = 64 * 1024;
+
+type GuardedClient = Client<HttpsConnector<ProxyConnector>, Full<Bytes>>;
+
+/// Fetcher of URLs that others name.
+pub struct Fetcher {
+    tls: Arc<rustls::ClientConfig>,
+    /// Origins that may be private, as the config allows.
+    allowed: Vec<url::Origin>,
+    proxies: OnceLock<ProxyEnvironment>,
+    body_max: usize,
+}
+
+/// Failure of a fetch. Says only what the operator may know: the host, and the kind.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{host} {kind}")]
+pub struct FetchError {
+    /// Host of the URL.
+    pub host: String,
+    /// Kind of failure.
+    pub kind: FetchFailure,
+}
+
+/// Kind of failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FetchFailure {
+    /// The URL cannot be fetched: it is not https, or has credentials.
+    #[error("is not at an https URL without credentials")]
+    Url,
+    /// The host has no public address.
+    #[error("is not at a public address")]
+    Private,
+    /// The host cannot be reached, or broke the connection.
+    #[error("cannot be reached")]
+    Unreachable,
+    /// The response redirects.
+    #[error("redirects, which is not followed")]
+    Redirect,
+    /// The body is too large.
+    #[error("sends too much")]
+    TooLarge,
+    /// The time is over.
+    #[error("takes too long")]
+    Timeout,
+}
+
+impl Fetcher {
+    /// Creates a fetcher that trusts these certificates. `allowed` are URLs whose scheme, host and port may be private.
+    pub fn new(tls: Arc<rustls::ClientConfig>, allowed: &[url::Url]) -> Self {
+        let allowed = allowed.iter().map(url::Url::origin).filter(url::Origin::is_tuple).collect();
+        Fetcher { tls, allowed, proxies: OnceLock::new(), body_max: BODY_MAX }
+    }
+
+    /// Returns a fetcher that takes larger or smaller bodies.
+    #[must_use]
+    pub fn with_body_max(self, body_max: usize) -> Self {
+        Fetcher { body_max, ..self }
+    }
+
+    /// Sends a request to a URL. Returns the response with its whole body, whatever its status, unless it redirects.
+    pub async fn fetch(&self, url: &url::Url, request: Request<Bytes>) -> Result<Response<Bytes>, FetchError> {
+        let fetched = match tokio::time::timeout(TIMEOUT, self.fetch_whole(url, request)).await {
+            Ok(fetched) => fetched,
+            Err(_) => Err(FetchFailure::Timeout),
+        };
+        fetched.map_err(|kind| FetchError { host: url.host_str().unwrap_or_default().to_owned(), kind })
+    }
+
+    async fn fetch_whole(&self, url: &url::Url, mut request: Request<Bytes>) -> Result<Response<Bytes>, FetchFailure> {
+        let client = self.client_for(url)?;
+        *request.uri_mut() = url.as_str().parse().map_err(|_| FetchFailure::Url)?;
+        let agent = HeaderValue::from_static(concat!("moongate/", env!("CARGO_PKG_VERSION")));
+        request.headers_mut().entry(USER_AGENT).or_insert(agent);
+        let response = client.request(request.map(Full::new)).await.map_err(|error| failure_of(&error))?;
+        if response.status().is_redirection() {
+            return Err(FetchFailure::Redirect);
+        }
+        let (head, body) = response.into_parts();
+        let too_large = |error: Box<dyn Error + Send + Sync>| match error.is::<http_body_util::LengthLimitError>() {
+            true => FetchFailure::TooLarge,
+            false => FetchFailure::Unreachable,
+        };
+        let body = Limited::new(body, self.body_max).collect().await.map_err(too_large)?;
+        Ok(Response::from_parts(head, body.to_bytes()))
+    }
+
+    /// Creates a client for one fetch. Its connection is not kept, since the next URL may be another's.
+    fn client_for(&self, url: &url::Url) -> Result<GuardedClient, FetchFailure> {
+        let is_allowed = self.allowed.contains(&url.origin());
+        let is_web = url.scheme() == "https" || is_allowed && url.scheme() == "http";
+        if !is_web || !url.username().is_empty() || url.password().is_some() {
+            return Err(FetchFailure::Url);
+        }
+        // What the config names is checked as a server is.
+        let guard = if is_allowed { AddressGuard::Server(MetadataAccess::Refused) } else { AddressGuard::Public };
+        let proxy = self.proxies.get_or_init(ProxyEnvironment::read).choose(url);
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config((*self.tls).clone())
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(ProxyConnector::tunneling(TcpConnector::guarded(TIMEOUT, guard), proxy));
+        Ok(Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector))
+    }
+}
+
+/// Finds out whether the guard refused the address.
+fn failure_of(error: &hyper_util::client::legacy::Error) -> FetchFailure {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if error.is::<GuardError>() {
+            return FetchFailure::Private;
+        }
+        cause = error.source();
+    }
+    FetchFailure::Unreachable
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::trust::tls_without_roots;
+
+    /// Server that answers each connection with these bytes. Returns its address, and the number of connections.
+    async fn server(response: String) -> (SocketAddr, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let count = connections.clone();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::Relaxed);
+                let _ = stream.read(&mut [0; 4096]).await;
+                let _ = stream.write_all(response.as_bytes()).await;
+                if response.is_empty() {
+                    std::future::pending::<()>().await;
+                }
+            }
+        });
+        (address, connections)
+    }
+
+    fn url(text: &str) -> url::Url {
+        url::Url::parse(text).unwrap()
+    }
+
+    async fn fetch(fetcher: &Fetcher, text: &str) -> Result<(u16, Bytes), FetchError> {
+        let fetched = fetcher.fetch(&url(text), Request::new(Bytes::new())).await;
+        fetched.map(|response| (response.status().as_u16(), response.into_body()))
+    }
+
+    fn with_length(status: &str, body: &str) -> String {
+        format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+    }
+
+    #[tokio::test]
+    async fn a_private_address_is_reached_only_at_an_allowed_scheme_host_and_port() {
+        let (address, connections) = server(with_length("404 Not Found", "secret")).await;
+        let port = address.port();
+        let own = format!("http://127.0.0.1:{port}/mcp");
+        let fetcher = Fetcher::new(tls_without_roots(), &[url(&own)]);
+        let found = fetch(&fetcher, &format!("http://127.0.0.1:{port}/.well-known/x")).await.unwrap();
+        assert_eq!(found, (404, Bytes::from_static(b"secret")));
+        for (text, kind) in [
+            (format!("https://127.0.0.1:{port}/"), FetchFailure::Private),
+            (format!("https://localhost:{port}/"), FetchFailure::Private),
+            (format!("http://localhost:{port}/"), FetchFailure::Url),
+            (format!("https://[::ffff:127.0.0.1]:{port}/"), FetchFailure::Private),
+            (format!("http://u:p@127.0.0.1:{port}/"), FetchFailure::Url),
+            ("https://169.254.169.254/latest".to_owned(), FetchFailure::Private),
+            ("javascript:alert(1)".to_owned(), FetchFailure::Url),
+            ("file:///etc/passwd".to_owned(), FetchFailure::Url),
+        ] {
+            assert_eq!(fetch(&fetcher, &text).await.map_err(|error| error.kind), Err(kind), "{text}");
+        }
+        assert_eq!(connections.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn a_name_is_checked_by_the_address_that_it_stands_for() {
+        // `localhost` is looked up as any name is, once it is not known by its letters.
+        let mut resolver = crate::address_resolver::AddressResolver::new(AddressGuard::Public);
+        let found = tower::Service::call(&mut resolver, "localhost".parse().unwrap()).await;
+        assert!(found.unwrap_err().to_string().contains("is no public address"));
+    }
+
+    #[tokio::test]
+    async fn no_redirect_is_followed_and_no_body_is_too_large() {
+        let redirect = "HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n".to_owned();
+        let endless = format!("HTTP/1.1 200 OK\r\n\r\n{}", "x".repeat(BODY_MAX + 1));
+        for (response, kind) in [
+            (redirect, FetchFailure::Redirect),
+            (with_length("200 OK", &"x".repeat(BODY_MAX + 1)), FetchFailure::TooLarge),
+            (endless, FetchFailure::TooLarge),
+            ("nothing of HTTP\r\n\r\n".to_owned(), FetchFailure::Unreachable),
+        ] {
+            let (address, _) = server(response).await;
+            let own = format!("http://{address}/");
+            let error = fetch(&Fetcher::new(tls_without_roots(), &[url(&own)]), &own).await.unwrap_err();
+            assert_eq!(error, FetchError { host: "127.0.0.1".to_owned(), kind });
+            assert!(!error.to_string().contains("nothing"), "{error}");
+        }
+        let (address, _) = server(with_length("200 OK", &"x".repeat(BODY_MAX))).await;
+        let own = format!("http://{address}/");
+        let fetched = fetch(&Fetcher::new(tls_without_roots(), &[url(&own)]), &own).await.unwrap();
+        assert_eq!(fetched.1.len(), BODY_MAX);
+    }
+
+    #[tokio::test]
+    async fn a_host_that_does_not_answer_costs_five_seconds() {
+        let (address, _) = server(String::new()).await;
+        let own = format!("http://{address}/");
+        let fetcher = Fetcher::new(tls_without_roots(), &[url(&own)]);
+        let begun = tokio::time::Instant::now();
+        let error = fetch(&fetcher, &own).await.unwrap_err();
+        assert_eq!((error.kind, begun.elapsed().as_secs()), (FetchFailure::Timeout, 5));
+    }
+}
