@@ -109,7 +109,7 @@ impl PersistentState {
             self.store.put(StoreTable::Secrets, SEAL, Bytes::copy_from_slice(&key));
             key
         });
-        self.seal.restore(&key);
+        self.seal.restore(&key, &[]);
         self.gateway.restore_slow_starts(contents.take(StoreTable::SlowStarts), &self.store);
         self.gateway.restore(contents.take(StoreTable::Catalog), self.catalog_age, &self.store);
         // Sessions first: the next rows are kept only for sessions that exist.

@@ -1,6 +1,6 @@
 //! Sealed state: handed to a client, and brought back by it.
 //!
-//! Owns the key and the format. Does not know what the state says. Invariant: only state that this gateway sealed for
+//! Owns the keys and the format. Does not know what the state says. Invariant: only state that this gateway sealed for
 //! the same caller and request opens, and only before it expires. Outside, nothing of it can be read or changed. State
 //! that is spent opens no second time (`spent_states.rs`).
 
@@ -82,10 +82,59 @@ impl SealError {
     }
 }
 
+/// Length of the id of a key, which stands before each seal.
+const ID_LEN: usize = 4;
+
+/// Key of seals, with its id.
+struct SealKey {
+    id: [u8; ID_LEN],
+    key: LessSafeKey,
+}
+
+impl SealKey {
+    fn new(key: &[u8; 32]) -> Self {
+        let mut context = Context::new(&SHA256);
+        context.update(b"moongate id of a seal's key");
+        context.update(key);
+        let digest = context.finish();
+        let id = *digest.as_ref().first_chunk().expect("SHA-256 has 32 bytes");
+        let key = UnboundKey::new(&AES_256_GCM_SIV, key).expect("the key has 256 bits");
+        SealKey { id, key: LessSafeKey::new(key) }
+    }
+
+    /// Opens what stands behind a nonce.
+    fn open<'a>(&self, aad: &[u8], sealed: &'a mut [u8]) -> Option<([u8; NONCE_LEN], &'a [u8])> {
+        let (nonce, sealed) = sealed.split_first_chunk_mut::<NONCE_LEN>()?;
+        let nonce_of = Nonce::assume_unique_for_key(*nonce);
+        let plain = self.key.open_in_place(nonce_of, Aad::from(aad), sealed).ok()?;
+        Some((*nonce, plain))
+    }
+}
+
+/// Keys of seals: the one that seals, and earlier ones that still open.
+struct SealKeys {
+    current: SealKey,
+    before: Vec<SealKey>,
+}
+
+impl SealKeys {
+    /// Opens a seal with the key that it names, or one of an earlier version, which names none.
+    fn open(&self, whole: &[u8]) -> Option<([u8; NONCE_LEN], Vec<u8>)> {
+        let keys = || std::iter::once(&self.current).chain(&self.before);
+        let (id, sealed) = whole.split_first_chunk::<ID_LEN>()?;
+        let owned = |(nonce, plain): ([u8; NONCE_LEN], &[u8])| (nonce, plain.to_vec());
+        match keys().find(|key| key.id == *id) {
+            Some(key) => key.open(id, &mut sealed.to_vec()).map(owned),
+            // A failed attempt leaves nothing of its copy to use.
+            None => keys().find_map(|key| key.open(&[], &mut whole.to_vec()).map(owned)),
+        }
+    }
+}
+
 /// Seals and opens state.
 pub struct StateSealer {
-    /// Key, made on first use unless a previous process left one. Most gateways never need it.
-    key: OnceLock<LessSafeKey>,
+    /// Keys, made on first use unless a previous process left some. Most gateways never need them.
+    keys: OnceLock<SealKeys>,
     epoch: Instant,
     /// Milliseconds from 1970 to `epoch`. An expiry time must mean the same in the next process.
     began_ms: u64,
@@ -96,7 +145,7 @@ pub struct StateSealer {
 impl Default for StateSealer {
     fn default() -> Self {
         let began_ms = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or_default();
-        StateSealer { key: OnceLock::new(), epoch: Instant::now(), began_ms, spent: SpentStates::default() }
+        StateSealer { keys: OnceLock::new(), epoch: Instant::now(), began_ms, spent: SpentStates::default() }
     }
 }
 
@@ -114,8 +163,10 @@ impl StateSealer {
         sealed.extend_from_slice(&request.0);
         sealed.extend_from_slice(plain);
         let nonce_of = Nonce::assume_unique_for_key(nonce);
-        self.key().seal_in_place_append_tag(nonce_of, Aad::empty(), &mut sealed).expect("state fits into memory");
-        let mut whole = Vec::with_capacity(NONCE_LEN + sealed.len());
+        let SealKey { id, key } = &self.keys().current;
+        key.seal_in_place_append_tag(nonce_of, Aad::from(id), &mut sealed).expect("state fits into memory");
+        let mut whole = Vec::with_capacity(ID_LEN + NONCE_LEN + sealed.len());
+        whole.extend_from_slice(id);
         whole.extend_from_slice(&nonce);
         whole.extend_from_slice(&sealed);
         URL_SAFE_NO_PAD.encode(whole)
@@ -123,12 +174,9 @@ impl StateSealer {
 
     /// Opens what [`StateSealer::seal`] returned.
     pub fn open(&self, caller: SealBinding, request: SealBinding, sealed: &str) -> Result<OpenedState, SealError> {
-        let mut whole = URL_SAFE_NO_PAD.decode(sealed).map_err(|_| SealError::Foreign)?;
-        let (nonce, sealed) = whole.split_at_mut_checked(NONCE_LEN).ok_or(SealError::Foreign)?;
-        let nonce: [u8; NONCE_LEN] = (&*nonce).try_into().map_err(|_| SealError::Foreign)?;
+        let whole = URL_SAFE_NO_PAD.decode(sealed).map_err(|_| SealError::Foreign)?;
         // Opened before anything is compared: until then every byte is the client's.
-        let nonce_of = Nonce::assume_unique_for_key(nonce);
-        let plain = self.key().open_in_place(nonce_of, Aad::empty(), sealed).map_err(|_| SealError::Foreign)?;
+        let (nonce, plain) = self.keys().open(&whole).ok_or(SealError::Foreign)?;
         let (head, plain) = plain.split_at_checked(HEADER_LEN).ok_or(SealError::Foreign)?;
         let (end, bindings) = head.split_at(8);
         // No comparison in constant time is needed: the seal authenticates the bindings, so nobody can choose them.
@@ -152,23 +200,22 @@ impl StateSealer {
         is_first.then(|| StateUse { sealer: self.clone(), principal, mark }).ok_or(SealError::Expired)
     }
 
-    /// Restores a persisted key. Has no effect if something was sealed already, since that has to open.
-    pub fn restore(&self, key: &[u8; 32]) {
-        self.key.get_or_init(|| less_safe(key));
+    /// Restores a persisted key, and those before it, which still open. Has no effect if something was sealed already,
+    /// since that has to open.
+    pub fn restore(&self, key: &[u8; 32], before: &[[u8; 32]]) {
+        let before = || before.iter().map(SealKey::new).collect();
+        self.keys.get_or_init(|| SealKeys { current: SealKey::new(key), before: before() });
     }
 
-    fn key(&self) -> &LessSafeKey {
-        self.key.get_or_init(|| less_safe(&moongate_random::random_bytes()))
+    fn keys(&self) -> &SealKeys {
+        let made = || SealKeys { current: SealKey::new(&moongate_random::random_bytes()), before: Vec::new() };
+        self.keys.get_or_init(made)
     }
 
     fn now_ms(&self) -> u64 {
         // Monotonic within a process: setting the clock back extends no state.
         self.began_ms.saturating_add(millis(self.epoch.elapsed()))
     }
-}
-
-fn less_safe(key: &[u8; 32]) -> LessSafeKey {
-    LessSafeKey::new(UnboundKey::new(&AES_256_GCM_SIV, key).expect("the key has 256 bits"))
 }
 
 fn millis(time: Duration) -> u64 {
@@ -212,14 +259,44 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_kept_key_opens_what_an_earlier_run_sealed() {
         let (earlier, later) = (StateSealer::default(), StateSealer::default());
-        earlier.restore(&[7; 32]);
-        later.restore(&[7; 32]);
+        earlier.restore(&[7; 32], &[]);
+        later.restore(&[7; 32], &[]);
         let sealed = earlier.seal(binding("a"), binding("b"), b"state", Duration::from_secs(10));
         assert_eq!(open(&later, binding("a"), binding("b"), &sealed).as_deref(), Ok(&b"state"[..]));
-        later.restore(&[8; 32]);
+        later.restore(&[8; 32], &[]);
         assert!(open(&later, binding("a"), binding("b"), &sealed).is_ok(), "the key in use stays");
         tokio::time::advance(Duration::from_secs(11)).await;
         assert_eq!(open(&later, binding("a"), binding("b"), &sealed), Err(SealError::Expired));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_before_the_current_one_opens_and_seals_nothing() {
+        let sealer = |key, before: &[[u8; 32]]| {
+            let sealer = StateSealer::default();
+            sealer.restore(&key, before);
+            sealer
+        };
+        let (old, rotated) = (sealer([7; 32], &[]), sealer([8; 32], &[[6; 32], [7; 32]]));
+        let (caller, request) = (binding("a"), binding("b"));
+        let by_old = old.seal(caller, request, b"state", Duration::from_secs(10));
+        assert_eq!(open(&rotated, caller, request, &by_old).as_deref(), Ok(&b"state"[..]));
+        let by_rotated = rotated.seal(caller, request, b"state", Duration::from_secs(10));
+        assert_eq!(open(&old, caller, request, &by_rotated), Err(SealError::Foreign));
+        assert_eq!(open(&sealer([8; 32], &[]), caller, request, &by_rotated).as_deref(), Ok(&b"state"[..]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_seal_of_a_version_without_ids_of_keys_opens() {
+        let sealer = StateSealer::default();
+        sealer.restore(&[8; 32], &[[7; 32]]);
+        let (caller, request) = (binding("a"), binding("b"));
+        for key in [[7; 32], [8; 32]] {
+            let mut sealed = [&(sealer.now_ms() + 1000).to_be_bytes()[..], &caller.0, &request.0, b"state"].concat();
+            let nonce = Nonce::assume_unique_for_key([3; NONCE_LEN]);
+            SealKey::new(&key).key.seal_in_place_append_tag(nonce, Aad::empty(), &mut sealed).unwrap();
+            let text = URL_SAFE_NO_PAD.encode([&[3; NONCE_LEN][..], &sealed].concat());
+            assert_eq!(open(&sealer, caller, request, &text).as_deref(), Ok(&b"state"[..]));
+        }
     }
 
     #[test]

@@ -25,13 +25,7 @@ const CACHE_BYTES: usize = 1024 * 1024;
 const ABOUT: TableDefinition<'_, &str, u64> = TableDefinition::new("about");
 
 fn definition(table: StoreTable) -> TableDefinition<'static, &'static [u8], &'static [u8]> {
-    TableDefinition::new(match table {
-        StoreTable::Secrets => "secrets",
-        StoreTable::Catalog => "catalog",
-        StoreTable::Sessions => "sessions",
-        StoreTable::UpstreamSessions => "leases",
-        StoreTable::SlowStarts => "slow_starts",
-    })
+    TableDefinition::new(table.name())
 }
 
 /// Open database file.

@@ -1,7 +1,7 @@
 //! State that outlives the process: rows of bytes in a few tables.
 //!
 //! Owns the queue of changes, the task that writes them, and the handling of failed writes. Does not know what a row
-//! says. Invariant: nobody waits for a write. A failing disk costs only the rows that it was to keep.
+//! says. Invariant: nobody waits for a write who did not ask to. A failing disk costs only the rows that it was to keep.
 
 mod embedded;
 mod session_count;
@@ -12,43 +12,58 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use moongate_telemetry::Metrics;
 
 /// Maximum bytes of queued changes. Changes beyond it are dropped.
 const QUEUED_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Maximum number of callers that wait for a write.
+const WAITING_MAX: usize = 1024;
+/// Longest wait for a write.
+const SYNC_TIMEOUT: Duration = Duration::from_secs(5);
 /// Cost of a change beside its bytes.
 const CHANGE_COST: usize = 128;
 
-/// Table of rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum StoreTable {
-    /// Keys that the gateway made for itself.
-    Secrets,
-    /// Lists of servers, by server name.
-    Catalog,
-    /// Sessions of clients, by a digest of their ids.
-    Sessions,
-    /// Sessions at servers that belong to one client's session. Their key is the client session's digest and the
-    /// server's name.
-    UpstreamSessions,
-    /// Servers that were slow at their last start, by name.
-    SlowStarts,
+/// Declares the tables, each with the name that it has on disk.
+macro_rules! declare_tables {
+    ($($(#[$doc:meta])+ $table:ident = $name:literal,)+) => {
+        /// Table of rows.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum StoreTable {
+            $($(#[$doc])+ $table,)+
+        }
+
+        impl StoreTable {
+            /// List of every table.
+            pub const ALL: [StoreTable; [$($name),+].len()] = [$(StoreTable::$table),+];
+
+            /// Returns the name on disk.
+            pub(super) fn name(self) -> &'static str {
+                match self {
+                    $(StoreTable::$table => $name,)+
+                }
+            }
+        }
+    };
 }
 
-impl StoreTable {
-    /// List of every table.
-    pub const ALL: [StoreTable; 5] = [
-        StoreTable::Secrets,
-        StoreTable::Catalog,
-        StoreTable::Sessions,
-        StoreTable::UpstreamSessions,
-        StoreTable::SlowStarts,
-    ];
+declare_tables! {
+    /// Keys that the gateway made for itself.
+    Secrets = "secrets",
+    /// Lists of servers, by server name.
+    Catalog = "catalog",
+    /// Sessions of clients, by a digest of their ids.
+    Sessions = "sessions",
+    /// Sessions at servers that belong to one client's session. Their key is the client session's digest and the
+    /// server's name.
+    UpstreamSessions = "leases",
+    /// Servers that were slow at their last start, by name.
+    SlowStarts = "slow_starts",
 }
 
 /// Settings of the store.
@@ -139,6 +154,8 @@ struct StoreInner {
     is_persistent: AtomicBool,
     queued: Mutex<QueuedChanges>,
     added: Notify,
+    /// Told when somebody waits for a write.
+    awaited: Notify,
     phase: watch::Sender<StorePhase>,
     contents: Mutex<Option<StoredState>>,
     closing: CancellationToken,
@@ -150,6 +167,8 @@ struct StoreInner {
 struct QueuedChanges {
     changes: HashMap<(StoreTable, Bytes), Option<Bytes>>,
     bytes: usize,
+    /// Callers that wait until these changes are written.
+    waiting: Vec<oneshot::Sender<Result<(), StoreError>>>,
 }
 
 impl QueuedChanges {
@@ -198,6 +217,7 @@ impl StateStore {
             is_persistent: AtomicBool::new(!matches!(phase, StorePhase::Disabled(_))),
             queued: Mutex::default(),
             added: Notify::new(),
+            awaited: Notify::new(),
             phase: watch::Sender::new(phase),
             contents: Mutex::default(),
             closing: CancellationToken::new(),
@@ -218,6 +238,45 @@ impl StateStore {
     /// Queues the removal of a row.
     pub fn remove(&self, table: StoreTable, key: impl Into<Bytes>) {
         self.change(((table, key.into()), None));
+    }
+
+    /// Writes a row, and returns once it is on disk. After a failure the row stays queued, as any other.
+    pub async fn put_synced(
+        &self,
+        table: StoreTable,
+        key: impl Into<Bytes>,
+        value: impl Into<Bytes>,
+    ) -> Result<(), StoreError> {
+        self.change_synced(((table, key.into()), Some(value.into()))).await
+    }
+
+    /// Removes a row, and returns once that is on disk.
+    pub async fn remove_synced(&self, table: StoreTable, key: impl Into<Bytes>) -> Result<(), StoreError> {
+        self.change_synced(((table, key.into()), None)).await
+    }
+
+    async fn change_synced(&self, change: RowChange) -> Result<(), StoreError> {
+        let unusable = |why: &str| Err(StoreError::Unusable(why.to_owned()));
+        if !self.is_persistent() {
+            return unusable("nothing outlives the process");
+        }
+        let (sender, written) = oneshot::channel();
+        {
+            let mut queued = self.0.lock();
+            if queued.waiting.len() >= WAITING_MAX || !queued.add(change) {
+                self.0.metrics.store.dropped.inc();
+                return unusable("too many changes wait");
+            }
+            queued.waiting.push(sender);
+            self.0.count(&queued);
+        }
+        self.0.added.notify_one();
+        self.0.awaited.notify_one();
+        match tokio::time::timeout(SYNC_TIMEOUT, written).await {
+            Ok(Ok(written)) => written,
+            Ok(Err(_)) => unusable("it is closed"),
+            Err(_) => unusable("it takes too long"),
+        }
     }
 
     fn change(&self, change: RowChange) {
@@ -264,6 +323,15 @@ impl StoreInner {
         self.metrics.store.waiting.set(i64::try_from(queued.changes.len()).unwrap_or(i64::MAX));
     }
 
+    /// Waits for more changes to write together, unless somebody waits for them.
+    async fn batch(&self, delay: Duration) {
+        tokio::select! {
+            () = tokio::time::sleep(delay) => {}
+            () = self.awaited.notified() => {}
+            () = self.closing.cancelled() => {}
+        }
+    }
+
     /// Stops persistence and drops the queued changes.
     fn give_up(&self, phase: StorePhase) {
         self.is_persistent.store(false, Ordering::Relaxed);
@@ -284,8 +352,6 @@ pub fn unix_now() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     /// Backend that fails as often as it is told to.
@@ -343,6 +409,62 @@ mod tests {
         store.close().await;
         store.put(StoreTable::Sessions, "c", "4");
         assert_eq!(metrics.store.waiting.get(), 0, "nothing is kept after the end");
+    }
+
+    #[tokio::test]
+    async fn a_synced_row_is_on_disk_when_it_is_said_to_be() {
+        let store = StateStore::new(Arc::new(Metrics::new()), StorePhase::Opening);
+        let (failures, rows) = (Arc::new(Mutex::new(1)), Arc::new(Mutex::new(Vec::new())));
+        tokio::spawn(writer::run(store.0.clone(), None, {
+            let (failures, rows) = (failures.clone(), rows.clone());
+            move || Ok(Box::new(Flaky { failures: failures.clone(), rows: rows.clone() }) as Box<dyn StoreBackend>)
+        }));
+        let failed = store.put_synced(StoreTable::Secrets, "a", "1").await;
+        assert_eq!(failed, Err(StoreError::Unusable("no space left on device".to_owned())));
+        // The next one does not wait for the pause after the failure, and takes the first along.
+        assert_eq!(store.put_synced(StoreTable::Secrets, "b", "2").await, Ok(()));
+        assert_eq!(rows.lock().len(), 2);
+        assert_eq!(store.remove_synced(StoreTable::Secrets, "a").await, Ok(()));
+        assert_eq!(rows.lock()[2], ((StoreTable::Secrets, "a".into()), None));
+        store.close().await;
+        assert!(store.put_synced(StoreTable::Secrets, "c", "3").await.is_err());
+        assert!(StateStore::memory().put_synced(StoreTable::Secrets, "c", "3").await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_synced_row_outlives_a_process_that_is_killed() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("state.redb");
+        let open = |file| {
+            StateStore::open(StoreSettings { file: Some(file), ..StoreSettings::default() }, Arc::new(Metrics::new()))
+        };
+        let store = open(file.clone());
+        store.put_synced(StoreTable::Secrets, "a", "1").await.unwrap();
+        // What is on disk now, without an orderly end.
+        let copy = dir.path().join("copy.redb");
+        std::fs::copy(&file, &copy).unwrap();
+        let next = open(copy);
+        next.phase().wait_for(|phase| *phase == StorePhase::Open).await.unwrap();
+        let mut contents = next.take_contents().unwrap();
+        assert_eq!(contents.take(StoreTable::Secrets), vec![("a".into(), "1".into())]);
+        next.close().await;
+        store.close().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_does_not_open_keeps_no_caller_and_few_wait() {
+        let store = StateStore::new(Arc::new(Metrics::new()), StorePhase::Opening);
+        let put = |n: usize| {
+            let store = store.clone();
+            tokio::spawn(async move { store.put_synced(StoreTable::Secrets, n.to_string(), "1").await })
+        };
+        let waiting: Vec<_> = (0..=WAITING_MAX).map(put).collect();
+        let mut results = Vec::new();
+        for waiting in waiting {
+            results.push(waiting.await.unwrap().unwrap_err().to_string());
+        }
+        assert_eq!(results.iter().filter(|why| *why == "it takes too long").count(), WAITING_MAX);
+        assert_eq!(results.iter().filter(|why| *why == "too many changes wait").count(), 1);
     }
 
     #[tokio::test]

@@ -45,13 +45,17 @@ pub(super) async fn run(
             () = inner.added.notified() => {}
             () = inner.closing.cancelled() => {}
         }
-        let closing = inner.closing.clone();
         // Each write costs a sync of the disk, so a short wait collects more changes.
-        let _ = closing.run_until_cancelled(sleep(BATCH_DELAY)).await;
+        inner.batch(BATCH_DELAY).await;
         // Read before the changes are taken: a change that comes in between belongs to the next batch.
-        let last = closing.is_cancelled();
-        let changes = std::mem::take(&mut *inner.lock());
-        let written = write(backend.take(), &open, changes).await;
+        let last = inner.closing.is_cancelled();
+        let QueuedChanges { changes, waiting, .. } = std::mem::take(&mut *inner.lock());
+        let written = write(backend.take(), &open, changes.into_iter().collect()).await;
+        let result = written.as_ref().map(drop).map_err(|(error, _)| error.clone());
+        for waiting in waiting {
+            // Fails for a caller that has gone, which needs no answer.
+            let _ = waiting.send(result.clone());
+        }
         match written {
             Ok(opened) => {
                 (backend, delay) = (Some(opened), RETRY_BACKOFF.0);
@@ -66,8 +70,8 @@ pub(super) async fn run(
                 requeue(&inner, changes);
                 // Wakes this loop again, since no other change may come.
                 inner.added.notify_one();
-                // A close ends the delay: the last batch is tried once more.
-                let _ = closing.run_until_cancelled(sleep(delay)).await;
+                // A close ends the delay: the last batch is tried once more. So does a caller that waits.
+                inner.batch(delay).await;
                 delay = (delay * 2).min(RETRY_BACKOFF.1);
             }
         }
@@ -131,10 +135,9 @@ async fn open_first(
 async fn write(
     backend: Option<Box<dyn StoreBackend>>,
     open: &Arc<impl Fn() -> OpenResult + Send + Sync + 'static>,
-    changes: QueuedChanges,
+    changes: Vec<RowChange>,
 ) -> Result<Box<dyn StoreBackend>, (StoreError, Vec<RowChange>)> {
     let open = open.clone();
-    let changes: Vec<RowChange> = changes.changes.into_iter().collect();
     // A copy of the handles for `requeue`, should the write fail.
     let kept = changes.clone();
     let writing = tokio::task::spawn_blocking(move || {

@@ -236,7 +236,7 @@ mod tests {
         // A restart restores the key of the seal.
         let sealer = || {
             let sealer = StateSealer::default();
-            sealer.restore(&[7; 32]);
+            sealer.restore(&[7; 32], &[]);
             sealer
         };
         let bound = bindings(&before);
