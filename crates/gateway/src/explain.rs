@@ -167,7 +167,8 @@ impl Gateway {
         for name in generation.scopes.keys() {
             let Some(scope) = generation.scope(name, principal) else { continue };
             let endpoint = Endpoint::new(self.clone(), generation.clone(), scope, ByteString::from(name.as_str()));
-            if endpoint.decide(principal, ItemKind::Tools, (&item.server.settings.name, &item.exposed), &mut ()) {
+            let named = (item.server.settings.name.as_str(), item.exposed.as_str());
+            if endpoint.decide(principal, ItemKind::Tools, named, &mut ()).is_visible() {
                 paths.push(endpoint_path(name));
             }
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::call_route::CallRoute;
 use crate::catalog::Snapshot;
 use crate::catalog_route::CatalogRoute;
-use crate::decision::{DecisionRecorder, DecisionRule};
+use crate::decision::{Decision, DecisionRecorder, DecisionRule};
 use crate::endpoint::Endpoint;
 use crate::endpoint_context::EndpointContext;
 use crate::endpoint_scope::EndpointScope;
@@ -61,8 +61,12 @@ impl Permitted<Arc<RunningServer>> {
 }
 
 impl Endpoint {
-    /// Returns true if a principal may see and use an item through this endpoint.
+    /// Returns true if a principal may see an item through this endpoint.
     pub(super) fn permits(&self, principal: &Principal, kind: ItemKind, route: &CatalogRoute) -> bool {
+        self.decide_route(principal, kind, route).is_visible()
+    }
+
+    fn decide_route(&self, principal: &Principal, kind: ItemKind, route: &CatalogRoute) -> Decision {
         self.decide(principal, kind, (&route.upstream.settings.name, &route.exposed), &mut ())
     }
 
@@ -73,11 +77,12 @@ impl Endpoint {
         kind: ItemKind,
         (server, exposed): (&str, &str),
         recorder: &mut impl DecisionRecorder,
-    ) -> bool {
+    ) -> Decision {
         // Globs of keys apply to tools only.
-        self.offers_named(kind, (server, exposed), recorder)
+        let allows = self.offers_named(kind, (server, exposed), recorder)
             && (kind != ItemKind::Tools
-                || recorder.record(DecisionRule::Principal, self.generation.access.allows_tool(principal, exposed)))
+                || recorder.record(DecisionRule::Principal, self.generation.access.allows_tool(principal, exposed)));
+        if allows { Decision::Allow } else { Decision::Deny }
     }
 
     /// Returns true if this endpoint has an item, for principals that may use it.
@@ -103,7 +108,7 @@ impl Endpoint {
         kind: ItemKind,
         route: &Arc<CatalogRoute>,
     ) -> Option<Permitted<Arc<CatalogRoute>>> {
-        self.permits(principal, kind, route).then(|| Permitted(route.clone()))
+        self.decide_route(principal, kind, route).allowed(|| Permitted(route.clone()))
     }
 
     /// Finds the item that a client names, if it exists and may be used.
