@@ -11,7 +11,9 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
-use http::{HeaderMap, Request, Response, StatusCode, header};
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::BodyExt as _;
 use moongate::app::GatewayCore;
 use moongate_access::auth::{
@@ -20,9 +22,12 @@ use moongate_access::auth::{
 };
 use moongate_access::policy::{GlobList, RequestRate, RoleAccess};
 use moongate_config::{LoadOptions, Plan};
+use moongate_mock::{MockScript, Revision};
 use moongate_model::{PrincipalKey, PrincipalSecret};
 use moongate_protocol::SUPPORTED;
 use moongate_telemetry::Metrics;
+use moongate_transport::LinkError;
+use moongate_transport::credential_source::{AuthChallenge, CredentialDirectory, CredentialSource};
 use moongate_transport::reaper::Reaper;
 use moongate_upstream::UpstreamRuntime;
 use parking_lot::Mutex;
@@ -115,6 +120,10 @@ impl Fixture {
     }
 
     fn with(plan: Plan) -> Self {
+        Fixture::with_credentials(plan, None)
+    }
+
+    fn with_credentials(plan: Plan, credentials: Option<Arc<dyn CredentialDirectory>>) -> Self {
         let principals = Arc::<PrincipalTable>::default();
         let users = Arc::new(UserNames {
             principals: principals.clone(),
@@ -125,7 +134,7 @@ impl Fixture {
         });
         let methods = AuthMethods::with_added(principals, vec![users.clone()], &plan.auth);
         let shared = UpstreamRuntime::new(Arc::new(Metrics::new()), Reaper::disabled());
-        let core = GatewayCore::with_methods(&plan, Arc::new(shared), methods);
+        let core = GatewayCore::with_methods(&plan, Arc::new(shared.with_credentials(credentials)), methods);
         let people = Router::new()
             .route("/.well-known/oauth-protected-resource/mcp", get(async || "metadata"))
             .route("/register", get(async || "registered"));
@@ -167,8 +176,15 @@ impl Fixture {
 }
 
 fn plan() -> Plan {
-    let mut plan =
-        moongate_config::load(&LoadOptions { revisions: &SUPPORTED, ..LoadOptions::default() }).unwrap().plan;
+    plan_of("")
+}
+
+fn plan_of(config: &str) -> Plan {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("moongate.toml");
+    std::fs::write(&path, config).unwrap();
+    let options = LoadOptions { paths: vec![path], revisions: &SUPPORTED, ..LoadOptions::default() };
+    let mut plan = moongate_config::load(&options).unwrap().plan;
     plan.auth.keys = vec![key("ci")];
     plan.auth.roles = vec![role("staff", None), role("guests", Some("lobby"))];
     plan.allowed_hosts.push("login.test".to_owned());
@@ -322,4 +338,73 @@ async fn what_began_with_a_login_ends_with_it_and_what_began_with_another_goes_o
     for stream in streams {
         assert!(timeout(second, stream.collect()).await.is_err());
     }
+}
+
+/// Tokens that servers are sent: one for each person, and `shared` for a connection of several.
+struct Tokens(Arc<Mutex<&'static str>>);
+
+/// Token of one connection: whose it is, and the word of now.
+struct Token {
+    owner: Option<String>,
+    word: Arc<Mutex<&'static str>>,
+}
+
+impl CredentialDirectory for Tokens {
+    fn find_source(&self, server: &str, person: Option<&PrincipalKey>) -> Option<Arc<dyn CredentialSource>> {
+        let owner = person.map(|key| String::from_utf8_lossy(key).trim_end_matches('\0').to_owned());
+        (server == "own").then(|| Arc::new(Token { owner, word: self.0.clone() }) as Arc<dyn CredentialSource>)
+    }
+}
+
+impl CredentialSource for Token {
+    fn authorization(&self) -> BoxFuture<'_, Result<Option<HeaderValue>, LinkError>> {
+        let token = format!("{} {}", self.owner.as_deref().unwrap_or("shared"), self.word.lock());
+        async move { Ok(HeaderValue::try_from(token).ok()) }.boxed()
+    }
+
+    fn on_refusal<'a>(&'a self, _: Option<&'a HeaderValue>, _: &'a AuthChallenge) -> BoxFuture<'a, bool> {
+        std::future::ready(false).boxed()
+    }
+
+    fn is_personal(&self) -> bool {
+        self.owner.is_some()
+    }
+}
+
+#[tokio::test]
+async fn a_servers_credential_is_each_persons_and_changes_on_a_live_connection() {
+    let script = MockScript::standard().speaking(&[Revision::V2026_07_28]);
+    let mock = moongate_mock::serve_http(script, ([127, 0, 0, 1], 0).into()).await.unwrap();
+    let word = Arc::new(Mutex::new("first"));
+    let config = format!("[servers.own]\nurl = '{}'\nshare = 'principal'\n", mock.url);
+    let fixture = Fixture::with_credentials(plan_of(&config), Some(Arc::new(Tokens(word.clone()))));
+    fixture.know("ann", &["staff"]);
+    fixture.know("bob", &["staff"]);
+    fixture.core.gateway.start();
+    let call = async |who: &str| {
+        let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"own__echo","arguments":{"text":"x"},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}"#;
+        let request = Request::post("/mcp").header("host", "localhost").header(header::AUTHORIZATION, who);
+        let request = request.header("mcp-protocol-version", "2026-07-28").header("mcp-method", "tools/call");
+        let response = fixture.send(request.header("mcp-name", "own__echo"), body).await;
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        let sent =
+            mock.last_request("tools/call").and_then(|request| Some(request.header("authorization")?.to_owned()));
+        (sent.unwrap_or_default(), String::from_utf8_lossy(&bytes).into_owned())
+    };
+    timeout(Duration::from_secs(20), async {
+        while !call("user:ann").await.1.contains("result") {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await
+    .unwrap();
+    assert_eq!(call("user:ann").await.0, "ann first");
+    assert_eq!(call("user:bob").await.0, "bob first");
+    let connections = mock.counters().connections;
+    *word.lock() = "second";
+    assert_eq!(call("user:ann").await.0, "ann second");
+    assert_eq!(call("user:bob").await.0, "bob second");
+    assert_eq!(mock.counters().connections, connections);
+    let listed = mock.last_request("tools/list").unwrap();
+    assert_eq!(listed.header("authorization"), Some("shared first"));
 }
