@@ -15,17 +15,20 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::BodyExt as _;
-use moongate::app::GatewayCore;
+use moongate::app::{GatewayApp, GatewayCore, LoginParts};
 use moongate_access::auth::{
     AuthError, AuthMethods, AuthRefusal, Authenticator, CredentialFetch, KeyHash, KeySettings, Person, PrincipalTable,
     ProvenIdentity,
 };
 use moongate_access::policy::{GlobList, RequestRate, RoleAccess};
 use moongate_config::{LoadOptions, Plan};
+use moongate_listener::ListenAddress;
 use moongate_mock::{MockScript, Revision};
 use moongate_model::{PrincipalKey, PrincipalSecret};
 use moongate_protocol::SUPPORTED;
+use moongate_session::store::StoreSettings;
 use moongate_telemetry::Metrics;
+use moongate_testing::HttpEndpoint;
 use moongate_transport::LinkError;
 use moongate_transport::credential_source::{AuthChallenge, CredentialDirectory, CredentialSource};
 use moongate_transport::reaper::Reaper;
@@ -48,6 +51,8 @@ struct UserNames {
     fetches: Arc<AtomicUsize>,
     /// Has a permit for each fetch that may end.
     answers: Arc<Semaphore>,
+    /// Time from which its people are refused.
+    expires: Option<jiff::Timestamp>,
 }
 
 impl Authenticator for UserNames {
@@ -69,9 +74,9 @@ impl Authenticator for UserNames {
         let role =
             self.principals.role_sets().intern(&roles).ok_or(AuthError::Unavailable("too many sets of roles"))?;
         let (key, secret) = (key_of(name), PrincipalSecret::new([7; 32]));
-        let principal = self.principals.meet(self.name(), Person { key, name, secret, role, expires: None })?;
+        let principal = self.principals.meet(self.name(), Person { key, name, secret, role, expires: self.expires })?;
         let login = self.logins.lock().entry(login.to_owned()).or_default().clone();
-        Ok(ProvenIdentity { principal, expires: None, login: Some(login) })
+        Ok(ProvenIdentity { principal, expires: self.expires, login: Some(login) })
     }
 
     fn admits_people(&self) -> bool {
@@ -94,6 +99,22 @@ fn key_of(name: &str) -> PrincipalKey {
 }
 
 impl UserNames {
+    fn new(expires: Option<jiff::Timestamp>) -> Arc<Self> {
+        Arc::new(UserNames {
+            principals: Arc::default(),
+            known: Arc::default(),
+            logins: Mutex::default(),
+            fetches: Arc::default(),
+            answers: Arc::new(Semaphore::new(0)),
+            expires,
+        })
+    }
+
+    /// Lets a name in without a fetch, with these roles.
+    fn know(&self, name: &str, roles: &[&'static str]) {
+        self.known.lock().insert(name.to_owned(), roles.to_vec());
+    }
+
     fn fetch(&self, name: &str) -> CredentialFetch {
         let (known, fetches, answers) = (self.known.clone(), self.fetches.clone(), self.answers.clone());
         let name = name.to_owned();
@@ -124,15 +145,8 @@ impl Fixture {
     }
 
     fn with_credentials(plan: Plan, credentials: Option<Arc<dyn CredentialDirectory>>) -> Self {
-        let principals = Arc::<PrincipalTable>::default();
-        let users = Arc::new(UserNames {
-            principals: principals.clone(),
-            known: Arc::default(),
-            logins: Mutex::default(),
-            fetches: Arc::default(),
-            answers: Arc::new(Semaphore::new(0)),
-        });
-        let methods = AuthMethods::with_added(principals, vec![users.clone()], &plan.auth);
+        let users = UserNames::new(None);
+        let methods = AuthMethods::with_added(users.principals.clone(), vec![users.clone()], &plan.auth);
         let shared = UpstreamRuntime::new(Arc::new(Metrics::new()), Reaper::disabled());
         let core = GatewayCore::with_methods(&plan, Arc::new(shared.with_credentials(credentials)), methods);
         let people = Router::new()
@@ -149,9 +163,8 @@ impl Fixture {
         self.routes.clone().oneshot(request.body(body.into()).unwrap()).await.unwrap()
     }
 
-    /// Lets a name in without a fetch, with these roles.
     fn know(&self, name: &str, roles: &[&'static str]) {
-        self.users.known.lock().insert(name.to_owned(), roles.to_vec());
+        self.users.know(name, roles);
     }
 
     /// Opens the stream of a new session as somebody.
@@ -337,6 +350,61 @@ async fn what_began_with_a_login_ends_with_it_and_what_began_with_another_goes_o
     assert!(timeout(second, streams.next().unwrap().collect()).await.is_ok());
     for stream in streams {
         assert!(timeout(second, stream.collect()).await.is_err());
+    }
+}
+
+/// Starts a gateway on ports that the system picks, with the second method.
+async fn start(state: StoreSettings, users: &Arc<UserNames>) -> GatewayApp {
+    let mut plan = Plan { admin: None, state, ..plan() };
+    plan.listen = vec![ListenAddress::Tcp("127.0.0.1:0".parse().unwrap())];
+    let (principals, methods) = (users.principals.clone(), vec![users.clone() as Arc<dyn Authenticator>]);
+    let login = LoginParts { principals, methods, ..LoginParts::default() };
+    GatewayApp::start_with(plan, None, None, login).await.unwrap()
+}
+
+#[tokio::test]
+async fn what_a_person_has_open_ends_with_the_last_login_or_by_the_clock() {
+    let soon = jiff::Timestamp::now() + Duration::from_millis(1500);
+    for expires in [None, Some(soon)] {
+        let users = UserNames::new(expires);
+        users.know("ann", &["staff"]);
+        let app = start(StoreSettings::default(), &users).await;
+        let sent = HeaderMap::from_iter([(header::AUTHORIZATION, HeaderValue::from_static("user:ann"))]);
+        let (ours, theirs) = tokio::io::duplex(1024);
+        let (reader, writer) = tokio::io::split(theirs);
+        let pipe = app.pipe("", &sent).unwrap().serve(reader, writer);
+        tokio::pin!(pipe);
+        assert!(timeout(Duration::from_millis(300), &mut pipe).await.is_err());
+        if expires.is_none() {
+            users.principals.remove(&key_of("ann"));
+        }
+        assert!(timeout(Duration::from_secs(3), &mut pipe).await.is_ok(), "{expires:?}");
+        drop(ours);
+        app.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_session_of_a_person_who_has_not_come_yet_outlives_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = StoreSettings { file: Some(dir.path().join("state.redb")), ..StoreSettings::default() };
+    let mut session = None;
+    for (knows, status) in [(true, 200), (true, 200), (false, 404)] {
+        let users = UserNames::new(None);
+        if knows {
+            users.know("ann", &["staff"]);
+        }
+        let app = start(state.clone(), &users).await;
+        users.know("ann", &["staff"]);
+        let mut client = HttpEndpoint::new(&format!("http://{}/mcp", app.addresses[0]));
+        client.headers.push(("authorization".into(), "user:ann".into()));
+        let body = if session.is_none() { HELLO } else { r#"{"jsonrpc":"2.0","id":2,"method":"ping"}"# };
+        client.headers.extend(session.clone().map(|id| ("mcp-session-id".to_owned(), id)));
+        let response = client.post(body).await;
+        assert_eq!(response.status(), status, "known before the start: {knows}");
+        let id = response.headers().get("mcp-session-id").map(|id| id.to_str().unwrap().to_owned());
+        session = id.or(session);
+        app.stop().await;
     }
 }
 
