@@ -4,6 +4,7 @@
 //! this kind differ only in how they send, close and start.
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use crate::rpc_pipe::RpcPipe;
@@ -30,6 +31,17 @@ pub trait PipeLink: Send + Sync {
     /// Records the state of a probe.
     fn on_probe_state(&self, probe: ProbeState) {
         let _ = probe;
+    }
+}
+
+impl PipeLink for RpcPipe {
+    fn pipe(&self) -> &RpcPipe {
+        self
+    }
+
+    fn close_pipe(&self) -> BoxFuture<'_, ()> {
+        self.close_writer();
+        std::future::ready(()).boxed()
     }
 }
 

@@ -6,6 +6,8 @@
 //! while (`reply_queue`). The end of the pipe fails every open call at once, with the reason.
 
 mod line_codec;
+mod open_requests;
+mod pipe_shared;
 mod reply_queue;
 
 use parking_lot::Mutex;
@@ -19,20 +21,20 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt, stream};
 use http::HeaderMap;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::coop;
 use tokio_util::sync::CancellationToken;
 
 use crate::byte_budget::{ByteBudget, ByteReservation};
-use crate::pipe_link::PipeLink;
 use crate::server_text::MessageLimits;
-use crate::{ActivityFlag, CorrelateFn, LinkError, LinkReply, MessageRoute, MessageStream, OutgoingMessage};
+use crate::{ActivityFlag, CorrelateFn, LinkError, LinkReply, MessageStream, OutgoingMessage};
 pub(super) use line_codec::WriteQueue;
 use line_codec::{read_lines, take_line, write_cost, write_lines};
-use moongate_jsonrpc::message::{
-    RpcError, RpcMessage, RpcRequest, answered_id, code, echoed_number, encode_with, write_error,
-};
-use reply_queue::ReplyQueue;
+use moongate_jsonrpc::message::{RpcMessage, answered_id};
+use open_requests::{CallMessage, OpenRequestTable};
+pub use pipe_shared::OnGarbage;
+use pipe_shared::PipeShared;
+use reply_queue::{QueuedLine, ReplyQueue};
 
 /// Limit of messages queued for one call. Further notifications are dropped; one place is reserved for the answer.
 const CALL_QUEUE: usize = 256;
@@ -43,9 +45,6 @@ const WRITE_QUEUE: usize = 1024;
 /// Longest wait for room in a full write queue. A longer wait means that the server does not read its input.
 const WRITE_WAIT: Duration = Duration::from_secs(5);
 
-/// Callback for lines that are no JSON-RPC messages.
-pub type OnGarbage = Arc<dyn Fn(&[u8]) + Send + Sync>;
-
 /// A pipe to a server.
 pub struct RpcPipe {
     shared: Arc<PipeShared>,
@@ -53,55 +52,6 @@ pub struct RpcPipe {
     /// Bytes that may still be queued for writing.
     write_room: Arc<Semaphore>,
     events: Mutex<Option<mpsc::Receiver<(RpcMessage, ByteReservation)>>>,
-}
-
-struct PipeShared {
-    open: Mutex<OpenRequestTable>,
-    correlate: CorrelateFn,
-    on_garbage: OnGarbage,
-    events: mpsc::Sender<(RpcMessage, ByteReservation)>,
-    backlog: Arc<ByteBudget>,
-    limits: MessageLimits,
-    replies: ReplyQueue,
-    activity: ActivityFlag,
-    /// Count of messages received so far.
-    received: AtomicU64,
-    closed: watch::Sender<Option<LinkError>>,
-    /// Known mistake in the output.
-    mistake: OnceLock<&'static str>,
-    stop: CancellationToken,
-}
-
-/// Line to be written, with its share of the write budget.
-pub(super) type QueuedLine = (Bytes, OwnedSemaphorePermit);
-
-/// Message for a call, with its share of the byte budget. Answers reserve nothing: each call has at most one.
-struct CallMessage {
-    message: Result<RpcMessage, LinkError>,
-    _reservation: Option<ByteReservation>,
-}
-
-impl CallMessage {
-    /// Builds the message that ends a call.
-    fn end(message: Result<RpcMessage, LinkError>) -> Self {
-        CallMessage { message, _reservation: None }
-    }
-}
-
-/// Open requests by id, or the reason why no more are accepted.
-enum OpenRequestTable {
-    Calls(HashMap<u64, mpsc::Sender<CallMessage>>),
-    Broken(LinkError),
-}
-
-impl OpenRequestTable {
-    /// Finds a request whose response has not arrived.
-    fn find(&self, id: u64) -> Option<&mpsc::Sender<CallMessage>> {
-        match self {
-            OpenRequestTable::Calls(calls) => calls.get(&id),
-            OpenRequestTable::Broken(_) => None,
-        }
-    }
 }
 
 /// Settings of one pipe.
@@ -238,7 +188,7 @@ impl RpcPipe {
 
     /// Fails one open request.
     pub(super) fn fail_call(&self, id: u64, error: LinkError) {
-        if let OpenRequestTable::Calls(calls) = &mut *lock(&self.shared.open)
+        if let OpenRequestTable::Calls(calls) = &mut *self.shared.open.lock()
             && let Some(call) = calls.remove(&id)
         {
             // One place is reserved for the end of a call. A closed channel means that the call is gone.
@@ -253,11 +203,11 @@ impl RpcPipe {
 
     /// Stops writing. A child sees the end of its input and exits.
     pub fn close_writer(&self) {
-        lock(&self.writer).take();
+        self.writer.lock().take();
     }
 
     fn register(&self, id: u64) -> Result<mpsc::Receiver<CallMessage>, LinkError> {
-        match &mut *lock(&self.shared.open) {
+        match &mut *self.shared.open.lock() {
             // The pipe ended before this request was written, so a retry is safe.
             OpenRequestTable::Broken(LinkError::Closed(reason)) => Err(LinkError::NotSent(reason.clone())),
             OpenRequestTable::Broken(error) => Err(error.clone()),
@@ -273,7 +223,7 @@ impl RpcPipe {
     async fn write(&self, body: Bytes) -> Result<(), LinkError> {
         // Reported as not sent: the writer is gone, so no byte of the message left and a retry is safe.
         let writer_closed = || LinkError::NotSent("the server is being stopped".to_owned());
-        let writer = lock(&self.writer).clone().ok_or_else(writer_closed)?;
+        let writer = self.writer.lock().clone().ok_or_else(writer_closed)?;
         // A message may be larger than the whole budget. It then takes all of it and is written alone.
         let size = write_cost(&body).min(u32::try_from(self.shared.backlog.limit()).unwrap_or(u32::MAX));
         let line = match self.write_room.clone().try_acquire_many_owned(size) {
@@ -332,7 +282,7 @@ impl RpcPipe {
     }
 
     pub(super) fn open_server_stream(&self) -> BoxFuture<'_, Result<MessageStream, LinkError>> {
-        let events = lock(&self.events).take();
+        let events = self.events.lock().take();
         async move {
             let mut events =
                 events.ok_or_else(|| LinkError::Protocol("the pipe's events are already being read".into()))?;
@@ -364,17 +314,6 @@ impl RpcPipe {
     }
 }
 
-impl PipeLink for RpcPipe {
-    fn pipe(&self) -> &RpcPipe {
-        self
-    }
-
-    fn close_pipe(&self) -> BoxFuture<'_, ()> {
-        self.close_writer();
-        std::future::ready(()).boxed()
-    }
-}
-
 /// Entry of one open request. Dropping it removes the request from the table.
 struct PendingRequest {
     id: u64,
@@ -391,126 +330,10 @@ impl PendingRequest {
 
 impl Drop for PendingRequest {
     fn drop(&mut self) {
-        if let OpenRequestTable::Calls(calls) = &mut *lock(&self.shared.open) {
+        if let OpenRequestTable::Calls(calls) = &mut *self.shared.open.lock() {
             calls.remove(&self.id);
         }
     }
-}
-
-// === impl PipeShared ===
-
-impl PipeShared {
-    /// Sends the replies that the server is owed, before any more input is read.
-    async fn send_owed_replies(&self, replies: &mut Vec<Bytes>) {
-        for answer in replies.drain(..) {
-            self.replies.send(answer).await;
-        }
-    }
-
-    /// Records that a message arrived.
-    fn mark_received(&self) {
-        self.activity.mark();
-        // A load and a store suffice: only the reading task counts.
-        self.received.store(self.received.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-    }
-
-    /// Routes a message to its receiver. Returns the reply that the server must get at once, if any. `size` is the
-    /// number of bytes that the message keeps in memory.
-    fn deliver(&self, message: RpcMessage, size: usize) -> Option<Bytes> {
-        self.mark_received();
-        if let RpcMessage::Response(response) = &message {
-            match response.id.as_ref().and_then(|id| echoed_number(id.raw().bytes())) {
-                Some(id) => self.complete_call(id, message),
-                // The answer matches no request of ours: it timed out or was invented.
-                None => self.backlog.answers.inc(),
-            }
-            return None;
-        }
-        // Chosen and queued under one lock: the call cannot end in between.
-        let open = lock(&self.open);
-        match (self.correlate)(&message, &|id| open.find(id).is_some()) {
-            MessageRoute::Answer(answer) => return Some(answer),
-            MessageRoute::Call(id) => {
-                if let Some(call) = open.find(id) {
-                    return self.queue_for_call(call, message, size);
-                }
-            }
-            MessageRoute::Events => {}
-        }
-        drop(open);
-        // No one subscribed, so the message must take no room from calls.
-        if self.events.is_closed() {
-            return self.drop_unclaimed(&message);
-        }
-        // Never waits: the reading task must go on to the answers behind this message.
-        let Some(weight) = self.backlog.reserve(size) else { return self.drop_unroutable(&message) };
-        let unsent = self.events.try_send((message, weight)).err()?;
-        self.drop_unroutable(&unsent.into_inner().0)
-    }
-
-    /// Ends a call with its answer. The entry is removed, so a second answer finds no call.
-    fn complete_call(&self, id: u64, message: RpcMessage) {
-        // The lock ends with this statement. A call that was woken under it would only wait for it.
-        let call = match &mut *lock(&self.open) {
-            OpenRequestTable::Calls(calls) => calls.remove(&id),
-            OpenRequestTable::Broken(_) => None,
-        };
-        match call {
-            Some(call) => drop(call.try_send(CallMessage::end(Ok(message)))),
-            None => self.backlog.answers.inc(),
-        }
-    }
-
-    /// Queues a message for an open call that is not its answer.
-    fn queue_for_call(&self, call: &mpsc::Sender<CallMessage>, message: RpcMessage, size: usize) -> Option<Bytes> {
-        // One place stays free, so that the answer always fits and the reading task never waits.
-        let Some(weight) = self.backlog.reserve(size).filter(|_| call.capacity() > 1) else {
-            return self.drop_unroutable(&message);
-        };
-        let unsent = call.try_send(CallMessage { message: Ok(message), _reservation: Some(weight) }).err()?;
-        self.drop_unroutable(unsent.into_inner().message.as_ref().ok()?)
-    }
-
-    /// Counts a message that has no room and returns an error reply to a request. JSON-RPC 2.0, section 4: a request
-    /// "MUST" be replied to. A server may wait for the reply for ever.
-    fn drop_unroutable(&self, message: &RpcMessage) -> Option<Bytes> {
-        self.backlog.dropped.inc();
-        let RpcMessage::Request(request) = message else { return None };
-        self.backlog.refused.inc();
-        Some(refusal(request, code::INTERNAL, "Too much waits for the client; ask again later"))
-    }
-
-    /// Drops a message that no subscription reads, so that it takes no room from others. Requests get an error reply.
-    fn drop_unclaimed(&self, message: &RpcMessage) -> Option<Bytes> {
-        self.backlog.dropped.inc();
-        let RpcMessage::Request(request) = message else { return None };
-        Some(refusal(request, code::METHOD_NOT_FOUND, "Nobody is here who could answer"))
-    }
-
-    /// Ends the pipe. Every open call fails now, every later call at once.
-    fn fail(&self, error: LinkError) {
-        let mut open = lock(&self.open);
-        let OpenRequestTable::Calls(calls) = std::mem::replace(&mut *open, OpenRequestTable::Broken(error.clone()))
-        else {
-            return;
-        };
-        // Unlocked first: woken calls lock the table when they are dropped.
-        drop(open);
-        for call in calls.into_values() {
-            let _ = call.try_send(CallMessage::end(Err(error.clone())));
-        }
-        // `send_replace` stores the reason even if no task waits for it yet.
-        self.closed.send_replace(Some(error));
-    }
-}
-
-fn refusal(request: &RpcRequest, code: i64, message: &'static str) -> Bytes {
-    let error = RpcError { code, message: message.into(), data: None };
-    encode_with(160, |out| write_error(out, Some(&request.id), &error))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> parking_lot::MutexGuard<'_, T> {
-    mutex.lock()
 }
 
 #[cfg(test)]

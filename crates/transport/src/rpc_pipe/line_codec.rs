@@ -15,13 +15,14 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::task::coop;
 
-use super::{CallMessage, OpenRequestTable, PipeShared, QueuedLine, lock};
+use super::pipe_shared::PipeShared;
+use super::reply_queue::QueuedLine;
 use crate::LinkError;
 use crate::foreign_text::describe_foreign;
 use crate::partial_id::PartialIdScanner;
 use crate::server_text::UnreadText;
-use moongate_jsonrpc::message::{MalformedMessage, RpcPayload, answered_id, batch_items};
-use moongate_telemetry::{MemoryReservation, SMALL_MESSAGE};
+use moongate_jsonrpc::message::answered_id;
+use moongate_telemetry::SMALL_MESSAGE;
 
 /// Capacity of an empty read buffer, in bytes.
 const READ_BUFFER: usize = 16 * 1024;
@@ -240,66 +241,4 @@ pub(super) fn take_line(line: Bytes, shared: &PipeShared, replies: &mut Vec<Byte
             shared.fail_malformed(&text, &wrong);
         }
     }
-}
-
-impl PipeShared {
-    /// Delivers a message or a batch.
-    fn deliver_payload(&self, payload: RpcPayload, text: &Bytes, replies: &mut Vec<Bytes>) {
-        let messages = match payload {
-            RpcPayload::One(message) => return replies.extend(self.deliver(message, text.len())),
-            RpcPayload::Batch(messages) => messages,
-        };
-        // All messages of a batch share its text, and each keeps the whole text alive.
-        let each = text.len() / messages.len().max(1);
-        let mut items = None;
-        for (at, message) in messages.into_iter().enumerate() {
-            match message {
-                Ok(message) => replies.extend(self.deliver(message, each)),
-                Err(wrong) => {
-                    (self.on_garbage)(text);
-                    // The texts are found once for all malformed items.
-                    if let Some(item) = items.get_or_insert_with(|| batch_items(text)).get(at) {
-                        self.fail_malformed(item, &wrong);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Fails the call that a malformed answer names: no other answer will come. Possible requests and log lines with an
-    /// `id` do not count as answers.
-    fn fail_malformed(&self, line: &[u8], wrong: &MalformedMessage) {
-        if let Some(id) = answered_id(line).or_else(|| scan_answered_id(line))
-            && let OpenRequestTable::Calls(calls) = &mut *lock(&self.open)
-            && let Some(call) = calls.remove(&id)
-        {
-            self.mark_received();
-            let _ = call.try_send(CallMessage::end(Err(LinkError::Protocol(format!("the answer is {wrong}")))));
-        }
-    }
-
-    /// Reserves the memory of a whole message.
-    pub(super) fn reserve(&self, message: &Bytes) -> Result<MemoryReservation, LinkError> {
-        let mut reservation = self.backlog.memory.begin();
-        reservation.cover(message.len())?;
-        Ok(reservation)
-    }
-
-    /// Fails the call that a dropped line answers.
-    pub(super) fn fail_dropped(&self, id: Option<u64>, reason: &LinkError) {
-        if let Some(id) = id
-            && let OpenRequestTable::Calls(calls) = &mut *lock(&self.open)
-            && let Some(call) = calls.remove(&id)
-        {
-            self.mark_received();
-            let _ = call.try_send(CallMessage::end(Err(reason.clone())));
-        }
-    }
-}
-
-/// Finds the id of the request that a text without a JSON structure means to answer.
-fn scan_answered_id(line: &[u8]) -> Option<u64> {
-    let has = |word: &[u8]| memchr::memmem::find(line, word).is_some();
-    let answers = has(b"\"jsonrpc\"") && (has(b"\"result\"") || has(b"\"error\"")) && !has(b"\"method\"");
-    answers.then(|| PartialIdScanner::default().feed_answer(line)).flatten()
 }

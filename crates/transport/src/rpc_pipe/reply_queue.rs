@@ -11,7 +11,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-use super::QueuedLine;
 use crate::reply_rate_limit::{ReplyMeter, ReplyRateLimit};
 
 /// Limit of replies waiting to be written.
@@ -20,6 +19,9 @@ const REPLIES_MAX: usize = 256;
 const REPLY_BYTES: usize = 64 * 1024;
 /// Longest wait for room, while the server is not read. Later replies are dropped until there is room.
 const ROOM_TIME: Duration = Duration::from_secs(5);
+
+/// Line to be written, with its share of the write budget.
+pub(crate) type QueuedLine = (Bytes, OwnedSemaphorePermit);
 
 /// Bounded queue of replies to the server.
 pub(super) struct ReplyQueue {

@@ -3,6 +3,7 @@
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
 use super::*;
+use crate::MessageRoute;
 use moongate_telemetry::Metrics;
 use moongate_telemetry::{DroppedItem, Limit, ReplyOutcome};
 
