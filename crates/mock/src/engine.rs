@@ -12,9 +12,8 @@ use tokio::{
 use super::{
     call::{CallOutcome, CallStop, MockCall},
     fault::FaultAction,
-    legacy, lists, modern, prompts, resources,
-    server::{OutgoingFrame, RequestEnd},
-    tasks, tools,
+    frame::{OutgoingFrame, RequestEnd},
+    legacy, lists, modern, prompts, resources, tasks, tools,
     wire::{ResultBody, RpcFailure},
 };
 
@@ -147,7 +146,7 @@ pub(super) async fn flood(bytes: usize) {
 
 async fn dispatch(call: &MockCall) -> CallOutcome {
     let outcome = match call.request.method.as_str() {
-        "tools/call" => tools::call(call).await,
+        "tools/call" => call_tool(call).await,
         "tools/list" => lists::tools(call),
         "resources/list" => lists::resources(call),
         "resources/templates/list" => lists::templates(call),
@@ -172,6 +171,19 @@ async fn dispatch(call: &MockCall) -> CallOutcome {
         Err(CallStop::Failed(text)) => Err(RpcFailure::new(-32603, text).into()),
         other => other,
     }
+}
+
+/// Runs a tool, as a task if it should be one.
+async fn call_tool(call: &MockCall) -> CallOutcome {
+    let name = call.request.params["name"].as_str().ok_or_else(|| RpcFailure::params("`name` is missing"))?;
+    // Calls look at the live list, since a test may change the tools while the server runs.
+    if !call.server.contents.lock().tools.iter().any(|t| t.key == name) {
+        return Err(RpcFailure::params(format!("Unknown tool: {name}")).into());
+    }
+    if let Some(created) = tasks::create(call, name).await? {
+        return Ok(created);
+    }
+    tools::run_tool(call, name).await
 }
 
 fn finish(call: &MockCall, outcome: CallOutcome, after: &[FaultAction]) -> RequestEnd {

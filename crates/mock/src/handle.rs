@@ -12,12 +12,13 @@ use tokio::{
 };
 
 use super::{
+    change_notice::ChangeNotice,
     contents::ListItem,
     fault::{ArmedFaults, FaultRule},
     http, pipe,
-    record::{RecordCounters, RecordedRequest, RequestRecord, lock},
+    record::{RecordCounters, RecordedRequest, RequestRecord},
     script::MockScript,
-    server::{ChangeNotice, MockServer, PipeConnection},
+    server::{MockServer, PipeConnection},
     wire, ws,
 };
 
@@ -170,7 +171,7 @@ impl MockHandle {
 
     /// Replaces its tools (objects, or strings of JSON sent as written). Notifies no listener.
     pub fn set_tools(&self, tools: &[Value]) {
-        lock(&self.server.contents).tools = tools.iter().map(|t| ListItem::from_script("name", t)).collect();
+        self.server.contents.lock().tools = tools.iter().map(|t| ListItem::from_script("name", t)).collect();
     }
 
     /// Replaces its tools and notifies the listeners. Returns how many it notified.
@@ -181,24 +182,24 @@ impl MockHandle {
 
     /// Replaces its resources. Notifies no listener.
     pub fn set_resources(&self, resources: &[Value]) {
-        lock(&self.server.contents).resources = resources.iter().map(|r| ListItem::from_script("uri", r)).collect();
+        self.server.contents.lock().resources = resources.iter().map(|r| ListItem::from_script("uri", r)).collect();
     }
 
     /// Replaces its prompts. Notifies no listener.
     pub fn set_prompts(&self, prompts: &[Value]) {
-        lock(&self.server.contents).prompts = prompts.iter().map(|p| ListItem::from_script("name", p)).collect();
+        self.server.contents.lock().prompts = prompts.iter().map(|p| ListItem::from_script("name", p)).collect();
     }
 
     /// Notifies that `tools`, `prompts` or `resources` changed. Returns how many listeners got it.
     pub fn notify_list(&self, list: &str) -> usize {
         let known = ["tools", "prompts", "resources"].into_iter().find(|known| *known == list);
         // A name that is no list notifies nobody, so a test with a typing error fails at its count.
-        known.map_or(0, |list| self.server.publish(&ChangeNotice::List(list)))
+        known.map_or(0, |list| self.server.listeners.publish(&ChangeNotice::List(list)))
     }
 
     /// Notifies that a resource changed. Returns how many subscribers got it.
     pub fn notify_resource(&self, uri: &str) -> usize {
-        self.server.publish(&ChangeNotice::Resource(uri.to_owned()))
+        self.server.listeners.publish(&ChangeNotice::Resource(uri.to_owned()))
     }
 
     /// Sends a request to every legacy session that listens, outside of any call. Returns how many got it.
@@ -206,7 +207,7 @@ impl MockHandle {
         let sessions = self.server.sessions.ids();
         let send = |id: &String| {
             let request = wire::request(&format!("\"own-{}\"", self.server.next_number()), method, params);
-            self.server.send_to_session(id, request)
+            self.server.listeners.send_to_session(id, request)
         };
         sessions.iter().filter(|id| send(id)).count()
     }
@@ -214,13 +215,13 @@ impl MockHandle {
     /// Sends a text as a message to every legacy session that listens, valid or not. Returns how many got it.
     pub fn send_to_sessions(&self, text: &str) -> usize {
         let sessions = self.server.sessions.ids();
-        sessions.iter().filter(|id| self.server.send_to_session(id, text.to_owned())).count()
+        sessions.iter().filter(|id| self.server.listeners.send_to_session(id, text.to_owned())).count()
     }
 
     /// Streams and pipes that would get a notification now. Wait for one before you change anything.
     #[must_use]
     pub fn listeners(&self) -> usize {
-        self.server.listeners()
+        self.server.listeners.len()
     }
 
     /// Legacy sessions open over HTTP and streams of HTTP+SSE. Over sockets, the connections.
@@ -236,17 +237,17 @@ impl MockHandle {
 
     /// Replaces all faults by this one.
     pub fn set_fault(&self, fault: FaultRule) {
-        *lock(&self.server.faults) = ArmedFaults::new(&[fault]);
+        *self.server.faults.lock() = ArmedFaults::new(&[fault]);
     }
 
     /// Adds a fault.
     pub fn add_fault(&self, fault: FaultRule) {
-        lock(&self.server.faults).add(fault);
+        self.server.faults.lock().add(fault);
     }
 
     /// Removes all faults.
     pub fn clear_faults(&self) {
-        lock(&self.server.faults).clear();
+        self.server.faults.lock().clear();
     }
 
     /// Stops the server and waits until the port is free. Modern subscriptions get a proper end.

@@ -7,8 +7,8 @@ use base64::{Engine as _, engine::general_purpose::STANDARD as B64};
 use serde_json::{Value, json};
 
 use super::{
-    http::ReceivedRequest,
     modern,
+    received_request::ReceivedRequest,
     revision::Revision,
     server::MockServer,
     wire::{RpcFailure, WireRequest},

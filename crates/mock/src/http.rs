@@ -13,7 +13,6 @@ use std::{
     task::{Context, Poll},
 };
 
-use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
@@ -28,10 +27,14 @@ use tokio::{
 use super::{
     answer::{self, HttpReply},
     fault::FaultAction,
-    http_sse, post,
+    http_sse,
+    http_sse_sessions::{OPEN, SEND},
+    listeners::ListenTarget,
+    post,
+    received_request::ReceivedRequest,
     record::RecordedRequest,
     revision::Revision,
-    server::{ListenTarget, MockServer},
+    server::MockServer,
     stream,
     wire::RpcFailure,
 };
@@ -40,26 +43,6 @@ use super::{
 const BODY_MAX: usize = 64 << 20;
 /// Path of the endpoint.
 pub(super) const PATH: &str = "/mcp";
-
-/// HTTP request, as the rest of the mock sees it.
-pub(super) struct ReceivedRequest {
-    pub(super) headers: Vec<(String, String)>,
-    pub(super) body: Bytes,
-}
-
-impl ReceivedRequest {
-    pub(super) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
-    }
-
-    pub(super) fn accepts(&self, kind: &str) -> bool {
-        let group = kind.split('/').next().unwrap_or_default();
-        self.headers.iter().filter(|(n, _)| n == "accept").flat_map(|(_, v)| v.split(',')).any(|one| {
-            let one = one.split(';').next().unwrap_or_default().trim();
-            one.eq_ignore_ascii_case(kind) || one == "*/*" || one == format!("{group}/*")
-        })
-    }
-}
 
 /// Accepts connections until the server stops.
 pub(super) async fn serve(server: Arc<MockServer>, listener: TcpListener) {
@@ -135,10 +118,8 @@ async fn answer(
     let path = parts.uri.path();
     let reply = match refuse_by_head(server, &parts.method, path, &received, loopback) {
         Some(response) => HttpReply::Response(response),
-        None if path == http_sse::OPEN => HttpReply::Response(http_sse::open(server)),
-        None if path == http_sse::SEND => {
-            HttpReply::Response(http_sse::send(server, parts.uri.query(), &received.body).await)
-        }
+        None if path == OPEN => HttpReply::Response(http_sse::open(server)),
+        None if path == SEND => HttpReply::Response(http_sse::send(server, parts.uri.query(), &received.body).await),
         None => match parts.method {
             Method::POST => post::answer(server, received).await,
             Method::GET => get(server, &received).await,
@@ -167,9 +148,9 @@ fn refuse_by_head(
     let has_http_sse = http.pair && server.speaks(Revision::V2024_11_05);
     match path {
         PATH if http.streamable => {}
-        http_sse::OPEN if has_http_sse && *method != Method::GET => return Some(answer::status(405)),
-        http_sse::SEND if has_http_sse && *method != Method::POST => return Some(answer::status(405)),
-        http_sse::OPEN | http_sse::SEND if has_http_sse => {}
+        OPEN if has_http_sse && *method != Method::GET => return Some(answer::status(405)),
+        SEND if has_http_sse && *method != Method::POST => return Some(answer::status(405)),
+        OPEN | SEND if has_http_sse => {}
         _ => return Some(answer::status(404)),
     }
     if let Some(bearer) = &http.bearer
@@ -259,7 +240,7 @@ async fn get(server: &Arc<MockServer>, received: &ReceivedRequest) -> HttpReply 
     };
     for method in &http.early {
         let id = format!("\"early-{}\"", server.next_number());
-        server.send_to_session(&session.id, super::wire::request(&id, method, &serde_json::json!({})));
+        server.listeners.send_to_session(&session.id, super::wire::request(&id, method, &serde_json::json!({})));
     }
     HttpReply::Response(stream::listening(server, session, frames, listening))
 }

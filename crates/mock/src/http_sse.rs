@@ -3,7 +3,7 @@
 //! Owns both ends of the transport, joined to a pipe of lines. Does not read the lines. Invariant: when the stream
 //! ends, the pipe ends too, and its POSTs get a 404.
 
-use std::{collections::HashMap, io, sync::Arc};
+use std::{io, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::stream;
@@ -11,36 +11,22 @@ use http::Response;
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 use tokio::{
-    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream},
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
     sync::Mutex,
 };
 
 use super::{
     answer::{self, HttpBody},
-    events, pipe,
-    record::lock,
-    seal,
+    events,
+    http_sse_sessions::SEND,
+    pipe, seal,
     server::MockServer,
 };
 
-/// Path where a client opens its stream.
-pub(super) const OPEN: &str = "/sse";
-/// Path for the client's messages.
-pub(super) const SEND: &str = "/message";
 /// Bytes between the two ends that nobody has read.
 const BUFFER: usize = 1 << 16;
 /// Limit of open streams.
 const SESSIONS_MAX: usize = 4096;
-
-/// Ends that POSTs write to, by session.
-#[derive(Default)]
-pub(super) struct HttpSseSessions(parking_lot::Mutex<HashMap<String, Arc<Mutex<DuplexStream>>>>);
-
-impl HttpSseSessions {
-    pub(super) fn len(&self) -> usize {
-        lock(&self.0).len()
-    }
-}
 
 /// Guard that forgets a session when its stream drops.
 struct HttpSseGuard {
@@ -50,7 +36,7 @@ struct HttpSseGuard {
 
 impl Drop for HttpSseGuard {
     fn drop(&mut self) {
-        lock(&self.server.sessions.http_sse.0).remove(&self.id);
+        self.server.sessions.http_sse.0.lock().remove(&self.id);
     }
 }
 
@@ -59,7 +45,7 @@ pub(super) fn open(server: &Arc<MockServer>) -> Response<HttpBody> {
     let id = seal::random_name();
     let (input, reader) = tokio::io::duplex(BUFFER);
     let (writer, output) = tokio::io::duplex(BUFFER);
-    let mut all = lock(&server.sessions.http_sse.0);
+    let mut all = server.sessions.http_sse.0.lock();
     if all.len() >= SESSIONS_MAX {
         return answer::status(503);
     }
@@ -91,7 +77,7 @@ pub(super) fn open(server: &Arc<MockServer>) -> Response<HttpBody> {
 /// Takes a message for the session that the query names.
 pub(super) async fn send(server: &MockServer, query: Option<&str>, body: &Bytes) -> Response<HttpBody> {
     let id = query.and_then(|q| q.split('&').find_map(|one| one.strip_prefix("sessionId=")));
-    let found = id.and_then(|id| lock(&server.sessions.http_sse.0).get(id).cloned());
+    let found = id.and_then(|id| server.sessions.http_sse.0.lock().get(id).cloned());
     let Some(input) = found else {
         return answer::status(404);
     };

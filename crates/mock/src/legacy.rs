@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 
 use super::{
     call::{CallOutcome, LEVELS, MockCall},
-    record::lock,
     revision::Revision,
     seal,
     server::MockServer,
@@ -51,7 +50,7 @@ pub(super) fn capabilities(server: &MockServer, revision: Revision) -> Value {
     if let Some(given) = &server.script.capabilities {
         return given.clone();
     }
-    let contents = lock(&server.contents);
+    let contents = server.contents.lock();
     let mut all = json!({"logging": {}, "tools": {"listChanged": true}});
     if !contents.resources.is_empty() || !contents.templates.is_empty() {
         all["resources"] = json!({"subscribe": true, "listChanged": true});
@@ -83,7 +82,7 @@ pub(super) fn method(call: &MockCall) -> CallOutcome {
             let level = level.ok_or_else(|| RpcFailure::params("`level` is not one of the eight levels"))?;
             // A server without sessions has no place for a level. It accepts the request and sends everything.
             if let Some(session) = &call.session {
-                *lock(&session.log) = Some(level.to_owned());
+                *session.log.lock() = Some(level.to_owned());
             }
         }
         "resources/subscribe" => {
@@ -97,7 +96,7 @@ pub(super) fn method(call: &MockCall) -> CallOutcome {
         "resources/unsubscribe" => {
             let uri = params["uri"].as_str().ok_or_else(|| RpcFailure::params("`uri` is missing"))?;
             if let Some(session) = &call.session {
-                lock(&session.subscribed).remove(uri);
+                session.subscribed.lock().remove(uri);
             }
         }
         other => return Err(RpcFailure::new(-32601, format!("Method not found: {other}")).into()),

@@ -5,31 +5,40 @@
 
 mod answer;
 mod call;
+mod change_notice;
 mod contents;
 mod engine;
 mod events;
 mod fault;
-mod scenario;
+mod frame;
 mod handle;
 mod headers;
 mod http;
-mod legacy;
-mod lists;
-mod modern;
 mod http_sse;
+mod http_sse_sessions;
+mod input_requests;
+mod legacy;
+mod listeners;
+mod lists;
+mod mock_task;
+mod modern;
 mod pipe;
 mod post;
 mod process;
 mod prompts;
+mod received_request;
 mod record;
 mod resources;
 mod revision;
+mod scenario;
 mod script;
+mod scripted_flow;
 mod seal;
 mod server;
 mod session;
 mod stdio;
 mod stream;
+mod task_inputs;
 mod tasks;
 mod tools;
 mod wire;
@@ -40,11 +49,11 @@ pub use self::{
     handle::{MockHandle, serve_http, serve_http_recording, serve_tcp, serve_ws},
     record::{RecordCounters, RecordedRequest},
     revision::Revision,
-    scenario::{FlowRequest, FlowStep, ScriptedFlow, UndeclaredPolicy},
     script::{
         AnswerMode, ContentPreset, CursorMode, EraRule, GeneratedTools, HttpRules, ListRules, MockScript, NewlineStyle,
         SseRules, StdioRules, TaskRule,
     },
+    scripted_flow::{FlowRequest, FlowStep, ScriptedFlow, UndeclaredPolicy},
 };
 
 #[cfg(unix)]

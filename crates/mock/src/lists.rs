@@ -8,14 +8,13 @@ use serde_json::{Value, json};
 use super::{
     call::{CallOutcome, MockCall},
     contents::ListItem,
-    record::lock,
     script::{CursorMode, EraRule},
     wire::{ResultBody, RpcFailure},
 };
 
 pub(super) fn tools(call: &MockCall) -> CallOutcome {
     let script = &call.server.script;
-    let mut tools = lock(&call.server.contents).tools.clone();
+    let mut tools = call.server.contents.lock().tools.clone();
     tools.retain(|tool| match script.eras.get(&tool.key) {
         Some(EraRule::Legacy) => !call.revision.is_modern(),
         Some(EraRule::Modern) => call.revision.is_modern(),
@@ -37,15 +36,15 @@ pub(super) fn is_wrapped(call: &MockCall, tool: &str) -> bool {
 }
 
 pub(super) fn resources(call: &MockCall) -> CallOutcome {
-    page(call, "resources", &lock(&call.server.contents).resources)
+    page(call, "resources", &call.server.contents.lock().resources)
 }
 
 pub(super) fn templates(call: &MockCall) -> CallOutcome {
-    page(call, "resourceTemplates", &lock(&call.server.contents).templates)
+    page(call, "resourceTemplates", &call.server.contents.lock().templates)
 }
 
 pub(super) fn prompts(call: &MockCall) -> CallOutcome {
-    page(call, "prompts", &lock(&call.server.contents).prompts)
+    page(call, "prompts", &call.server.contents.lock().prompts)
 }
 
 fn page(call: &MockCall, key: &str, items: &[ListItem]) -> CallOutcome {

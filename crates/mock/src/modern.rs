@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use super::{
     call::{CallOutcome, LEVELS, MockCall},
     legacy,
-    record::lock,
+    listeners::ListenTarget,
     revision::Revision,
     scenario,
-    server::{ListenTarget, MockServer},
+    server::MockServer,
     wire::{self, ResultBody, RpcFailure, WireRequest},
 };
 
@@ -174,7 +174,7 @@ async fn listen(call: &MockCall) -> CallOutcome {
 /// Lists the headers that a `tools/call` must carry for its marked arguments, with the expected values.
 pub(super) fn parameter_headers(server: &MockServer, request: &WireRequest) -> Vec<(String, Option<Value>)> {
     let Some(name) = request.tool() else { return Vec::new() };
-    let contents = lock(&server.contents);
+    let contents = server.contents.lock();
     let Some(tool) = contents.tools.iter().find(|t| t.key == name) else { return Vec::new() };
     let mut found = Vec::new();
     collect_marked(&tool.value()["inputSchema"], &request.params["arguments"], &mut found);

@@ -19,10 +19,14 @@ use tokio::{
 
 use super::{
     call::{CallOutcome, MockCall},
-    engine, legacy, modern,
-    record::{RecordedRequest, lock},
+    engine,
+    frame::{OutgoingFrame, RequestEnd},
+    legacy,
+    listeners::{ListenGuard, ListenTarget},
+    modern,
+    record::RecordedRequest,
     revision::Revision,
-    server::{ListenGuard, ListenTarget, MockServer, OutgoingFrame, RequestEnd},
+    server::MockServer,
     session::{MockSession, RunningRequests},
     wire::{self, IncomingMessage, ParsedInput, RpcFailure, WireRequest},
 };
@@ -75,7 +79,7 @@ where
     }
     // Responses that are nearly done still go out: `printf … | moongate mock` is a use of this program.
     // The session's listener holds a sender, which would keep the writer waiting for the whole time.
-    *lock(&pipe.session) = None;
+    *pipe.session.lock() = None;
     drop(pipe);
     Ok(timeout(EOF_GRACE, writing).await.ok().and_then(Result::ok).unwrap_or(PipeEnd::Eof))
 }
@@ -155,7 +159,7 @@ impl LinePipe {
 
     fn batch(self: &Arc<Self>, all: Vec<IncomingMessage>) {
         // Batches exist only in 2025-03-26: "Remove support for JSON-RPC batching" (2025-06-18, changelog).
-        let batches = lock(&self.session).as_ref().is_some_and(|(s, _)| s.revision == Revision::V2025_03_26);
+        let batches = self.session.lock().as_ref().is_some_and(|(s, _)| s.revision == Revision::V2025_03_26);
         if !batches {
             return self.refuse(&RpcFailure::new(-32600, "Invalid Request: batches are not part of this revision"));
         }
@@ -214,7 +218,7 @@ impl LinePipe {
                     }
                     "notifications/initialized" => self.initialized(),
                     "notifications/roots/list_changed" => {
-                        if let Some((session, _)) = &*lock(&self.session) {
+                        if let Some((session, _)) = &*self.session.lock() {
                             server.ask_roots(session);
                         }
                     }
@@ -223,7 +227,7 @@ impl LinePipe {
             }
             // A response counts only for the session of this pipe, and only for a request that is open.
             IncomingMessage::Response { id, outcome } => {
-                let session = lock(&self.session).as_ref().map(|(s, _)| s.clone());
+                let session = self.session.lock().as_ref().map(|(s, _)| s.clone());
                 if !session.is_some_and(|s| s.deliver_response(&id, outcome)) {
                     server.record.count(|c| c.stray += 1);
                 }
@@ -234,7 +238,7 @@ impl LinePipe {
     }
 
     fn initialized(&self) {
-        if let Some((session, listening)) = lock(&self.session).as_mut() {
+        if let Some((session, listening)) = self.session.lock().as_mut() {
             session.ready.store(true, Ordering::Relaxed);
             // A second `initialized` must not register a second listener.
             if listening.is_none() {
@@ -266,7 +270,7 @@ impl LinePipe {
 
     fn resolve_caller(&self, call: &mut MockCall) -> Option<CallOutcome> {
         let (server, request) = (&self.server, &call.request);
-        let session = lock(&self.session).as_ref().map(|(s, _)| s.clone());
+        let session = self.session.lock().as_ref().map(|(s, _)| s.clone());
         let opens = request.method == "initialize" && server.legacy().is_some();
         if server.modern() && !opens && (modern::is_modern(request) || session.is_none()) {
             let known = modern::check(server, request).and_then(|k| Ok((k, modern::input_responses(server, request)?)));
@@ -298,7 +302,7 @@ impl LinePipe {
 
     fn initialize(&self, call: &mut MockCall) -> CallOutcome {
         // The lock is held to the end, so two `initialize` cannot both open a session.
-        let mut current = lock(&self.session);
+        let mut current = self.session.lock();
         if current.as_ref().is_some_and(|(s, _)| s.ready.load(Ordering::Relaxed)) {
             return Err(RpcFailure::new(-32600, "Invalid Request: already initialized").into());
         }

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use super::{
     call::{CallOutcome, MockCall},
-    record::lock,
     scenario,
     wire::{ResultBody, RpcFailure},
 };
@@ -18,7 +17,7 @@ const NAMES: [&str; 4] = ["Ada", "Alan", "Barbara", "Edsger"];
 pub(super) async fn get(call: &MockCall) -> CallOutcome {
     let name = call.request.params["name"].as_str().ok_or_else(|| RpcFailure::params("`name` is missing"))?;
     let prompt =
-        lock(&call.server.contents).prompts.iter().find(|p| p.key == name).map(super::contents::ListItem::value);
+        call.server.contents.lock().prompts.iter().find(|p| p.key == name).map(super::contents::ListItem::value);
     let prompt = prompt.ok_or_else(|| RpcFailure::params(format!("Unknown prompt: {name}")))?;
     for argument in prompt["arguments"].as_array().into_iter().flatten() {
         let key = argument["name"].as_str().unwrap_or_default();
@@ -50,7 +49,7 @@ pub(super) async fn get(call: &MockCall) -> CallOutcome {
 pub(super) fn complete(call: &MockCall) -> CallOutcome {
     let (params, argument) = (&call.request.params, &call.request.params["argument"]);
     let typed = argument["value"].as_str().ok_or_else(|| RpcFailure::params("`argument.value` is missing"))?;
-    let contents = lock(&call.server.contents);
+    let contents = call.server.contents.lock();
     let of = &params["ref"];
     let (known, values): (bool, Vec<String>) = match of["type"].as_str() {
         Some("ref/prompt") => {

@@ -3,7 +3,7 @@
 //! Owns the counters and the last requests. Does not decide anything. Invariant: it is bounded, and the oldest entries
 //! make room.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::{
     collections::{BTreeMap, VecDeque},
     fs::File,
@@ -78,18 +78,13 @@ pub(super) struct RequestRecord {
     file: Option<Mutex<File>>,
 }
 
-/// Locks a mutex. A panic elsewhere does not spoil what it holds.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
-}
-
 impl RequestRecord {
     pub(super) fn to_file(file: Option<File>) -> Self {
         Self { file: file.map(Mutex::new), ..Self::default() }
     }
 
     pub(super) fn count(&self, change: impl FnOnce(&mut RecordCounters)) {
-        change(&mut lock(&self.counters));
+        change(&mut self.counters.lock());
     }
 
     pub(super) fn method(&self, method: &str) {
@@ -111,18 +106,18 @@ impl RequestRecord {
 
     pub(super) fn add_request(&self, mut request: RecordedRequest) {
         // A POST of HTTP+SSE is seen again as a line, and written then.
-        let is_repeated = request.path.starts_with(super::http_sse::SEND);
+        let is_repeated = request.path.starts_with(super::http_sse_sessions::SEND);
         if let Some(file) = self.file.as_ref().filter(|_| !is_repeated) {
             // A record that cannot be written is the test's to notice, so the server goes on.
             // One write for each line: several processes may append to one file.
-            let _ = lock(file).write_all(format!("{}\n", request.body).as_bytes());
+            let _ = file.lock().write_all(format!("{}\n", request.body).as_bytes());
         }
         if request.body.len() > RECORDED_BODY_MAX {
             // Cut for the memory alone. The file above has the whole body.
             let end = request.body.floor_char_boundary(RECORDED_BODY_MAX);
             request.body.truncate(end);
         }
-        let mut all = lock(&self.requests);
+        let mut all = self.requests.lock();
         all.push_back(request);
         if all.len() > RECORDED_MAX {
             all.pop_front();
@@ -130,15 +125,15 @@ impl RequestRecord {
     }
 
     pub(super) fn counters(&self) -> RecordCounters {
-        lock(&self.counters).clone()
+        self.counters.lock().clone()
     }
 
     pub(super) fn requests(&self) -> Vec<RecordedRequest> {
-        lock(&self.requests).iter().cloned().collect()
+        self.requests.lock().iter().cloned().collect()
     }
 
     pub(super) fn clear(&self) {
-        *lock(&self.counters) = RecordCounters::default();
-        lock(&self.requests).clear();
+        *self.counters.lock() = RecordCounters::default();
+        self.requests.lock().clear();
     }
 }

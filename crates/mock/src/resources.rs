@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use super::{
     call::{CallOutcome, MockCall},
-    record::lock,
     scenario,
     wire::{ResultBody, RpcFailure},
 };
@@ -73,11 +72,11 @@ fn every_byte() -> String {
 }
 
 fn known(call: &MockCall, uri: &str) -> bool {
-    lock(&call.server.contents).resources.iter().any(|r| r.key == uri)
+    call.server.contents.lock().resources.iter().any(|r| r.key == uri)
 }
 
 fn templated(call: &MockCall) -> bool {
-    lock(&call.server.contents).templates.iter().any(|t| t.key == "mock://item/{id}")
+    call.server.contents.lock().templates.iter().any(|t| t.key == "mock://item/{id}")
 }
 
 pub(super) fn missing(call: &MockCall, uri: &str) -> RpcFailure {

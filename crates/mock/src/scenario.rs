@@ -1,92 +1,21 @@
 //! Flows: scripted steps of a tool or a prompt.
 //!
-//! Owns the steps, the placeholders in results, and the check of input responses. Does not encode input requests: the
+//! Owns how steps run, the placeholders in results, and the check of input responses. Does not encode input requests: the
 //! call does. Invariant: one flow means the same in every revision.
 
 use std::collections::BTreeMap;
 
 use futures_util::future::join_all;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::{Duration, sleep};
 
 use super::{
     call::{CallOutcome, CallStop, MockCall},
-    record::lock,
     revision::Revision,
+    scripted_flow::{FlowRequest, FlowStep, ScriptedFlow, UndeclaredPolicy},
     server::MockServer,
     wire::{ResultBody, RpcFailure, WireRequest},
 };
-
-/// Flow of a tool or a prompt.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ScriptedFlow {
-    /// True if a modern caller gets a sealed `requestState` with its input requests. Without it only its responses
-    /// count.
-    pub state: bool,
-    /// Steps, in order. A modern retry continues after the last input request that was answered in full.
-    pub steps: Vec<FlowStep>,
-    /// Result. In its texts, `{arguments.NAME}` and `{answers.KEY.…}` stand for what they name.
-    pub result: Value,
-}
-
-impl Default for ScriptedFlow {
-    fn default() -> Self {
-        Self { state: true, steps: Vec::new(), result: json!({"content": []}) }
-    }
-}
-
-/// Step of a flow.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FlowStep {
-    /// Sends these input requests together, by key.
-    Ask(BTreeMap<String, FlowRequest>),
-    /// Reports progress: done, then total.
-    Progress(u64, u64),
-    /// Sends a log message at this level.
-    Log(String, Value),
-    /// Waits this many milliseconds.
-    WaitMs(u64),
-    /// Adds an entry to a list (`tools` or `prompts`), and notifies the listeners.
-    Change(String),
-}
-
-/// Input request for the caller.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct FlowRequest {
-    /// Method: `elicitation/create`, `sampling/createMessage` or `roots/list`.
-    pub method: String,
-    /// Params of the request.
-    #[serde(default)]
-    pub params: Value,
-    /// Policy for a caller that did not declare the capability.
-    #[serde(default)]
-    pub unable: UndeclaredPolicy,
-    /// Takes the request back after so many milliseconds without an answer (legacy). The flow goes on without it.
-    #[serde(default)]
-    pub withdraw_ms: Option<u64>,
-    /// Goes on at once, whenever the answer comes (legacy).
-    #[serde(default)]
-    pub later: bool,
-}
-
-/// Policy for an input request whose capability the caller did not declare.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum UndeclaredPolicy {
-    /// Fails the call.
-    #[default]
-    Fail,
-    /// Skips the request. A refusal of it does not fail the call.
-    Skip,
-    /// Sends the request anyway to a legacy client, as a rude server would. A modern call fails.
-    Ask,
-    /// The same, and goes on if the request is refused.
-    Insist,
-}
 
 /// Finds the flow that answers this request.
 pub(super) fn flow_of<'a>(server: &'a MockServer, request: &WireRequest) -> Option<&'a ScriptedFlow> {
@@ -298,5 +227,5 @@ pub(super) fn match_template(template: &str, uri: &str) -> Option<Value> {
 
 /// True if the server lists this template.
 pub(super) fn lists_template(server: &MockServer, template: &str) -> bool {
-    lock(&server.contents).templates.iter().any(|one| one.key == template)
+    server.contents.lock().templates.iter().any(|one| one.key == template)
 }

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, path::Path};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{fault::FaultRule, revision::Revision, scenario::ScriptedFlow};
+use super::{fault::FaultRule, revision::Revision, scripted_flow::ScriptedFlow};
 
 /// Script of a mock server: its contents and its behaviour.
 #[derive(Debug, Clone, Serialize, Deserialize)]

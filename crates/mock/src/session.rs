@@ -12,7 +12,7 @@ use std::{
 use serde_json::Value;
 use tokio::{sync::oneshot, task::AbortHandle};
 
-use super::{record::lock, revision::Revision, server::ChangeNotice};
+use super::{change_notice::ChangeNotice, revision::Revision};
 
 /// Limits of a session: input requests that wait for a response, and subscribed URIs.
 const PENDING_MAX: usize = 1024;
@@ -72,12 +72,12 @@ impl MockSession {
         match notice {
             // Legacy clients get list changes without a subscription. Only resources have one.
             ChangeNotice::List(_) => true,
-            ChangeNotice::Resource(uri) => lock(&self.subscribed).contains(uri),
+            ChangeNotice::Resource(uri) => self.subscribed.lock().contains(uri),
         }
     }
 
     pub(super) fn subscribe(&self, uri: &str) -> bool {
-        let mut all = lock(&self.subscribed);
+        let mut all = self.subscribed.lock();
         all.len() < PENDING_MAX && {
             all.insert(uri.to_owned());
             true
@@ -86,7 +86,7 @@ impl MockSession {
 
     /// Registers an input request by its id. `None` above the limit.
     pub(super) fn expect_response(&self, id: &str) -> Option<oneshot::Receiver<ClientResponse>> {
-        let mut pending = lock(&self.pending_requests);
+        let mut pending = self.pending_requests.lock();
         // A call that ended no longer waits, so its entry must not count.
         pending.retain(|_, waiting| !waiting.is_closed());
         if pending.len() >= PENDING_MAX {
@@ -99,11 +99,11 @@ impl MockSession {
 
     /// Delivers a response. False if no request waits for it.
     pub(super) fn deliver_response(&self, id: &str, reply: ClientResponse) -> bool {
-        lock(&self.pending_requests).remove(id).is_some_and(|waiting| waiting.send(reply).is_ok())
+        self.pending_requests.lock().remove(id).is_some_and(|waiting| waiting.send(reply).is_ok())
     }
 
     pub(super) fn store_event(&self, event: StoredEvent) {
-        let mut all = lock(&self.replay);
+        let mut all = self.replay.lock();
         all.push_back(event);
         // The oldest goes: a client that resumes was most likely cut off a moment ago.
         if all.len() > REPLAY_MAX {
@@ -118,7 +118,7 @@ pub(super) struct RunningRequests(Mutex<HashMap<String, AbortHandle>>);
 
 impl RunningRequests {
     pub(super) fn add(&self, id: &str, task: AbortHandle) {
-        let mut all = lock(&self.0);
+        let mut all = self.0.lock();
         // Finished tasks leave no trace of their own: they are removed here.
         all.retain(|_, task| !task.is_finished());
         if all.len() >= RUNNING_MAX {
@@ -130,7 +130,7 @@ impl RunningRequests {
 
     /// Cancels a request. False if it is not running.
     pub(super) fn cancel(&self, id: &str) -> bool {
-        lock(&self.0).remove(id).is_some_and(|task| {
+        self.0.lock().remove(id).is_some_and(|task| {
             let running = !task.is_finished();
             task.abort();
             running

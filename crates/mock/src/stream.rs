@@ -23,10 +23,11 @@ use tokio::{
 use super::{
     answer::{self, HttpBody, HttpReply},
     events,
+    frame::{OutgoingFrame, RequestEnd},
+    listeners::ListenGuard,
     pipe::join_batch,
-    record::lock,
     script::{AnswerMode, SseRules},
-    server::{ListenGuard, MockServer, OutgoingFrame, RequestEnd},
+    server::MockServer,
     session::{MockSession, StoredEvent},
 };
 
@@ -266,7 +267,7 @@ impl EventWriter {
             FrameSource::Replay { session, last } => {
                 loop {
                     let next = {
-                        let all = lock(&session.replay);
+                        let all = session.replay.lock();
                         all.iter().find(|e| e.stream == last.stream && e.number > last.number).cloned()
                     };
                     if let Some(event) = next {

@@ -1,27 +1,22 @@
 //! Tasks in both wire forms: those of 2025-11-25 and those of the later extension.
 //!
-//! Owns the tasks of a server and their status messages. Does not own the work in them: the tools do. Invariant: a
-//! finished task keeps its final status.
+//! Owns their start and their methods. Does not own the work in them: the tools do. Invariant: a task is found only in
+//! the form that it was made in.
 
 use parking_lot::Mutex;
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::{Value, json};
-use tokio::{
-    sync::{Notify, mpsc, oneshot},
-    task::AbortHandle,
-};
+use tokio::sync::{Notify, mpsc};
 
 use super::{
     call::{CallOutcome, CallStop, MockCall},
-    record::lock,
+    frame::OutgoingFrame,
+    mock_task::{MockTask, MockTaskState, RELATED, flat, is_finished},
     revision::Revision,
     script::TaskRule,
     seal,
-    server::{MockServer, OutgoingFrame},
+    server::MockServer,
     tools,
     wire::{self, ResultBody, RpcFailure},
 };
@@ -32,31 +27,6 @@ const TASKS_MAX: usize = 4096;
 const QUEUE: usize = 64;
 /// Identifier of the later extension.
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
-/// Key in `_meta` that names the task of a message (2025-11-25).
-const RELATED: &str = "io.modelcontextprotocol/related-task";
-
-/// Tasks of a server, by id.
-pub(super) type TaskTable = Mutex<HashMap<String, Arc<MockTask>>>;
-
-/// Task of a tool call.
-pub(super) struct MockTask {
-    id: String,
-    rule: TaskRule,
-    legacy: bool,
-    created: String,
-    session: Option<String>,
-    state: Mutex<MockTaskState>,
-    changed: Notify,
-}
-
-struct MockTaskState {
-    status: &'static str,
-    updated: String,
-    end: Option<Result<String, RpcFailure>>,
-    pending_requests: BTreeMap<String, (Value, oneshot::Sender<Value>)>,
-    result_reader: Option<mpsc::Sender<OutgoingFrame>>,
-    work: Option<AbortHandle>,
-}
 
 /// Adds the server's task capabilities for this revision.
 pub(super) fn announce(server: &MockServer, revision: Revision, all: &mut Value) {
@@ -131,13 +101,13 @@ async fn start(call: &MockCall, rule: &TaskRule) -> Result<ResultBody, CallStop>
     add(&call.server, &task);
     let encoded = task.encode();
     if let (true, Some(session)) = (task.legacy && rule.tell_first, &task.session) {
-        call.server.send_to_session(session, wire::notification("notifications/tasks/status", &encoded));
+        call.server.listeners.send_to_session(session, wire::notification("notifications/tasks/status", &encoded));
         // Long enough for the notification to be read before the answer.
         tokio::time::sleep(std::time::Duration::from_millis(300)).await;
     }
     let work = tokio::spawn(work(call.inside_task(&task, forward_frames(&call.server, &task)), task.clone()));
     // The work may finish before this line. Aborting a finished task does nothing.
-    lock(&task.state).work = Some(work.abort_handle());
+    task.state.lock().work = Some(work.abort_handle());
     Ok(if task.legacy {
         ResultBody::new().put("task", &encoded)
     } else {
@@ -147,7 +117,7 @@ async fn start(call: &MockCall, rule: &TaskRule) -> Result<ResultBody, CallStop>
 
 /// Adds a task to those of the server.
 fn add(server: &MockServer, task: &Arc<MockTask>) {
-    let mut all = lock(&server.tasks);
+    let mut all = server.tasks.lock();
     if all.len() >= TASKS_MAX {
         // Any task may go: no test makes this many.
         let any = all.keys().next().cloned().unwrap_or_default();
@@ -162,11 +132,13 @@ fn forward_frames(server: &Arc<MockServer>, task: &Arc<MockTask>) -> mpsc::Sende
     let (server, task) = (server.clone(), task.clone());
     tokio::spawn(async move {
         while let Some(frame) = frames.recv().await {
-            let result_reader = lock(&task.state).result_reader.clone();
+            let result_reader = task.state.lock().result_reader.clone();
             match (frame, result_reader, &task.session) {
                 // A reader that disconnected loses its messages, as any client does.
                 (frame, Some(out), _) => drop(out.send(frame).await),
-                (OutgoingFrame::Message(text), None, Some(session)) => drop(server.send_to_session(session, text)),
+                (OutgoingFrame::Message(text), None, Some(session)) => {
+                    server.listeners.send_to_session(session, text);
+                }
                 _ => {}
             }
         }
@@ -190,146 +162,12 @@ async fn work(call: MockCall, task: Arc<MockTask>) {
         Ok(text) => task.legacy && is_error(text),
         Err(_) => true,
     };
-    task.set_status(&call.server, if failed { "failed" } else { "completed" }, |state| state.end = Some(end));
-}
-
-impl MockTask {
-    /// Moves the task to a status and notifies its session. Does nothing if the task is finished.
-    fn set_status(&self, server: &MockServer, status: &'static str, update: impl FnOnce(&mut MockTaskState)) {
-        let mut state = lock(&self.state);
-        if is_finished(state.status) {
-            return;
-        }
-        state.status = status;
-        state.updated = jiff::Timestamp::now().to_string();
-        update(&mut state);
-        drop(state);
-        if let (true, Some(session)) = (self.legacy && self.rule.tell, &self.session) {
-            server.send_to_session(session, wire::notification("notifications/tasks/status", &self.encode()));
-        }
-        self.changed.notify_waiters();
-    }
-
-    fn encode(&self) -> Value {
-        let state = lock(&self.state);
-        let (ttl, poll) = if self.legacy { ("ttl", "pollInterval") } else { ("ttlMs", "pollIntervalMs") };
-        json!({"taskId": self.id, "status": state.status, "statusMessage": format!("It is {}.", state.status),
-            "createdAt": self.created, "lastUpdatedAt": state.updated,
-            ttl: self.rule.ttl_ms, poll: self.rule.poll_ms})
-    }
-
-    /// Task in the extension's full form, with its input requests and its result or error.
-    fn detailed(&self) -> ResultBody {
-        let mut body = flat(&self.encode());
-        let state = lock(&self.state);
-        if state.status == "input_required" {
-            let requests: BTreeMap<_, _> =
-                state.pending_requests.iter().map(|(key, (request, _))| (key, request)).collect();
-            body = body.put("inputRequests", &json!(requests));
-        }
-        match &state.end {
-            Some(Ok(text)) => body.raw("result", text.clone()),
-            Some(Err(fail)) => body.put("error", &json!({"code": fail.code, "message": fail.message})),
-            None => body,
-        }
-    }
-
-    /// Sends an input request from inside the task.
-    pub(super) async fn request_input(
-        &self,
-        call: &MockCall,
-        key: &str,
-        method: &str,
-        params: Value,
-    ) -> Result<Value, CallStop> {
-        if self.legacy {
-            return self.request_session(call, method, params).await;
-        }
-        let (answer, answered) = oneshot::channel();
-        // "Each request key in `inputRequests` MUST be unique over the lifetime of a single task" (SEP-2663).
-        let key = format!("{key}-{}", call.server.next_number());
-        let request = json!({"method": method, "params": params});
-        self.set_status(&call.server, "input_required", |state| {
-            state.pending_requests.insert(key, (request, answer));
-        });
-        let answer = answered.await.map_err(|_| CallStop::Failed("nobody answered".into()))?;
-        self.resume_if_answered(call);
-        Ok(answer)
-    }
-
-    fn resume_if_answered(&self, call: &MockCall) {
-        if lock(&self.state).pending_requests.is_empty() {
-            self.set_status(&call.server, "working", |_| {});
-        }
-    }
-
-    /// Sends an input request on the stream of `tasks/result`, or at once on the session's own stream if the rule is
-    /// eager.
-    async fn request_session(&self, call: &MockCall, method: &str, mut params: Value) -> Result<Value, CallStop> {
-        let Some(session) = &call.session else { return Err(CallStop::Failed("there is no session to ask".into())) };
-        let number = call.server.next_number();
-        let id = format!("\"task-ask-{number}\"");
-        let Some(reply) = session.expect_response(&id) else {
-            return Err(CallStop::Failed("too many asks are open".into()));
-        };
-        // "All requests, notifications, and responses related to a task MUST include the
-        // `io.modelcontextprotocol/related-task` key in their `_meta` field" (2025-11-25, basic/utilities/tasks).
-        params["_meta"][RELATED] = json!({"taskId": self.id});
-        let request = wire::request(&id, method, &params);
-        let key = format!("{number:08}");
-        self.set_status(&call.server, "input_required", |state| {
-            // The entry marks the task as waiting. The response comes through the session, so its channel is never
-            // used.
-            state.pending_requests.insert(key.clone(), (Value::Null, oneshot::channel().0));
-        });
-        if self.rule.eager {
-            call.server.send_to_session(&session.id, request);
-        } else {
-            self.wait_for_result_reader().await;
-            call.send_message(request).await;
-        }
-        let reply = reply.await;
-        lock(&self.state).pending_requests.remove(&key);
-        self.resume_if_answered(call);
-        match reply {
-            // The same MUST binds the client's response, and a gateway in between must not lose it.
-            Ok(Ok(result)) if result["_meta"][RELATED]["taskId"] != self.id.as_str() => {
-                Err(CallStop::Failed(format!("the answer does not name the task: {result}")))
-            }
-            Ok(Ok(mut result)) => {
-                if let Some(all) = result.as_object_mut() {
-                    all.remove("_meta");
-                }
-                Ok(result)
-            }
-            Ok(Err(error)) => Err(CallStop::Failed(format!("the client answered with an error: {error}"))),
-            Err(_) => Err(CallStop::Failed("the client did not answer".into())),
-        }
-    }
-
-    async fn wait_for_result_reader(&self) {
-        loop {
-            // Subscribe before the check, or a change between the two would be missed.
-            let changed = self.changed.notified();
-            if lock(&self.state).result_reader.is_some() {
-                return;
-            }
-            changed.await;
-        }
-    }
-}
-
-fn is_finished(status: &str) -> bool {
-    !matches!(status, "working" | "input_required")
-}
-
-fn flat(object: &Value) -> ResultBody {
-    object.as_object().into_iter().flatten().fold(ResultBody::new(), |body, (key, value)| body.put(key, value))
+    task.set_status(&call.server.listeners, if failed { "failed" } else { "completed" }, |state| state.end = Some(end));
 }
 
 fn find(call: &MockCall) -> Result<Arc<MockTask>, RpcFailure> {
     let id = call.request.params["taskId"].as_str().ok_or_else(|| RpcFailure::params("`taskId` is missing"))?;
-    let task = lock(&call.server.tasks).get(id).cloned();
+    let task = call.server.tasks.lock().get(id).cloned();
     let legacy = !call.revision.is_modern();
     // A task is found only in the form that it was made in: ids of one form mean nothing in the other.
     task.filter(|task| task.legacy == legacy).ok_or_else(|| RpcFailure::params(format!("Task not found: {id}")))
@@ -352,7 +190,7 @@ pub(super) fn modern(call: &MockCall) -> Option<CallOutcome> {
         "tasks/get" => task.detailed(),
         "tasks/update" => {
             for (key, answer) in call.request.params["inputResponses"].as_object().into_iter().flatten() {
-                if let Some((_, waiting)) = lock(&task.state).pending_requests.remove(key) {
+                if let Some((_, waiting)) = task.state.lock().pending_requests.remove(key) {
                     // The work may have been cancelled meanwhile.
                     let _ = waiting.send(answer.clone());
                 }
@@ -368,7 +206,7 @@ pub(super) fn modern(call: &MockCall) -> Option<CallOutcome> {
 }
 
 fn cancel(call: &MockCall, task: &MockTask) {
-    task.set_status(&call.server, "cancelled", |state| {
+    task.set_status(&call.server.listeners, "cancelled", |state| {
         state.pending_requests.clear();
         if let Some(work) = state.work.take() {
             work.abort();
@@ -393,7 +231,7 @@ pub(super) async fn legacy(call: &MockCall) -> Option<CallOutcome> {
         "tasks/get" => Ok(flat(&task.encode())),
         "tasks/result" => result(call, &task).await,
         _ => {
-            let status = lock(&task.state).status;
+            let status = task.state.lock().status;
             if is_finished(status) {
                 return Some(Err(RpcFailure::params(format!("Cannot cancel: the task is {status}")).into()));
             }
@@ -405,13 +243,13 @@ pub(super) async fn legacy(call: &MockCall) -> Option<CallOutcome> {
 
 async fn result(call: &MockCall, task: &MockTask) -> CallOutcome {
     // The newest reader gets the task's messages, so a client may reconnect.
-    lock(&task.state).result_reader = Some(call.out.clone());
+    task.state.lock().result_reader = Some(call.out.clone());
     task.changed.notify_waiters();
     loop {
         // Subscribe before the check, or a change between the two would be missed.
         let changed = task.changed.notified();
         let (status, end) = {
-            let state = lock(&task.state);
+            let state = task.state.lock();
             (state.status, state.end.clone())
         };
         match end {
@@ -434,7 +272,7 @@ async fn result(call: &MockCall, task: &MockTask) -> CallOutcome {
 /// Lists the tasks of the session, in pages.
 fn list(call: &MockCall) -> CallOutcome {
     let session = call.session.as_ref().map(|s| s.id.clone());
-    let mut tasks: Vec<_> = lock(&call.server.tasks).values().filter(|t| t.session == session).cloned().collect();
+    let mut tasks: Vec<_> = call.server.tasks.lock().values().filter(|t| t.session == session).cloned().collect();
     tasks.sort_by(|a, b| (&a.created, &a.id).cmp(&(&b.created, &b.id)));
     let first = match &call.request.params["cursor"] {
         Value::Null => 0,

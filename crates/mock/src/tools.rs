@@ -13,30 +13,16 @@ use tokio::{
 
 use super::{
     call::{CallOutcome, CallStop, LEVELS, MockCall},
-    lists, process,
-    record::lock,
-    resources,
+    change_notice::ChangeNotice,
+    frame::OutgoingFrame,
+    lists, process, resources,
     revision::Revision,
     scenario,
-    server::{ChangeNotice, OutgoingFrame},
-    tasks,
     wire::{ResultBody, RpcFailure},
 };
 
 /// Limit of the text that `big` returns, in bytes.
 const BIG_TEXT_MAX: u64 = 256 << 20;
-
-pub(super) async fn call(call: &MockCall) -> CallOutcome {
-    let name = call.request.params["name"].as_str().ok_or_else(|| RpcFailure::params("`name` is missing"))?;
-    // Calls look at the live list, since a test may change the tools while the server runs.
-    if !lock(&call.server.contents).tools.iter().any(|t| t.key == name) {
-        return Err(RpcFailure::params(format!("Unknown tool: {name}")).into());
-    }
-    if let Some(created) = tasks::create(call, name).await? {
-        return Ok(created);
-    }
-    run_tool(call, name).await
-}
 
 /// Runs the tool, inside a task or not.
 pub(super) async fn run_tool(call: &MockCall, name: &str) -> CallOutcome {
@@ -199,13 +185,13 @@ fn run_stateful(call: &MockCall, name: &str) -> CallOutcome {
             text(&(counter.fetch_add(1, Ordering::Relaxed) + 1).to_string())
         }
         "directories" => {
-            let roots = call.session.as_ref().and_then(|session| lock(&session.roots).clone());
+            let roots = call.session.as_ref().and_then(|session| session.roots.lock().clone());
             text(&roots.map_or_else(|| "those of the arguments".to_owned(), |roots| roots.to_string()))
         }
         "change" => text(&server.change("tools")),
         "touch" => {
             let uri = call.text_argument("uri", "mock://watched");
-            let told = server.publish(&ChangeNotice::Resource(uri.to_owned()));
+            let told = server.listeners.publish(&ChangeNotice::Resource(uri.to_owned()));
             text(&format!("told {told}"))
         }
         "link" => {
