@@ -39,7 +39,7 @@ impl MendNotes {
 }
 
 /// Returns a name of the server's as a reason can have it: in one piece, and short.
-pub(in crate::definitions) fn short(name: &str) -> String {
+pub(super) fn short(name: &str) -> String {
     const SHORT: usize = 60;
     match name.char_indices().nth(SHORT) {
         Some((end, _)) => format!("{:?}…", &name[..end]),

@@ -14,6 +14,7 @@ use super::mend_notes::{MendNotes, short};
 use super::pattern;
 use super::schema_root::{self, TYPES};
 use crate::legacy::wrap_schema;
+pub(super) use budget::SCHEMA_MAX;
 use budget::StepBudget;
 use keywords::{CompileProblem, KEYWORDS, is_truthy};
 use references::References;
@@ -22,8 +23,6 @@ mod budget;
 mod keywords;
 mod references;
 
-/// Size of a schema that is compiled here, in bytes. Legacy clients do not get a larger one.
-pub(super) const SCHEMA_MAX: usize = 1024 * 1024;
 /// Levels of schemas and references. The compiler recurses through both.
 const DEPTH_MAX: usize = 400;
 

@@ -7,9 +7,10 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use super::SCHEMA_MAX;
 use super::keywords::{CompileProblem, Shape};
 
+/// Size of a schema that is compiled, in bytes. Legacy clients do not get a larger one.
+pub(crate) const SCHEMA_MAX: usize = 1024 * 1024;
 /// Steps for one schema: members, bytes of references, rules that are looked up. Each takes some 10 ns.
 const STEPS_MAX: usize = 8 * SCHEMA_MAX;
 
