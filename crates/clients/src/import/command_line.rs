@@ -6,6 +6,7 @@
 use moongate_config::{ParsedServer, legal_server_name, split_command};
 use serde_json::{Map, Value, json};
 
+use super::client_entry::entry;
 use super::{naming, remote_bridge};
 
 /// Programs that start a server, or run a package that is one.
@@ -72,7 +73,7 @@ fn server(words: &[String]) -> Result<ParsedServer, String> {
         .collect();
     if program_is_url(&words[0]) {
         let settings = Map::from_iter([("url".to_owned(), Value::from(words[0].as_str()))]);
-        return Ok(super::entry(&naming::name_of(&settings), settings));
+        return Ok(entry(&naming::name_of(&settings), settings));
     }
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
@@ -86,7 +87,7 @@ fn server(words: &[String]) -> Result<ParsedServer, String> {
             if !env.is_empty() {
                 settings.insert("env".to_owned(), Value::Object(env));
             }
-            Ok(super::entry(&naming::name_of(&settings), settings))
+            Ok(entry(&naming::name_of(&settings), settings))
         }
         [] => Err("the command line is empty".to_owned()),
     }
@@ -110,7 +111,7 @@ fn of_json(words: &[&str]) -> Result<ParsedServer, String> {
         return Err("`add-json` needs a name and a JSON object".to_owned());
     };
     let value: Value = serde_json::from_str(json).map_err(|e| format!("`add-json`: this is no JSON: {e}"))?;
-    Ok(super::entry(name, value.as_object().cloned().unwrap_or_default()))
+    Ok(entry(name, value.as_object().cloned().unwrap_or_default()))
 }
 
 /// `code --add-mcp '{"name": ..., ...}'`
@@ -119,7 +120,7 @@ fn of_named_json(json: &str) -> Result<ParsedServer, String> {
     let mut settings = value.as_object().cloned().unwrap_or_default();
     let name = settings.remove("name").and_then(|name| name.as_str().map(str::to_owned));
     let name = name.unwrap_or_else(|| naming::name_of(&settings));
-    Ok(super::entry(&legal_server_name(&name).unwrap_or(name), settings))
+    Ok(entry(&legal_server_name(&name).unwrap_or(name), settings))
 }
 
 /// Parts of an `mcp add`.
@@ -196,6 +197,6 @@ impl AddCommand {
                 settings.insert(key.to_owned(), Value::Object(table));
             }
         }
-        Ok(super::entry(&legal_server_name(&name).unwrap_or(name), settings))
+        Ok(entry(&legal_server_name(&name).unwrap_or(name), settings))
     }
 }

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 use url::Url;
 
-use super::merge::{SelfAddresses, is_off};
+use super::merge::is_off;
+use super::self_addresses::SelfAddresses;
 
 /// How much of a gateway an entry of a client reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -8,28 +8,11 @@ use std::collections::BTreeMap;
 
 use moongate_config::{ParsedServer, UnusedNames};
 use serde_json::{Map, Value};
-use url::Url;
 
 use super::remote_bridge::RemoteBridge;
 use super::same_server::{MissingSetting, fixed_transport, has_unset};
-use super::taken_servers::TakenServers;
-use crate::start_command::StartCommand;
-
-/// Server of our config.
-#[derive(Clone, Debug)]
-pub struct KnownServer {
-    /// Name in the config.
-    pub name: String,
-    /// Settings as they are written.
-    pub settings: Map<String, Value>,
-}
-
-/// Addresses of this gateway, which no server may lead back to.
-#[derive(Clone, Debug, Default)]
-pub struct SelfAddresses {
-    /// Hosts and ports that it listens on, such as `127.0.0.1:8080`.
-    pub addresses: Vec<String>,
-}
+use super::self_addresses::SelfAddresses;
+use super::taken_servers::{KnownServer, TakenServers};
 
 /// Relation of a server to the config.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,46 +149,4 @@ impl ImportState {
     pub fn is_new(&self) -> bool {
         matches!(self, ImportState::New | ImportState::Renamed { .. })
     }
-}
-
-impl SelfAddresses {
-    /// Names the gateway by one of its endpoints.
-    pub fn of_url(url: &str) -> Self {
-        let address = Url::parse(url).ok().and_then(|url| address_of(&url));
-        SelfAddresses { addresses: address.into_iter().collect() }
-    }
-
-    /// True if an entry leads to this gateway, by its URL or by a bridge, or starts a gateway of its own.
-    pub fn is_meant(&self, settings: &Map<String, Value>) -> bool {
-        let text = |key: &str| settings.get(key).and_then(Value::as_str);
-        if text("url").is_some_and(|url| self.has_url(url)) {
-            return true;
-        }
-        let args = settings.get("args").and_then(Value::as_array).into_iter().flatten();
-        let args: Vec<&str> = args.filter_map(Value::as_str).collect();
-        // Whatever the bridge is called, its arguments name the place that it leads to.
-        if args.iter().flat_map(|arg| arg.split([' ', '=', '"', '\''])).any(|word| self.has_url(word)) {
-            return true;
-        }
-        // A `moongate` with another command isn't a bridge, such as `moongate mock`.
-        text("command").is_some_and(|command| StartCommand::is_bridge(command, &args))
-    }
-
-    /// True if a URL is one of this gateway's endpoints.
-    pub fn has_url(&self, url: &str) -> bool {
-        let Ok(url) = Url::parse(url) else { return false };
-        let path = url.path();
-        let is_endpoint = ["/mcp", "/sse"].iter().any(|start| path == *start || path.starts_with(&format!("{start}/")));
-        is_endpoint && address_of(&url).is_some_and(|address| self.addresses.contains(&address))
-    }
-}
-
-/// Host and port of a URL.
-fn address_of(url: &Url) -> Option<String> {
-    let host = match url.host_str()? {
-        // Names under `localhost` resolve to loopback addresses (RFC 6761, section 6.3).
-        host if host == "localhost" || host.ends_with(".localhost") => "127.0.0.1",
-        host => host,
-    };
-    Some(format!("{host}:{}", url.port_or_known_default()?))
 }

@@ -3,6 +3,7 @@
 //! Owns the choice of a reader for a text. Does not read files and does not write ours. Invariant: a server that leads
 //! back to this gateway is never imported.
 
+mod client_entry;
 mod command_line;
 mod env_variables;
 mod gateway_reach;
@@ -13,6 +14,7 @@ mod projects;
 mod registry;
 mod remote_bridge;
 mod same_server;
+mod self_addresses;
 mod taken_servers;
 
 use std::fmt;
@@ -23,9 +25,11 @@ use serde_json::{Map, Value};
 
 pub use env_variables::{MovedSecrets, move_secrets};
 pub use gateway_reach::GatewayReach;
-pub use merge::{ImportRow, ImportState, KnownServer, SelfAddresses, is_off, plan_import};
+pub use merge::{ImportRow, ImportState, is_off, plan_import};
 pub use projects::ProjectServers;
 pub use same_server::MissingSetting;
+pub use self_addresses::SelfAddresses;
+pub use taken_servers::KnownServer;
 pub use written_settings::written_settings;
 
 /// Servers that a text has.
@@ -143,30 +147,4 @@ const UNNAMED: &str = "server";
 
 fn is_server(settings: &Map<String, Value>) -> bool {
     ["url", "command", "unix", "tcp"].iter().any(|key| settings.contains_key(*key))
-}
-
-/// Builds a server from settings as a client has them.
-fn entry(name: &str, settings: Map<String, Value>) -> ParsedServer {
-    entry_below("mcpServers", name, settings)
-}
-
-/// Builds a server from settings that are converted already.
-fn converted_entry(name: &str, settings: Map<String, Value>) -> ParsedServer {
-    // Below our own key, `$$` is one dollar sign.
-    entry_below("servers", name, settings)
-}
-
-fn entry_below(wrapper: &str, name: &str, settings: Map<String, Value>) -> ParsedServer {
-    // The config's own reader masks the secrets, as for any file.
-    let file = serde_json::json!({ wrapper: { name: settings } }).to_string();
-    let read = moongate_config::parse_servers(Path::new("own.json"), &file);
-    let first = read.ok().and_then(|read| read.servers.into_iter().next());
-    first.unwrap_or_else(|| ParsedServer {
-        name: name.to_owned(),
-        source_name: name.to_owned(),
-        settings: Map::new(),
-        masked: Map::new(),
-        notes: vec!["it cannot be read".to_owned()],
-        is_broken: true,
-    })
 }

@@ -6,6 +6,8 @@
 use moongate_config::ParsedServer;
 use serde_json::{Map, Value, json};
 
+use super::client_entry::entry;
+
 /// Arguments of programs that run packages which are given already.
 const ALWAYS: [&str; 6] = ["run", "-i", "--interactive", "--rm", "-y", "--yes"];
 
@@ -31,7 +33,7 @@ pub(super) fn server_of(text: &str) -> Option<ParsedServer> {
     if let Some(title) = file.get("title").and_then(Value::as_str) {
         settings.insert("title".to_owned(), Value::from(title));
     }
-    Some(super::entry(&legal, settings))
+    Some(entry(&legal, settings))
 }
 
 /// Text under one of two spellings of a key.

@@ -8,6 +8,8 @@ use std::collections::{HashMap, HashSet};
 use moongate_config::ParsedServer;
 use serde_json::{Map, Value};
 
+use super::client_entry::converted_entry;
+
 /// Programs that start the bridge on this machine. In a container or on another host, its URL may mean another place.
 const STARTERS: [&str; 8] = ["npx", "npm", "pnpm", "pnpx", "yarn", "bun", "bunx", "node"];
 /// Flags with a value that mean nothing where a header has the credential.
@@ -55,7 +57,7 @@ pub(super) fn unwrap(mut server: ParsedServer) -> ParsedServer {
             settings.entry(key.clone()).or_insert_with(|| value.clone());
         }
     }
-    let mut plain = super::converted_entry(&server.name, settings);
+    let mut plain = converted_entry(&server.name, settings);
     plain.source_name = server.source_name;
     plain.notes = server.notes;
     plain.notes.push("`mcp-remote` is not needed: Moongate sends its header itself".to_owned());
@@ -227,11 +229,12 @@ fn has_secret(value: &str) -> bool {
 mod tests {
     use serde_json::json;
 
+    use super::super::client_entry::entry;
     use super::*;
 
     fn unwrapped(args: &[String], env: &Map<String, Value>) -> ParsedServer {
         let settings = json!({ "command": "npx", "args": args, "env": env });
-        unwrap(super::super::entry("a", settings.as_object().cloned().unwrap_or_default()))
+        unwrap(entry("a", settings.as_object().cloned().unwrap_or_default()))
     }
 
     fn bridge_to(header: &str) -> [String; 4] {

@@ -7,12 +7,20 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde_json::{Map, Value};
 
-use super::merge::KnownServer;
 use super::same_server::{EntryMark, EntryMarks, MissingSetting, missing_settings};
 
 /// Limit of entries with one mark that a server is compared with. So many have one address and differ in their headers,
 /// and one more of them counts as new.
 const COMPARED_MAX: usize = 100;
+
+/// Server of our config.
+#[derive(Clone, Debug)]
+pub struct KnownServer {
+    /// Name in the config.
+    pub name: String,
+    /// Settings as they are written.
+    pub settings: Map<String, Value>,
+}
 
 /// Entries that names and addresses are taken by: those of the config, then those of the import.
 pub(super) struct TakenServers<'a> {

@@ -3,7 +3,7 @@
 //! Owns their rows. Does not own their meaning (`profile`). Invariant: the first file of a row is the one that new
 //! versions of the client read.
 
-use super::USUAL;
+use super::usual::USUAL;
 use crate::profile::{ClientProfile, ConnectMethod, UserFiles};
 
 pub(super) const ROWS: [ClientProfile; 5] = [

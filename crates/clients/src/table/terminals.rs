@@ -3,7 +3,7 @@
 //! Owns their rows. Does not own their meaning (`profile`). Invariant: the first file of a row is the one that new
 //! versions of the client read.
 
-use super::{BRIDGE_BY_TYPE, HTTP_BY_TYPE, USUAL, limits};
+use super::usual::{BRIDGE_BY_TYPE, HTTP_BY_TYPE, USUAL, limits};
 use crate::profile::{ClientProfile, OffSwitch, ServerWrapper, UserFiles, VariableForm};
 
 pub(super) const ROWS: [ClientProfile; 14] = [
