@@ -38,11 +38,13 @@ def paths_of(file):
             tree = []
             at = use_paths(words, at + 1, [], tree)
             found += [("pub" if before in ("pub", ")") else "use", path, name) for path, name in tree]
+        # `pub(in a::b)` names a scope, and uses nothing of it.
         elif re.match(r"[a-z]", words[at]) and words[at + 1:at + 2] == ["::"] and before != "::":
-            path = [words[at]]
+            path, is_scope = [words[at]], words[max(at - 3, 0):at] == ["pub", "(", "in"]
             while words[at + 1:at + 2] == ["::"] and re.match(r"\w", words[at + 2]):
                 path, at = [*path, words[at + 2]], at + 2
-            found.append(("path", path, path[-1]))
+            if not is_scope:
+                found.append(("path", path, path[-1]))
         at += 1
     return found
 
