@@ -8,11 +8,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Arg, Command, CommandFactory};
+use clap::{Arg, Command};
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
-use crate::cli::CommandLine;
 use crate::cli::admin::{AdminClient, GatewayArgs};
 
 /// Time limit of all answers of a running gateway together.
@@ -117,10 +116,10 @@ pub fn print_script(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints the words that can stand in the last place, a line each.
-pub async fn complete(args: CompleteArgs) -> anyhow::Result<ExitCode> {
+/// Prints the words that can stand in the last place of a command line of this program, a line each.
+pub async fn complete(args: CompleteArgs, program: Command) -> anyhow::Result<ExitCode> {
     let typed = args.words.last().cloned().unwrap_or_default();
-    let CompletionPlace { mut words, source, positionals } = find_place(&args.words);
+    let CompletionPlace { mut words, source, positionals } = find_place(program, &args.words);
     if let Some(source) = source {
         words.extend(names(source, &args.words, &positionals).await);
     }
@@ -144,12 +143,11 @@ struct CompletionPlace {
 }
 
 /// Finds out what can stand in the place of the last word.
-fn find_place(words: &[String]) -> CompletionPlace {
+fn find_place(mut program: Command, words: &[String]) -> CompletionPlace {
     let Some((typed, before)) = words.split_last() else { return CompletionPlace::default() };
-    let mut root = CommandLine::command();
     // Passes global flags down to the commands, where they would be missing otherwise.
-    root.build();
-    let (mut command, mut positionals, mut flag) = (&root, Vec::new(), None);
+    program.build();
+    let (mut command, mut positionals, mut flag) = (&program, Vec::new(), None);
     for word in before {
         // After `add`, what follows are the words of another program.
         if word == "--" {
@@ -275,10 +273,13 @@ fn texts(list: &Value, key: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
+    use crate::cli::CommandLine;
 
     fn words(line: &str) -> (Vec<String>, Option<NameSource>) {
-        let place = find_place(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        let place = find_place(CommandLine::command(), &line.split(' ').map(str::to_owned).collect::<Vec<_>>());
         (place.words, place.source)
     }
 

@@ -198,7 +198,7 @@ pub fn run(cli: CommandLine) -> ExitCode {
         CliCommand::Explain(args) => block_on(explain::run(args)),
         CliCommand::Open(args) => block_on(open::run(args)),
         CliCommand::Completions(args) => block_on(async { complete::print_script(&args) }),
-        CliCommand::Complete(args) => block_on(complete::complete(args)),
+        CliCommand::Complete(args) => block_on(complete::complete(args, CommandLine::command())),
         CliCommand::Reload(args) => block_on(restart::reload(args)),
         CliCommand::Restart(args) => block_on(restart::restart(args)),
         CliCommand::Status(args) => block_on(status::run(args)),

@@ -5,9 +5,9 @@
 
 use anyhow::{anyhow, bail};
 
+use super::args::{ConnectArgs, DEFAULT_VARIABLE};
 use super::change::ClientFile;
 use super::endpoint::is_of_config;
-use super::{ConnectArgs, DEFAULT_VARIABLE};
 use crate::app::configured_servers::self_addresses;
 use crate::cli::process::load_options;
 use moongate_clients::import::SelfAddresses;

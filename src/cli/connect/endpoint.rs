@@ -3,7 +3,7 @@
 //! Owns the words that it takes, and the comparison with the config. Does not connect. Invariant: a name that the config
 //! does not have is an error before anything is written.
 
-use super::ConnectArgs;
+use super::args::ConnectArgs;
 use crate::cli::locate;
 use crate::cli::process::load_options;
 use moongate_config::nearest;

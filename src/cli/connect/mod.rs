@@ -3,6 +3,7 @@
 //! Does not know how a client's file looks (`moongate-clients`). Invariant: without `--write`, `--remove` or `--undo`,
 //! nothing is written.
 
+mod args;
 mod backup;
 mod bundle;
 mod change;
@@ -17,13 +18,12 @@ mod zip_archive;
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
-use clap::Args;
-
 use crate::cli::process::{environment, print_message};
+pub use args::ConnectArgs;
+pub(in crate::cli) use args::unknown_client;
+use args::{DEFAULT_VARIABLE, file_of};
 use change::{ChangeConsent, ClientFile};
 use client_key::KeyDemand;
 use endpoint::endpoint_url;
@@ -36,107 +36,10 @@ use request::request;
 pub(in crate::cli) use take_over::{TakenServer, take_over};
 use write::write_entries;
 
-/// Text below the help.
-const HELP: &str = "\
-Examples:
-  moongate connect                           list the clients, and those that are here
-  moongate connect cursor                    show what Cursor needs
-  moongate connect claude-code --write       write it, after showing the change
-  moongate connect --all --write --yes       write it for all clients that are here
-  moongate connect cursor --undo             take back what was written
-  moongate connect claude-desktop --bundle moongate.mcpb
-                                             a file that Claude Desktop installs
-
-A client with a key gets it from MOONGATE_KEY, or the variable of --key-env. Where the client can read variables, its
-file has only the name of the variable. Where no key is given and the config has keys, an entry keeps the one that it
-has, or names MOONGATE_KEY.
-
-Exit codes: 0 fine, 1 failed, 2 bad usage or config.";
-
-/// Variable with the key, unless a flag names another.
-const DEFAULT_VARIABLE: &str = "MOONGATE_KEY";
 /// Stands for a key that nobody knows yet.
 const KEY_PLACEHOLDER: &str = "mg_your_key";
 /// Endpoint of a gateway without a config.
 const DEFAULT_URL: &str = "http://127.0.0.1:8080/mcp";
-
-/// Flags of `connect`.
-#[derive(Clone, Debug, Args)]
-#[command(after_help = HELP)]
-pub struct ConnectArgs {
-    /// The clients; without any, they are listed
-    #[arg(value_name = "CLIENT", conflicts_with = "all")]
-    clients: Vec<String>,
-    /// All clients that are on this machine
-    #[arg(long)]
-    all: bool,
-    /// Write the client's file; the change is shown first
-    #[arg(long)]
-    write: bool,
-    /// Take the entry out of the client's file
-    #[arg(long, conflicts_with_all = ["write", "undo"])]
-    remove: bool,
-    /// Take back the last change of the client's file; what others wrote since then stays
-    #[arg(long, conflicts_with = "write")]
-    undo: bool,
-    /// Do not ask before writing
-    #[arg(long, short = 'y')]
-    yes: bool,
-    /// Replace an entry of this name that leads somewhere else
-    #[arg(long)]
-    force: bool,
-    /// The file of the project in this directory, instead of the user's
-    #[arg(long)]
-    project: bool,
-    /// The endpoint: a name or a path, such as coding or /mcp/coding, or a whole URL [default: /mcp, where the config says]
-    #[arg(long, value_name = "NAME|PATH|URL")]
-    endpoint: Option<String>,
-    /// The name of the entry
-    #[arg(long, value_name = "NAME", default_value = "moongate")]
-    name: String,
-    /// The variable with the key for the gateway
-    #[arg(long, value_name = "VAR", default_value = DEFAULT_VARIABLE)]
-    key_env: String,
-    /// Make a key of this name: its hash goes into the config, and the key to the client
-    #[arg(long, value_name = "NAME", requires = "write", conflicts_with = "key_env")]
-    key: Option<String>,
-    /// Write the key itself, also where the client could read a variable
-    #[arg(long)]
-    key_inline: bool,
-    /// Let the client start `moongate stdio`, also where it could use HTTP
-    #[arg(long)]
-    stdio: bool,
-    /// Write a bundle that installs Moongate in Claude Desktop, instead of its file
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["all", "write", "remove", "undo", "project", "key"])]
-    bundle: Option<PathBuf>,
-    /// The config that says where the gateway is; repeat it to lay later files over earlier ones
-    #[arg(long = "config", short = 'c', value_name = "PATH", env = "MOONGATE_CONFIG")]
-    config: Vec<PathBuf>,
-}
-
-impl ConnectArgs {
-    /// Flags of a client that uses the gateway of this config, with all defaults.
-    fn for_take_over(config: &[PathBuf]) -> Self {
-        ConnectArgs {
-            clients: Vec::new(),
-            all: false,
-            write: true,
-            remove: false,
-            undo: false,
-            yes: false,
-            force: false,
-            project: false,
-            endpoint: None,
-            name: "moongate".to_owned(),
-            key_env: DEFAULT_VARIABLE.to_owned(),
-            key: None,
-            key_inline: false,
-            stdio: false,
-            bundle: None,
-            config: config.to_vec(),
-        }
-    }
-}
 
 /// Runs the command. Returns exit code 1 if a client could not be connected, 2 for bad usage.
 pub async fn run(args: ConnectArgs) -> anyhow::Result<ExitCode> {
@@ -199,15 +102,6 @@ fn chosen(args: &ConnectArgs, directories: &UserDirectories<'_>) -> Result<Vec<&
     args.clients.iter().map(find).collect()
 }
 
-/// Returns the message about a word that is no client.
-pub(super) fn unknown_client(word: &str) -> String {
-    let hint = match moongate_clients::nearest_client(word) {
-        Some(near) => format!("did you mean `{}`?", near.id),
-        None => "`moongate connect` lists those that are known".to_owned(),
-    };
-    format!("there is no client {word:?}; {hint}")
-}
-
 /// Lists all clients, with the files of those that are here.
 fn list(directories: &UserDirectories<'_>) -> anyhow::Result<ExitCode> {
     let mut out = String::new();
@@ -254,18 +148,6 @@ fn show(
     out.push('\n');
     std::io::stdout().write_all(out.as_bytes())?;
     Ok(())
-}
-
-/// Returns the file of a client that the flags mean.
-fn file_of(profile: &ClientProfile, args: &ConnectArgs, directories: &UserDirectories<'_>) -> anyhow::Result<PathBuf> {
-    if profile.method != ConnectMethod::File {
-        bail!("it has no file that can be written; `moongate connect {}` shows what it needs", profile.id);
-    }
-    if args.project {
-        let file = profile.project_file.context("it has no file for a project")?;
-        return Ok(std::env::current_dir()?.join(file));
-    }
-    directories.file(profile).context("the place of its file is unknown: HOME is not set")
 }
 
 /// Removes the entry of a client, or restores its file.

@@ -5,7 +5,7 @@
 
 use anyhow::ensure;
 
-use super::{ConnectArgs, DEFAULT_VARIABLE};
+use super::args::{ConnectArgs, DEFAULT_VARIABLE};
 use crate::cli::config_edit::EditedConfig;
 use crate::cli::key;
 use crate::cli::process::print_message;

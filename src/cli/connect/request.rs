@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use super::args::{ConnectArgs, DEFAULT_VARIABLE};
 use super::endpoint::{check_endpoint, endpoint_url};
-use super::{ConnectArgs, DEFAULT_VARIABLE};
 use moongate_clients::{ConnectKey, ConnectRequest, ConnectRoute, LauncherVariables, StartCommand};
 
 /// Builds the request of the flags.

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::ConnectArgs;
+use super::args::ConnectArgs;
 use super::change::{ChangeConsent, ClientFile};
 use super::client_key::{KeyDemand, request_of_client};
 use super::request::request;

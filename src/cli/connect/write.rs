@@ -8,10 +8,11 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 
+use super::args::{ConnectArgs, file_of};
 use super::change::{ChangeConsent, ClientFile};
 use super::client_key::{KeyDemand, request_of_client};
 use super::new_key::NewClientKey;
-use super::{ConnectArgs, file_of, probe};
+use super::probe;
 use crate::cli::process::print_message;
 use moongate_clients::import::SelfAddresses;
 use moongate_clients::{ClientProfile, ConnectKey, ConnectRequest, UserDirectories};
