@@ -1,9 +1,9 @@
-//! Address of a listener. Owns its form in a config and in logs.
+//! Addresses of a listener and of its clients. Owns the form of the first in a config and in logs.
 //!
 //! Does not bind sockets (`socket.rs`). Invariant: an address is displayed in the form that a config accepts.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 /// Address to listen on.
@@ -18,6 +18,10 @@ pub enum ListenAddress {
     /// Sockets that the service manager opened: those of this name, or all that no other listener takes.
     Inherited(Option<String>),
 }
+
+/// Client address of a connection. Routes read it as an extension of the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerAddress(pub IpAddr);
 
 /// Prefix of a Unix socket's path.
 pub const UNIX: &str = "unix:";

@@ -10,7 +10,6 @@ use std::time::Duration;
 use http::{HeaderValue, Response, StatusCode, header};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::ListenerState;
 use crate::request_rates::RequestRates;
 use crate::uploads::{ArrivingBody, UploadTable};
 use moongate_access::auth::PrincipalTable;
@@ -18,7 +17,6 @@ use moongate_access::policy::{ANONYMOUS, AccessTable, RequestRate};
 use moongate_gateway::EndpointDirectory;
 use moongate_model::{Error, McpErrorKind, Principal};
 use moongate_protocol::body::Body;
-use moongate_protocol::{AdmissionPolicy, Admitted, ClientPayload};
 use moongate_telemetry::{GatewayMemory, Limit, MemoryHolder, MemoryReservation, Metrics};
 
 /// Retry delay where the time until there is room is unknown.
@@ -109,7 +107,7 @@ impl AdmissionControl {
     }
 
     /// Checks the limits for `count` requests of a principal.
-    fn check_limits(
+    pub(super) fn check_limits(
         &self,
         principal: &Principal,
         count: usize,
@@ -135,27 +133,6 @@ impl AdmissionControl {
             });
         }
         self.rates.take(principal, count)
-    }
-}
-
-/// Limits of this listener, as dialects and clients on pipes need them.
-struct ListenerLimits<'a>(&'a ListenerState);
-
-impl AdmissionPolicy for ListenerLimits<'_> {
-    type Rejection = AdmissionRejection;
-    fn check(&self, principal: &Principal, requests: usize) -> Result<(), AdmissionRejection> {
-        self.0.admission.check_limits(principal, requests, &self.0.endpoints)
-    }
-}
-
-impl ListenerState {
-    /// Admits the messages of a principal, or returns them with the refusal.
-    pub(super) fn admit(
-        &self,
-        principal: &Principal,
-        payload: ClientPayload,
-    ) -> Result<Admitted<ClientPayload>, Box<(ClientPayload, AdmissionRejection)>> {
-        Admitted::admit(payload, principal, &ListenerLimits(self))
     }
 }
 

@@ -19,9 +19,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::ListenerState;
 use crate::connection_limit::ConnectionSlot;
 use crate::endpoint_path::endpoint_name;
+use crate::listener_state::ListenerState;
 use crate::serve_request::{ReceivedRequest, RequestSource, refuse_timed_out, serve_request};
 use crate::service::{AcceptedHost, ConnectionService};
 use moongate_jsonrpc::json::ByteString;

@@ -13,7 +13,8 @@ use axum::response::Response;
 use http::{HeaderValue, StatusCode, Version, header};
 use moongate_telemetry::Limit;
 
-use crate::{SharedListenerState, json_response};
+use crate::listener_state::SharedListenerState;
+use crate::small_response::json_response;
 
 /// Limit of one listener.
 #[derive(Clone)]

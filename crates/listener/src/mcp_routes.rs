@@ -11,9 +11,13 @@ use axum::response::Response;
 use http::{HeaderValue, StatusCode, Version, header};
 use tokio::time::Instant;
 
+use crate::address::PeerAddress;
+use crate::collect_body::WireBytes;
+use crate::connection_limit::SlotRequest;
+use crate::listener_state::SharedListenerState;
 use crate::request_body::HyperBody;
 use crate::serve_request::{ReceivedRequest, RequestSource, serve_request};
-use crate::{PeerAddress, SharedListenerState, SlotRequest, WireBytes, not_found};
+use crate::small_response::not_found;
 use moongate_jsonrpc::json::ByteString;
 use moongate_protocol::{Dialect, http_sse_dialect};
 

@@ -1,113 +1,23 @@
-//! Checks of Host and Origin. Owns the defence against pages that make a browser talk to a local server, and CORS.
+//! Checks of Host and Origin. Owns the refusal of pages that make a browser talk to a local server, and CORS.
 //!
-//! Does not check keys. Invariant: a request with a foreign host or origin reaches no route. On a Unix socket any host
+//! Does not know which hosts are right (`host_rules`). Invariant: a request with a foreign host or origin reaches no route. On a Unix socket any host
 //! will do, since no browser connects there.
 //!
 //! 2026-07-28/basic/transports/streamable-http.mdx, Security: "Servers MUST validate the `Origin` header on all
 //! incoming connections to prevent DNS rebinding attacks."
 
 use moongate_telemetry::DeniedRule;
-use std::net::IpAddr;
 
 use axum::body::Body as AxumBody;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 
-use crate::{SharedListenerState, json_response};
+use crate::host_rules::{has_several_hosts, request_hosts};
+use crate::listener_state::SharedListenerState;
+use crate::small_response::json_response;
 use moongate_protocol::cors_headers;
-
-/// Accepted hosts and origins.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct HostRules {
-    /// Exact names, or `*.domain`. Lower case, without ports.
-    pub hosts: Vec<String>,
-    /// Browser origins, such as `http://localhost:6274`. Lower case.
-    pub origins: Vec<String>,
-}
-
-impl HostRules {
-    /// True if a Host value is accepted. Loopback names and addresses always are: a rebinding attack arrives under a
-    /// name of the attacker's.
-    pub fn accepts_host(&self, value: &str) -> bool {
-        let Some(host) = without_port(value) else { return false };
-        let host = host.to_ascii_lowercase();
-        address_of(&host).is_some() || host == "localhost" || self.hosts.iter().any(|rule| matches(rule, &host))
-    }
-
-    /// Checks every host that a request names, and that it names one. HTTP/1.1 has a header for it, HTTP/2 the
-    /// authority. A request with both must not have one checked and the other believed.
-    pub fn accepts_request<'a>(&self, headers: &'a HeaderMap, uri: &'a Uri) -> Result<(), Option<&'a str>> {
-        let mut hosts = request_hosts(headers, uri).peekable();
-        if hosts.peek().is_none() {
-            return Err(None);
-        }
-        let wrong = hosts.find(|host| !host.is_some_and(|host| self.accepts_host(host)));
-        wrong.map_or(Ok(()), Err)
-    }
-
-    /// True if pages of this origin may send requests: the origin is listed, or it is our own.
-    pub fn accepts_origin(&self, origin: &str, host: Option<&str>) -> bool {
-        // Scheme and host are compared without case (RFC 3986, section 6.2.2.1).
-        let origin = origin.to_ascii_lowercase();
-        // A page that this listener served has its host as the origin.
-        let is_own =
-            origin.split_once("://").is_some_and(|(_, from)| host.is_some_and(|host| host.eq_ignore_ascii_case(from)));
-        is_own || self.origins.contains(&origin)
-    }
-}
-
-/// Returns each host that a request names, `None` for one that is not text.
-pub fn request_hosts<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> impl Iterator<Item = Option<&'a str>> {
-    let named = headers.get_all(header::HOST).into_iter().map(|value| value.to_str().ok());
-    named.chain(uri.authority().map(|authority| Some(authority.as_str())))
-}
-
-/// True if a request has several Host headers.
-///
-/// RFC 9112, section 3.2: "A server MUST respond with a 400 (Bad Request) status code to any HTTP/1.1 request message
-/// that lacks a Host header field and to any request message that contains more than one Host header field line".
-pub fn has_several_hosts(headers: &HeaderMap) -> bool {
-    headers.get_all(header::HOST).iter().nth(1).is_some()
-}
-
-/// True if a Host value names this machine.
-pub fn is_loopback_host(value: &str) -> bool {
-    let Some(host) = without_port(value) else { return false };
-    let is_loopback = |address: IpAddr| address.to_canonical().is_loopback();
-    address_of(host).is_some_and(is_loopback) || host.eq_ignore_ascii_case("localhost")
-}
-
-fn matches(rule: &str, host: &str) -> bool {
-    match rule.strip_prefix("*.") {
-        // A wildcard such as `*.example.com` does not cover `example.com` itself.
-        Some(domain) => host.strip_suffix(domain).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.')),
-        None => rule == host,
-    }
-}
-
-/// Reads an address: `127.0.0.1`, `[::1]`.
-fn address_of(host: &str) -> Option<IpAddr> {
-    // RFC 3986, section 3.2.2: only an IPv6 address has brackets, and "this is the only place where square bracket
-    // characters are allowed in the URI syntax".
-    match host.strip_prefix('[') {
-        Some(rest) => rest.strip_suffix(']')?.parse().ok().map(IpAddr::V6),
-        None => host.parse().ok().map(IpAddr::V4),
-    }
-}
-
-/// Strips the port: `host`, `host:port`, `[::1]`, `[::1]:port`. `None` for what is none of these.
-fn without_port(value: &str) -> Option<&str> {
-    // An IPv6 address has colons of its own, so its brackets mark the end. Nothing but a port may follow.
-    let end = match value.starts_with('[') {
-        true => value.find(']')? + 1,
-        false => value.find(':').unwrap_or(value.len()),
-    };
-    let (host, rest) = value.split_at(end);
-    let is_port = |port: &str| port.bytes().all(|b| b.is_ascii_digit());
-    (rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port)).then_some(host)
-}
 
 /// Checks every request of the listener, answers preflights, and adds CORS headers.
 pub(super) async fn check_origin(
@@ -191,70 +101,5 @@ fn add_cors(headers: &mut HeaderMap, origin: HeaderValue) {
     headers.append(header::VARY, HeaderValue::from_static("origin"));
     if let Ok(exposed) = HeaderValue::from_str(&cors_headers::EXPOSED.join(", ")) {
         headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, exposed);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hosts() {
-        let rules = HostRules {
-            hosts: vec!["gateway".into(), "*.example.com".into()],
-            origins: vec!["http://localhost:6274".into()],
-        };
-        for host in [
-            "localhost",
-            "LOCALHOST:80",
-            "127.0.0.1:8080",
-            "[::1]:8080",
-            "[::1]",
-            "10.1.2.3",
-            "gateway:1",
-            "a.example.com",
-            "a.b.example.com:443",
-        ] {
-            assert!(rules.accepts_host(host), "{host}");
-        }
-        for host in [
-            "evil.test",
-            "localhost.evil.test",
-            "example.com",
-            "xexample.com",
-            "",
-            ".example.com",
-            "gateway.evil.test",
-            "127.0.0.1.evil.test",
-            "[::1].evil.test",
-            "[::1].evil.test:8080",
-            "[::1]evil.test",
-            "[::1]]",
-            "[[::1]]",
-            "[::1",
-            "::1]",
-            "::1",
-            "[127.0.0.1]",
-            "[localhost]",
-            "127.0.0.1:80.evil.test",
-            "127.0.0.1:80:80",
-            "localhost:80@evil.test",
-            "localhost:x",
-            "[::1]:8080.evil.test",
-            "[::1%25lo]",
-            "me@localhost",
-        ] {
-            assert!(!rules.accepts_host(host), "{host}");
-            assert!(!is_loopback_host(host), "{host}");
-        }
-        for host in ["localhost", "127.0.0.1:8080", "[::1]:8080", "[::ffff:127.0.0.1]", "LocalHost:"] {
-            assert!(is_loopback_host(host), "{host}");
-        }
-        assert!(!is_loopback_host("10.1.2.3") && !is_loopback_host("[2001:db8::1]:80"));
-        assert!(rules.accepts_origin("http://localhost:6274", Some("localhost:8080")));
-        assert!(rules.accepts_origin("http://localhost:8080", Some("localhost:8080")));
-        for origin in ["https://evil.test", "null", "http://localhost:6275", ""] {
-            assert!(!rules.accepts_origin(origin, Some("localhost:8080")), "{origin}");
-        }
     }
 }

@@ -10,8 +10,8 @@ use http::request::Parts;
 use http::{Method, header};
 use tokio::time::Instant;
 
-use crate::ListenerState;
 use crate::collect_body::{BodyError, WireBytes, collect_upload};
+use crate::listener_state::ListenerState;
 use crate::panic_guard::StartedResponse;
 use moongate_model::{Error, McpErrorKind};
 use moongate_protocol::lazy_timer::DeadlineElapsed;

@@ -13,12 +13,14 @@ use http::{HeaderValue, StatusCode, header};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::address::PeerAddress;
 use crate::admission::DEFAULT_RETRY_AFTER;
 use crate::connection_limit::SlotRequest;
-use crate::origin::request_hosts;
+use crate::host_rules::request_hosts;
+use crate::listener_state::ListenerState;
 use crate::panic_guard::{StartedResponse, finish_caught, start_caught};
 use crate::request_body::{RequestBody, body_timed_out};
-use crate::{ListenerState, PeerAddress, json, small_response};
+use crate::small_response::{json, small_response};
 use moongate_access::auth::{AuthError, AuthRefusal, CachedIdentity, CredentialFetch, ProvenIdentity};
 use moongate_gateway::Endpoint;
 use moongate_jsonrpc::json::ByteString;

@@ -4,7 +4,7 @@
 //! ends in the same function as the routes.
 
 use std::convert::Infallible;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -19,13 +19,14 @@ use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use tower::ServiceExt;
 
+use crate::address::PeerAddress;
 use crate::connection_limit::{ConnectionSlot, SlotRequest};
 use crate::endpoint_path::endpoint_name;
 use crate::h2_stall::StallTimeoutBody;
 use crate::head_limit::HeadLimit;
-use crate::origin::has_several_hosts;
+use crate::host_rules::has_several_hosts;
+use crate::listener_state::{ListenerState, SharedListenerState};
 use crate::stalled_writes::StalledWrites;
-use crate::{ListenerState, SharedListenerState};
 
 /// Request handler of a connection.
 #[derive(Clone)]
@@ -41,10 +42,6 @@ pub struct ConnectionService {
     /// Slot of this connection.
     slot: Option<Arc<ConnectionSlot>>,
 }
-
-/// Client address of a connection. Routes read it as an extension of the request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PeerAddress(pub IpAddr);
 
 /// Host that was accepted earlier on this connection. Saves the check of equal values.
 #[derive(Default)]

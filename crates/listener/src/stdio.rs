@@ -12,9 +12,10 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::address::PeerAddress;
+use crate::listener_state::{ListenerState, SharedListenerState};
 use crate::serve_request::memory_holder;
-use crate::service::PeerAddress;
-use crate::{ListenerState, SharedListenerState};
+use moongate_access::auth::ProvenIdentity;
 use moongate_jsonrpc::json::ByteString;
 use moongate_jsonrpc::message::{RequestId, RpcPayload};
 use moongate_model::{Error, McpErrorKind, McpServer, Principal};
@@ -53,6 +54,33 @@ pub(super) struct NetworkClient {
     /// Maximum time for a message to become complete.
     read_timeout: Duration,
     peer: Option<PeerAddress>,
+}
+
+/// Refusal of a client on a pipe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StdioRefused {
+    /// Credentials are wrong.
+    Credentials,
+    /// Endpoint does not exist, or not for this principal.
+    Endpoint,
+}
+
+impl ListenerState {
+    /// Opens an endpoint for a client on a pipe. An empty name is the endpoint of all servers. `drain` is the time that
+    /// its calls may take when the gateway stops.
+    pub fn open_stdio(
+        self: &Arc<Self>,
+        endpoint: &str,
+        credentials: &http::HeaderMap,
+        drain: Duration,
+    ) -> Result<StdioConnection, StdioRefused> {
+        let identity = self.auth.authenticate(credentials, None).map_err(|_| StdioRefused::Credentials)?;
+        let ProvenIdentity { principal, login, .. } = identity;
+        let scope = ByteString::from(endpoint);
+        let endpoint = self.endpoints.find_endpoint(endpoint, &principal).ok_or(StdioRefused::Endpoint)?;
+        let login = login.unwrap_or_default();
+        Ok(StdioConnection { state: self.clone(), principal, login, endpoint, scope, drain, network: None })
+    }
 }
 
 impl StdioConnection {

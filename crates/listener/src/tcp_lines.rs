@@ -15,12 +15,13 @@ use http::HeaderMap;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::TcpStream;
 
+use crate::address::PeerAddress;
 use crate::answer_holders::AnswerHolders;
 use crate::connection_limit::ConnectionSlot;
+use crate::listener::ListenSettings;
+use crate::listener_state::SharedListenerState;
 use crate::serve_request::memory_holder;
-use crate::service::PeerAddress;
 use crate::write_timeout::WriteTimeout;
-use crate::{ListenSettings, SharedListenerState};
 use moongate_jsonrpc::message::RpcPayload;
 use moongate_telemetry::Limit;
 
