@@ -1,8 +1,8 @@
 //! Cycles of files: which files of a crate use each other, in a circle.
 //!
-//! Follows `crate::`, `super::` and `self::` paths, in imports and elsewhere, to the file that has what they name, also
-//! through imports and re-exports of other modules. Leaves the roots of crates and layers out (`lib.rs`,
-//! `src/cli/mod.rs`): they gather what others have. Leaves re-exports of a module's own parts out, too.
+//! Follows `crate::`, `super::` and `self::` paths, and those that start with a child module, in imports and elsewhere.
+//! Each leads to the file that has what it names, also through imports and re-exports of other modules. Leaves out
+//! re-exports of a module's own parts: a root that only gathers them uses nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,12 +14,13 @@ type Imports = BTreeMap<Vec<String>, Vec<String>>;
 
 /// The groups of files that all reach each other, the largest first.
 pub(crate) fn cycles(sources: &[SourceFile]) -> Vec<Vec<String>> {
-    let sources: Vec<&SourceFile> = sources.iter().filter(|source| !source.is_test).collect();
+    // Nothing can use a `main.rs`.
+    let is_counted = |source: &&SourceFile| !source.is_test && source.path != "src/main.rs";
+    let sources: Vec<&SourceFile> = sources.iter().filter(is_counted).collect();
     let modules: BTreeSet<&Module> = sources.iter().map(|source| &source.module).collect();
     let imports: Imports = sources.iter().flat_map(|source| imported(source, &modules)).collect();
-    let below_roots = sources.iter().filter(|source| source.module.len() > 1);
     let edges: BTreeMap<&Module, BTreeSet<&Module>> =
-        below_roots.map(|source| (&source.module, uses(source, &modules, &imports))).collect();
+        sources.iter().map(|source| (&source.module, uses(source, &modules, &imports))).collect();
     let reach: BTreeMap<&Module, BTreeSet<&Module>> =
         edges.keys().map(|module| (*module, reached(module, &edges))).collect();
     let mut found: BTreeSet<Vec<String>> = BTreeSet::new();
@@ -48,13 +49,13 @@ fn reached<'a>(from: &'a Module, edges: &BTreeMap<&'a Module, BTreeSet<&'a Modul
 fn uses<'a>(source: &SourceFile, modules: &BTreeSet<&'a Module>, imports: &Imports) -> BTreeSet<&'a Module> {
     let mut used = BTreeSet::new();
     each_path(source, &mut |path, import| {
-        let Some(full) = absolute(path, source) else { return };
+        let Some(full) = absolute(path, source, modules) else { return };
         let is_reexport = import.is_some_and(|import| import.is_reexport);
         let own_part = |file: &Module| is_reexport && file.starts_with(&source.module);
-        for full in followed(full, modules, imports) {
-            let file = (2..=full.len()).rev().find_map(|n| modules.get(&full[..n].to_vec()));
-            used.extend(file.copied().filter(|file| **file != source.module && !own_part(file)));
-        }
+        // Only the last step counts: it has what the path names, and the others pass it on.
+        let Some(full) = followed(full, modules, imports).pop() else { return };
+        let file = (source.root.len()..=full.len()).rev().find_map(|n| modules.get(&full[..n].to_vec()));
+        used.extend(file.copied().filter(|file| **file != source.module && !own_part(file)));
     });
     used
 }
@@ -64,9 +65,7 @@ fn imported(source: &SourceFile, modules: &BTreeSet<&Module>) -> Vec<(Module, Mo
     let mut found = Vec::new();
     each_path(source, &mut |path, import| {
         let Some(import) = import else { return };
-        let first = path.split("::").next().unwrap_or_default().to_owned();
-        let is_child = modules.contains(&[&source.module[..], &[first]].concat());
-        let full = if is_child { absolute(&format!("self::{path}"), source) } else { absolute(path, source) };
+        let full = absolute(path, source, modules);
         let name = [&source.module[..], &[import.name.to_owned()]].concat();
         // An item may have the name of its module: `pub use reload::reload`.
         let full = full.filter(|full| !full.starts_with(&name));
@@ -104,7 +103,7 @@ fn each_path(source: &SourceFile, each: &mut dyn FnMut(&str, Option<Import<'_>>)
     let mut lines = source.bare.lines();
     while let Some(line) = lines.next() {
         let Some((visibility, tree)) = import(line) else {
-            paths(line).for_each(|path| each(path, None));
+            paths(without_scope(line)).for_each(|path| each(path, None));
             continue;
         };
         let mut tree = tree.to_owned();
@@ -155,21 +154,26 @@ fn flatten(prefix: &str, tree: &str, each: &mut dyn FnMut(&str)) {
     }
 }
 
-/// The paths in a line of code that begin at a place of the tree.
+/// A line without `pub(in path)`, which names a scope and uses nothing of it.
+fn without_scope(line: &str) -> &str {
+    line.trim_start().strip_prefix("pub(in ").and_then(|rest| rest.split_once(')')).map_or(line, |(_, rest)| rest)
+}
+
+/// The paths in a line of code that begin with a module.
 fn paths(line: &str) -> impl Iterator<Item = &str> {
     let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | ':' | '$');
     line.split(move |c| !is_part(c))
-        .filter(|path| ["crate::", "super::", "self::"].iter().any(|start| path.starts_with(start)))
+        .filter(|path| path.starts_with(char::is_lowercase) && path.contains("::") && !path.ends_with(':'))
 }
 
 /// A path from the top of the tree; nothing for those that begin elsewhere.
-fn absolute(path: &str, source: &SourceFile) -> Option<Module> {
-    let mut parts = path.split("::").peekable();
+fn absolute(path: &str, source: &SourceFile, modules: &BTreeSet<&Module>) -> Option<Module> {
+    let mut parts = path.split("::");
     let mut full = match parts.next()? {
         "crate" => source.root.clone(),
         "self" => source.module.clone(),
         "super" => source.module[..source.module.len().checked_sub(1)?].to_vec(),
-        _ => return None,
+        child => Some([&source.module[..], &[child.to_owned()]].concat()).filter(|full| modules.contains(full))?,
     };
     for part in parts {
         if part == "super" {
@@ -187,7 +191,9 @@ fn paths_of_imports_are_found() {
     flatten("", "crate::{a, b::{self, c as d}}", &mut |path| found.push(path.to_owned()));
     assert_eq!(found, ["crate::a", "crate::b::self", "crate::b::c as d"]);
     assert_eq!(import("    pub(super) use x::y;"), Some(("pub(super)", "x::y;")));
-    assert_eq!(paths("let x: super::A = crate::b::C(xcrate::d);").collect::<Vec<_>>(), ["super::A", "crate::b::C"]);
+    let line = "let x: super::A = child::C(A::new().parse::<u8>());";
+    assert_eq!(paths(line).collect::<Vec<_>>(), ["super::A", "child::C"]);
+    assert_eq!(without_scope("    pub(in crate::a) fn b(c: d::E) {"), " fn b(c: d::E) {");
 }
 
 #[test]
