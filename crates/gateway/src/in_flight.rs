@@ -3,7 +3,7 @@
 //! Owns the counts, and the wakers of waiting calls. Does not know what calls do. Invariants: a tracked call counts
 //! until its exchange is dropped. No part of its result is handed on once its principal is revoked.
 
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -101,12 +101,8 @@ impl PrincipalCalls {
     fn revoke(&self) {
         // The flag comes first, so that a waiter that registers later sees it.
         self.is_revoked.store(true, Ordering::SeqCst);
-        let woken = std::mem::take(&mut self.lock().wakers);
+        let woken = std::mem::take(&mut self.waiting.lock().wakers);
         woken.into_iter().flatten().for_each(Waker::wake);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, WakerSet> {
-        self.waiting.lock()
     }
 }
 
@@ -131,7 +127,7 @@ impl RevocationWait {
         if !self.registration.as_ref().is_some_and(|(_, waker)| waker.will_wake(cx.waker())) && !self.is_revoked() {
             let before = self.registration.take();
             let waker = cx.waker().clone();
-            let mut waiting = self.calls.lock();
+            let mut waiting = self.calls.waiting.lock();
             let index = before.map(|(index, _)| index).or_else(|| waiting.free.pop()).unwrap_or(waiting.wakers.len());
             if index >= waiting.wakers.len() {
                 waiting.wakers.resize(index + 1, None);
@@ -148,7 +144,7 @@ impl RevocationWait {
 impl Drop for RevocationWait {
     fn drop(&mut self) {
         let Some((index, _)) = self.registration.take() else { return };
-        let mut waiting = self.calls.lock();
+        let mut waiting = self.calls.waiting.lock();
         // A revocation takes out all wakers, so the slot may be missing.
         if let Some(waker) = waiting.wakers.get_mut(index) {
             *waker = None;
@@ -280,7 +276,7 @@ mod tests {
             one.next_event().await;
             assert!(futures_util::poll!(std::pin::pin!(one.next_event())).is_pending());
         }
-        assert_eq!(inflight.calls(&principal).lock().wakers.len(), 1);
+        assert_eq!(inflight.calls(&principal).waiting.lock().wakers.len(), 1);
         assert_eq!(inflight.count_of(&principal), 0);
     }
 }

@@ -31,7 +31,7 @@ struct LearnedTable {
 impl LearnedUris {
     /// Returns the server that gave this link, if it is learned.
     pub(super) fn server_of(&self, uri: &str) -> Option<ByteString> {
-        self.lock().servers.get(&ByteString::from(uri)).cloned()
+        self.0.lock().servers.get(&ByteString::from(uri)).cloned()
     }
 
     /// Learns a link. Returns false if another server gave the same one.
@@ -40,7 +40,7 @@ impl LearnedUris {
         if uri.len() > LINK_BYTES_MAX {
             return true;
         }
-        let mut table = self.lock();
+        let mut table = self.0.lock();
         // The first server keeps the link, and links of later ones are wrapped.
         if let Some(known) = table.servers.get(uri) {
             return known.as_str() == server;
@@ -55,10 +55,6 @@ impl LearnedUris {
         table.servers.insert(uri.clone(), ByteString::from(server));
         table.order.push_back(uri);
         true
-    }
-
-    fn lock(&self) -> parking_lot::MutexGuard<'_, LearnedTable> {
-        self.0.lock()
     }
 }
 

@@ -7,7 +7,7 @@
 //! A request is admitted once its sender is known, or once the admin listener answers it. Requests that are not
 //! admitted cost their sender nothing. Without eviction they would hold the slots of clients that have a key.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -138,7 +138,7 @@ impl ConnectionLimit {
         let permit = match self.probe_places.clone().try_acquire_owned() {
             Ok(permit) => permit,
             Err(_) => {
-                let oldest = eviction::oldest_for_probes(self.lock().values())?;
+                let oldest = eviction::oldest_for_probes(self.occupied.lock().values())?;
                 let pause = self.evict(vec![oldest]);
                 tokio::time::timeout(pause, self.probe_places.clone().acquire_owned()).await.ok()?.ok()?
             }
@@ -156,7 +156,7 @@ impl ConnectionLimit {
         if self.clients.as_ref().is_some_and(|clients| clients.make_room()) {
             return true;
         }
-        let eviction = eviction::choose_without_files(self.lock().values());
+        let eviction = eviction::choose_without_files(self.occupied.lock().values());
         match eviction {
             Eviction::Chosen(slots) => {
                 self.evict(slots);
@@ -168,12 +168,12 @@ impl ConnectionLimit {
 
     fn occupy(self: &Arc<Self>, permit: Option<OwnedSemaphorePermit>, slot: ConnectionSlot) -> HeldSlot {
         let (slot, id) = (Arc::new(slot), self.next.fetch_add(1, Ordering::Relaxed));
-        self.lock().insert(id, slot.clone());
+        self.occupied.lock().insert(id, slot.clone());
         HeldSlot { slot, id, limit: self.clone(), _permit: permit, _count: CountGuard::new(&self.open) }
     }
 
     fn choose(&self) -> Eviction {
-        eviction::choose(self.lock().values(), self.places)
+        eviction::choose(self.occupied.lock().values(), self.places)
     }
 
     /// Evicts connections. Returns the time to wait for a slot before the next attempt.
@@ -186,10 +186,6 @@ impl ConnectionLimit {
         // An evicted connection has LEAVE_TIMEOUT to end. Twice that lets its slot arrive before a second eviction.
         LEAVE_TIMEOUT * 2
     }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Arc<ConnectionSlot>>> {
-        self.occupied.lock()
-    }
 }
 
 impl HeldSlot {
@@ -201,7 +197,7 @@ impl HeldSlot {
 
 impl Drop for HeldSlot {
     fn drop(&mut self) {
-        self.limit.lock().remove(&self.id);
+        self.limit.occupied.lock().remove(&self.id);
     }
 }
 

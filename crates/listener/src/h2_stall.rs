@@ -7,7 +7,7 @@
 //! Does not write. Invariant: a response with more to send that is not polled within the limit is dropped, as if its
 //! client had disconnected.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -205,18 +205,12 @@ async fn check_loop(detector: Weak<StallDetector>, pause: Duration) {
 /// Body as its connection reads it.
 pub(super) struct StallTimeoutBody(Arc<WatchedBody>);
 
-impl WatchedBody {
-    fn lock(&self) -> MutexGuard<'_, BodyState> {
-        self.state.lock()
-    }
-}
-
 impl Body for StallTimeoutBody {
     type Data = Bytes;
     type Error = axum::Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         // While the body has nothing to send, the wait is not its reader's fault.
         state.since = None;
         if state.is_dropped {
@@ -233,12 +227,12 @@ impl Body for StallTimeoutBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        let state = self.0.lock();
+        let state = self.0.state.lock();
         state.body.as_ref().map_or(!state.is_dropped, |body| state.rest.is_empty() && body.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        let state = self.0.lock();
+        let state = self.0.state.lock();
         let after = state.body.as_ref().map(|body| body.size_hint()).unwrap_or_default();
         let rest = u64::try_from(state.rest.len()).unwrap_or(u64::MAX);
         after.exact().map_or(after, |exact| SizeHint::with_exact(exact.saturating_add(rest)))

@@ -117,7 +117,7 @@ pub(super) struct InputGuard {
 impl Drop for InputGuard {
     fn drop(&mut self) {
         self.calls.0.open_inputs.fetch_sub(1, Ordering::Relaxed);
-        if let Some(call) = self.calls.lock().get_mut(&self.id) {
+        if let Some(call) = self.calls.0.open.lock().get_mut(&self.id) {
             call.open_inputs = call.open_inputs.saturating_sub(1);
         }
     }
@@ -156,7 +156,7 @@ impl PendingCalls {
             task: None,
             stray_messages: stray_messages.clone(),
         };
-        self.lock().insert(id, open);
+        self.0.open.lock().insert(id, open);
         CallEntry { calls: self.clone(), id, is_answered: AtomicBool::new(false), stray_messages }
     }
 
@@ -176,7 +176,7 @@ impl PendingCalls {
             task: None,
             stray_messages: None,
         };
-        self.lock().insert(id, open);
+        self.0.open.lock().insert(id, open);
         CallEntry { calls: self.clone(), id, is_answered: AtomicBool::new(false), stray_messages: None }
     }
 
@@ -218,7 +218,7 @@ impl PendingCalls {
     }
 
     fn push(&self, id: u64, request: RpcRequest) -> Result<(), RpcRequest> {
-        let stray_messages = self.lock().get(&id).and_then(|open| open.stray_messages.clone());
+        let stray_messages = self.0.open.lock().get(&id).and_then(|open| open.stray_messages.clone());
         // The queue may be full, or the call may have ended since it was picked.
         match stray_messages {
             Some(stray_messages) if stray_messages.push(RpcMessage::Request(request.clone())) => {
@@ -232,7 +232,7 @@ impl PendingCalls {
     /// Records a request that names no call.
     fn record_kind(&self, kind: InputKind) {
         self.record_roots(kind);
-        if kind == InputKind::Extension && self.lock().values().any(|open| open.extensions) {
+        if kind == InputKind::Extension && self.0.open.lock().values().any(|open| open.extensions) {
             self.0.seen_input.set_extensions();
         }
         if !matches!(kind, InputKind::Extension | InputKind::Other) && !self.is_idle() {
@@ -266,7 +266,7 @@ impl PendingCalls {
         if kind != InputKind::Roots {
             return true;
         }
-        let open = self.lock();
+        let open = self.0.open.lock();
         let Some(call) = open.get(&id).filter(|call| call.capabilities.roots) else { return true };
         call.owner.as_ref().is_none_or(|owner| self.0.roots_owner.is_free_for(owner))
     }
@@ -279,12 +279,12 @@ impl PendingCalls {
     /// Finds the call that awaits a task.
     fn find_by_task(&self, task: &str) -> Option<u64> {
         let waits = |open: &CorrelationEntry| open.task.as_ref().is_some_and(|(id, _)| id.as_str() == task);
-        self.lock().iter().find(|(_, open)| waits(open)).map(|(id, _)| *id)
+        self.0.open.lock().iter().find(|(_, open)| waits(open)).map(|(id, _)| *id)
     }
 
     /// Finds the call that this progress token belongs to.
     fn find_by_token(&self, token: u64) -> Option<u64> {
-        let open = self.lock();
+        let open = self.0.open.lock();
         let named = |call: &CorrelationEntry| call.task.as_ref().is_some_and(|(_, also)| *also == Some(token));
         // A call's own token is its id. Only the second token of a task needs the search.
         if open.contains_key(&token) {
@@ -308,7 +308,7 @@ impl PendingCalls {
                 && open.owner != owner
                 && (able || self.can_be_asked(open.capabilities, open.extensions))
         };
-        self.lock().values().any(other)
+        self.0.open.lock().values().any(other)
             || self
                 .any_cancelled(|cancelled| cancelled.may_concern(owner.as_ref()) && (able || cancelled.accepts_input))
     }
@@ -323,7 +323,7 @@ impl PendingCalls {
         let owner = owner_of(caller);
         let is_able = |open: &CorrelationEntry| self.can_be_asked(open.capabilities, open.extensions);
         let is_other = |open: &&CorrelationEntry| open.owner.is_some() && open.owner != owner && is_able(open);
-        self.lock().values().filter(is_other).any(|open| !quiet.contains(open.target))
+        self.0.open.lock().values().filter(is_other).any(|open| !quiet.contains(open.target))
     }
 
     /// Records that a call was answered without an input request.
@@ -355,12 +355,12 @@ impl PendingCalls {
 
     /// True if no client call is open.
     pub fn is_idle(&self) -> bool {
-        !self.lock().values().any(|open| open.owner.is_some())
+        !self.0.open.lock().values().any(|open| open.owner.is_some())
     }
 
     /// True if the server may be silent for longer than a call timeout: a user is answering, or a task is awaited.
     pub fn may_be_silent(&self) -> bool {
-        self.0.open_inputs.load(Ordering::Relaxed) > 0 || self.lock().values().any(|open| open.task.is_some())
+        self.0.open_inputs.load(Ordering::Relaxed) > 0 || self.0.open.lock().values().any(|open| open.task.is_some())
     }
 
     /// Reports a call that timed out while nothing at all arrived from the server.
@@ -376,7 +376,7 @@ impl PendingCalls {
     /// Marks a call as waiting for its user until the guard is dropped.
     pub(super) fn begin_input(&self, id: u64) -> InputGuard {
         self.0.open_inputs.fetch_add(1, Ordering::Relaxed);
-        if let Some(call) = self.lock().get_mut(&id) {
+        if let Some(call) = self.0.open.lock().get_mut(&id) {
             call.open_inputs += 1;
         }
         InputGuard { calls: self.clone(), id }
@@ -396,13 +396,13 @@ impl PendingCalls {
                 .0
                 .withdrawable
                 .call_of(n)
-                .filter(|id| self.lock().contains_key(id))
+                .filter(|id| self.0.open.lock().contains_key(id))
                 .or_else(|| subscription_of(&n.params)),
             // Subscriptions of 2026-07-28 carry the id of their request in `_meta`.
             RpcMessage::Notification(n) => subscription_of(&n.params),
             RpcMessage::Request(r) => {
                 let id = self.find_call_of_request(r, is_awaited)?;
-                if let Some(queue) = self.lock().get(&id).and_then(|open| open.stray_messages.clone()) {
+                if let Some(queue) = self.0.open.lock().get(&id).and_then(|open| open.stray_messages.clone()) {
                     // Before the call reads it: the server may withdraw it at once.
                     self.0.withdrawable.add_routed(&r.id, (id, &queue));
                 }
@@ -446,7 +446,7 @@ impl PendingCalls {
         kind: InputKind,
         fits: impl Fn(u64, &CorrelationEntry) -> bool,
     ) -> Option<u64> {
-        let mut open = self.lock();
+        let mut open = self.0.open.lock();
         let owner = open.iter().find(|(id, call)| fits(**id, call))?.1.owner.clone();
         let is_other = |call: &CorrelationEntry| call.owner.is_some() && call.owner != owner;
         if owner.is_none() || open.range(..=newest).any(|(_, call)| is_other(call)) {
@@ -491,7 +491,7 @@ impl PendingCalls {
     /// Returns the only client call if it matches.
     fn sole_call(&self, matches: impl Fn(&CorrelationEntry) -> bool) -> Option<u64> {
         let id = self.sole_match(|open| open.owner.is_some())?;
-        let owner = self.lock().get(&id).filter(|open| matches(open))?.owner.clone();
+        let owner = self.0.open.lock().get(&id).filter(|open| matches(open))?.owner.clone();
         (!self.any_cancelled(|cancelled| cancelled.may_concern(owner.as_ref()))).then_some(id)
     }
 
@@ -511,23 +511,19 @@ impl PendingCalls {
     }
 
     fn sole_match(&self, fits: impl Fn(&CorrelationEntry) -> bool) -> Option<u64> {
-        let open = self.lock();
+        let open = self.0.open.lock();
         let mut fitting = open.iter().filter(|(_, call)| fits(call)).map(|(id, _)| *id);
         match (fitting.next(), fitting.next()) {
             (Some(id), None) => Some(id),
             _ => None,
         }
     }
-
-    fn lock(&self) -> parking_lot::MutexGuard<'_, BTreeMap<u64, CorrelationEntry>> {
-        self.0.open.lock()
-    }
 }
 
 impl CallEntry {
     /// Records that the call was cancelled before its response.
     pub(super) fn mark_cancelled(&self) {
-        let open = self.calls.lock();
+        let open = self.calls.0.open.lock();
         let Some(call) = open.get(&self.id) else { return };
         let Some(owner) = call.owner.clone() else { return };
         let able = self.calls.can_be_asked(call.capabilities, call.extensions);
@@ -550,7 +546,7 @@ impl CallEntry {
     /// Lets the call get requests of the server's extensions.
     pub(super) fn accept_extensions(&mut self) {
         let queue = self.stray_messages.get_or_insert_default().clone();
-        if let Some(open) = self.calls.lock().get_mut(&self.id) {
+        if let Some(open) = self.calls.0.open.lock().get_mut(&self.id) {
             (open.extensions, open.stray_messages) = (true, Some(queue));
         }
     }
@@ -567,7 +563,7 @@ impl CallEntry {
 
     /// Records the task that the call awaits, and a second token for the task's progress.
     pub(super) fn set_awaited_task(&self, task: ByteString, also: Option<u64>) {
-        if let Some(open) = self.calls.lock().get_mut(&self.id) {
+        if let Some(open) = self.calls.0.open.lock().get_mut(&self.id) {
             open.task = Some((task, also));
         }
     }
@@ -586,7 +582,7 @@ fn subscription_of(params: &moongate_jsonrpc::json::JsonObject) -> Option<u64> {
 
 impl Drop for CallEntry {
     fn drop(&mut self) {
-        let call = self.calls.lock().remove(&self.id);
+        let call = self.calls.0.open.lock().remove(&self.id);
         if let Some(call) = call.filter(|_| self.is_answered.load(Ordering::Relaxed)) {
             self.calls.record_quiet(&call);
         }

@@ -30,7 +30,7 @@ pub mod store;
 mod subscription;
 mod task_results;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -152,7 +152,7 @@ impl Sessions {
         let session = self.build_session(new_id(), caller, scope, shared_stream, SessionOrigin::New);
         let max = self.settings.load().max;
         // Held from the check to the insertion. Otherwise many clients at once would pass a full table.
-        let mut table = lock(&self.table);
+        let mut table = self.table.lock();
         // The limit counts sleeping sessions too, since their clients may come back at any time.
         if table.len() + self.persisted.len() >= max && !self.make_room(&mut table, &principal.key) {
             self.metrics.calls.refused.inc(Limit::Sessions);
@@ -222,7 +222,7 @@ impl Sessions {
     /// Finds a session. Another principal or endpoint gets the same `None` as an unknown id.
     pub fn find(&self, id: &str, principal: &Principal, scope: &ByteString) -> Option<Arc<Session>> {
         // The lock ends with this line. The checks below need only the session itself.
-        let session = lock(&self.table).get(id.as_bytes()).cloned()?;
+        let session = self.table.lock().get(id.as_bytes()).cloned()?;
         // A session of another principal looks like none: an id must not reveal that it exists.
         session.identity.is_owned_by(principal, scope).then(|| {
             session.lifetime.mark_active();
@@ -232,7 +232,7 @@ impl Sessions {
 
     /// Closes a session.
     pub fn close(&self, session: &Session) {
-        let mut table = lock(&self.table);
+        let mut table = self.table.lock();
         table.remove(&session.identity.id);
         self.record_counts(&table);
         drop(table);
@@ -252,7 +252,7 @@ impl Sessions {
         standing: impl Fn(&PrincipalKey) -> PrincipalStanding,
         allowed: impl Fn(&Principal, &str) -> bool,
     ) -> usize {
-        let mut table = lock(&self.table);
+        let mut table = self.table.lock();
         let ended: Vec<_> =
             table.extract_if(|_, s| !allowed(&s.identity.principal, &s.identity.scope)).map(|(_, s)| s).collect();
         let waiting = self.retain_persisted(standing, allowed);
@@ -268,7 +268,7 @@ impl Sessions {
         self.task_results.evict_expired();
         let now = self.clock.now_ms();
         let time = self.settings.load().idle;
-        let mut table = lock(&self.table);
+        let mut table = self.table.lock();
         let before = table.len();
         table.retain(|_, session| {
             session.resumption.evict_expired();
@@ -301,7 +301,7 @@ impl Sessions {
 
     /// Ends every session's stream, for the drain. The sessions stay.
     pub fn end_streams(&self) {
-        for session in lock(&self.table).values() {
+        for session in self.table.lock().values() {
             session.get_stream.close();
         }
     }
@@ -312,8 +312,4 @@ fn new_id() -> ByteString {
     // cryptographically secure", and "MUST only contain visible ASCII characters".
     let bytes: [u8; 32] = moongate_random::random_bytes();
     ByteString::from(base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
 }

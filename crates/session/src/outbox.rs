@@ -3,7 +3,7 @@
 //! Owns the queue and its bounds. Does not send them. Invariant: bounded in number and bytes, for one session and for
 //! all. The oldest makes room, and a message without room counts as dropped.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 
 use bytes::Bytes;
@@ -44,7 +44,7 @@ impl Outbox {
 
     /// Queues a message. Returns true if one was dropped: an old one, or this one if there is no room at all.
     pub fn push(&self, message: Bytes, about: Option<ByteString>) -> bool {
-        let mut queued = self.lock();
+        let mut queued = self.queued.lock();
         let size = message.len();
         let mut dropped = 0;
         let fits = size <= self.bytes_max
@@ -75,12 +75,12 @@ impl Outbox {
 
     /// Returns true if no message is queued.
     pub(super) fn is_empty(&self) -> bool {
-        self.lock().messages.is_empty()
+        self.queued.lock().messages.is_empty()
     }
 
     /// Removes the queued messages about a resource.
     pub(super) fn remove_about(&self, about: &ByteString) {
-        let mut queued = self.lock();
+        let mut queued = self.queued.lock();
         let before = queued.bytes;
         queued.messages.retain(|queued| queued.about.as_ref() != Some(about));
         queued.bytes = queued.messages.iter().map(|queued| queued.message.len()).sum();
@@ -91,7 +91,7 @@ impl Outbox {
     /// Waits for the next message.
     pub async fn next(&self) -> Bytes {
         loop {
-            if let Some(next) = self.pop(&mut self.lock()) {
+            if let Some(next) = self.pop(&mut self.queued.lock()) {
                 return next.message;
             }
             // `notify_one` leaves a permit, so a message pushed before this wait is not missed.
@@ -105,16 +105,12 @@ impl Outbox {
         self.share.release(first.message.len());
         Some(first)
     }
-
-    fn lock(&self) -> MutexGuard<'_, OutboxMessages> {
-        self.queued.lock()
-    }
 }
 
 impl Drop for Outbox {
     fn drop(&mut self) {
         // The shared budget outlives the session.
-        let bytes = self.lock().bytes;
+        let bytes = self.queued.lock().bytes;
         self.share.release(bytes);
     }
 }

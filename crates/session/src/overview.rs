@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use aws_lc_rs::digest;
 
-use crate::{Session, Sessions, lock};
+use crate::{Session, Sessions};
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::Caller;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub struct SessionSummary {
 impl Sessions {
     /// Lists the sessions in use, newest first, at most `max`. Sleeping ones are not among them.
     pub fn overview(&self, max: usize) -> Vec<SessionSummary> {
-        let mut sessions: Vec<_> = lock(&self.table).values().cloned().collect();
+        let mut sessions: Vec<_> = self.table.lock().values().cloned().collect();
         // Two of one millisecond need an order, too: a reader must not see them change places.
         let by_age = |one: &Arc<Session>, other: &Arc<Session>| {
             let age = other.lifetime.began().cmp(&one.lifetime.began());
@@ -58,7 +58,7 @@ impl Sessions {
 
     /// Ends a session by its short id. Returns false if there is none.
     pub fn end_by_short_id(&self, id: &str) -> bool {
-        let session = lock(&self.table).values().find(|session| short_id(&session.identity.id) == id).cloned();
+        let session = self.table.lock().values().find(|session| short_id(&session.identity.id) == id).cloned();
         session.is_some_and(|session| {
             self.close(&session);
             true

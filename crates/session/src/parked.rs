@@ -4,7 +4,7 @@
 //! [`ParkTicket`]. Invariant: an exchange is returned once, to the principal that it was parked for. An expired one is
 //! dropped, which cancels it.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -114,7 +114,7 @@ impl ParkedCalls {
 
     fn insert(&self, ticket: ParkTicket, owner: ParkedOwner, parked: ParkedCall) {
         let until = Instant::now() + self.settings.load().input_timeout;
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         // One at a time, even after a reload lowered the limit. Each newcomer then only takes an old place.
         let evicted = if table.len() >= self.settings.load().max { oldest(&table) } else { None };
         let evicted = evicted.and_then(|oldest| table.remove(&oldest));
@@ -131,7 +131,7 @@ impl ParkedCalls {
 
     /// Takes an exchange out of the table.
     pub fn take(&self, ticket: &ParkTicket, principal: &Principal) -> Option<ParkedCall> {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         // A foreign ticket stays parked, and looks like an unknown one.
         if *table.get(ticket)?.owner.principal != *principal {
             return None;
@@ -152,7 +152,7 @@ impl ParkedCalls {
     pub async fn expire_forever(self: Arc<Self>) {
         loop {
             // A scan at each change or expiry. A sorted queue would need upkeep for every `take`, too.
-            let next = self.lock().values().map(|entry| entry.until).min();
+            let next = self.table.lock().values().map(|entry| entry.until).min();
             let expired = async {
                 match next {
                     Some(next) => tokio::time::sleep_until(next).await,
@@ -174,7 +174,7 @@ impl ParkedCalls {
 
     /// Cancels the exchanges of principals that no longer exist.
     pub fn retain(&self, known: impl Fn(&Principal) -> bool) {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let removed: Vec<ParkedEntry> =
             table.extract_if(|_, entry| !known(&entry.owner.principal)).map(|(_, e)| e).collect();
         self.count(&table);
@@ -186,7 +186,7 @@ impl ParkedCalls {
     /// Cancels all parked exchanges.
     pub fn clear(&self) {
         // Dropped after the lock is released: dropping an exchange cancels it.
-        let all = std::mem::take(&mut *self.lock());
+        let all = std::mem::take(&mut *self.table.lock());
         self.count(&HashMap::new());
         drop(all);
     }
@@ -195,7 +195,7 @@ impl ParkedCalls {
         let now = Instant::now();
         // Dropped after the lock is released: dropping an exchange cancels it, which may take a while.
         let mut expired = Vec::new();
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let overdue: Vec<ParkTicket> =
             table.iter().filter(|(_, e)| e.until <= now).map(|(ticket, _)| *ticket).collect();
         expired.extend(overdue.iter().filter_map(|ticket| table.remove(ticket)));
@@ -207,16 +207,12 @@ impl ParkedCalls {
     fn count(&self, table: &HashMap<ParkTicket, ParkedEntry>) {
         self.metrics.inputs.parked.set(i64::try_from(table.len()).unwrap_or(i64::MAX));
     }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<ParkTicket, ParkedEntry>> {
-        self.table.lock()
-    }
 }
 
 impl MemoryRelief for ParkedCalls {
     /// Ends the longest parked exchange of a client, or of a server.
     fn end_oldest(&self, holder: &MemoryHolder) -> bool {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let ended = oldest_of(&table, holder).and_then(|oldest| table.remove(&oldest));
         self.count(&table);
         // Dropped after the lock is released, as in `insert`.

@@ -17,7 +17,7 @@ use crate::session::Session;
 use crate::session_row::{SessionDigest, digest, remove_row};
 use crate::sleep_state::SleepState;
 use crate::store::{StateStore, StoreTable, StoredState, unix_now};
-use crate::{SessionOrigin, Sessions, lock};
+use crate::{SessionOrigin, Sessions};
 use moongate_jsonrpc::json::{ByteString, RawJson};
 use moongate_jsonrpc::message::RequestId;
 use moongate_model::{Caller, LogFilter, LogLevel, Principal, PrincipalKey, PrincipalStanding};
@@ -123,7 +123,7 @@ impl PersistedSessionTable {
     }
 
     pub(super) fn len(&self) -> usize {
-        lock(&self.table).len()
+        self.table.lock().len()
     }
 
     pub(super) fn process_number(&self) -> u64 {
@@ -133,7 +133,7 @@ impl PersistedSessionTable {
     /// Counts the waiting sessions of each principal, by its key.
     pub(super) fn count_by_principal(&self) -> HashMap<PrincipalKey, usize> {
         let mut counts = HashMap::new();
-        for entry in lock(&self.table).values() {
+        for entry in self.table.lock().values() {
             *counts.entry(entry.record.owner).or_default() += 1;
         }
         counts
@@ -141,12 +141,12 @@ impl PersistedSessionTable {
 
     /// Adds a sleeping session.
     pub(super) fn add(&self, digest: SessionDigest, entry: PersistedEntry) {
-        lock(&self.table).insert(digest, entry);
+        self.table.lock().insert(digest, entry);
     }
 
     /// Removes expired sessions. Returns their number.
     pub(super) fn expire(&self, idle: Duration, now_ms: u64, store: &StateStore) -> usize {
-        let mut table = lock(&self.table);
+        let mut table = self.table.lock();
         let expired: Vec<(SessionDigest, PersistedEntry)> =
             table.extract_if(|_, entry| entry.is_expired(idle, now_ms)).collect();
         for (digest, entry) in &expired {
@@ -184,7 +184,7 @@ impl Sessions {
         }
         // Most recently used first: the limit cuts off the oldest.
         records.sort_by_key(|(_, record)| std::cmp::Reverse(record.used));
-        let table = lock(&self.table);
+        let table = self.table.lock();
         let room = settings.max.saturating_sub(table.len() + self.persisted.len());
         for (digest, _) in records.drain(room.min(records.len())..) {
             remove_row(&digest, &self.store);
@@ -192,7 +192,7 @@ impl Sessions {
         tracing::debug!(sessions = records.len(), "sessions of the previous process restored");
         let entries =
             records.into_iter().map(|(digest, record)| (digest, PersistedEntry { record, sleep_state: None }));
-        lock(&self.persisted.table).extend(entries);
+        self.persisted.table.lock().extend(entries);
         self.record_counts(&table);
     }
 
@@ -214,7 +214,7 @@ impl Sessions {
 
     /// Returns the record of a persisted or sleeping session. Another principal or endpoint gets `None`.
     pub fn persisted_record(&self, id: &str, principal: &Principal, scope: &ByteString) -> Option<SessionRecord> {
-        let table = lock(&self.persisted.table);
+        let table = self.persisted.table.lock();
         // Usually no session waits: this saves the digest.
         if table.is_empty() {
             return None;
@@ -234,12 +234,12 @@ impl Sessions {
     ) -> Option<(Arc<Session>, RestoredFrom)> {
         // Always the table of sessions first, then the waiting ones. The other order could deadlock with
         // `open`.
-        let mut table = lock(&self.table);
+        let mut table = self.table.lock();
         // Another request of the same client may have been first.
         if let Some(session) = table.get(id.as_bytes()) {
             return Some((session.clone(), RestoredFrom::AlreadyActive));
         }
-        let entry = lock(&self.persisted.table).remove(&digest(id))?;
+        let entry = self.persisted.table.lock().remove(&digest(id))?;
         let session = self.build_session(ByteString::from(id), caller, scope, None, SessionOrigin::Persisted(&entry));
         record.tasks.iter().for_each(|task| drop(session.tasks.add(task)));
         let lost =
@@ -258,7 +258,7 @@ impl Sessions {
 
     /// Evicts the longest idle waiting session, of one principal or of all. Returns false if there is none.
     pub(super) fn evict_persisted(&self, owner: Option<&PrincipalKey>) -> bool {
-        let mut table = lock(&self.persisted.table);
+        let mut table = self.persisted.table.lock();
         let candidates = table.iter().filter(|(_, entry)| owner.is_none_or(|owner| entry.record.owner == *owner));
         let oldest = candidates.min_by_key(|(_, entry)| entry.record.used).map(|(digest, _)| *digest);
         let Some(digest) = oldest else { return false };
@@ -281,7 +281,7 @@ impl Sessions {
             PrincipalStanding::Unseen => true,
             PrincipalStanding::Unknown => false,
         };
-        let mut table = lock(&self.persisted.table);
+        let mut table = self.persisted.table.lock();
         let removed: Vec<(SessionDigest, PersistedEntry)> =
             table.extract_if(|_, entry| !stays(&entry.record)).collect();
         drop(table);
@@ -294,14 +294,14 @@ impl Sessions {
 
     /// Persists the current state of all sessions.
     pub fn persist_all(&self) {
-        for session in lock(&self.table).values() {
+        for session in self.table.lock().values() {
             session.persist();
         }
     }
 
     /// Returns true if a previous process left a session with this digest.
     pub fn is_persisted(&self, digest: &SessionDigest) -> bool {
-        lock(&self.persisted.table).contains_key(digest)
+        self.persisted.table.lock().contains_key(digest)
     }
 }
 

@@ -4,7 +4,7 @@
 //! each event is retained in one stream of one session, within that session's limits and the shared ones. Evicted
 //! responses are known to be missing.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -129,7 +129,7 @@ impl ResumptionBuffer {
 
     /// Returns the position of the numbers. Returns `None` while there is anything that a client could come back for.
     pub(super) fn resume_position(&self) -> Option<ResumePosition> {
-        let retained = self.lock();
+        let retained = self.events.lock();
         let only_get_stream = retained.streams.keys().all(|number| *number == GET_STREAM) && retained.order.is_empty();
         let last_get_event = retained.streams.get(&GET_STREAM).map(|stream| stream.last);
         only_get_stream.then_some(ResumePosition { base: self.base, stream: retained.last, get_stream: last_get_event })
@@ -156,7 +156,7 @@ impl ResumptionBuffer {
 
     /// Returns the streams whose response is still to come, each with its request.
     pub fn unanswered(&self) -> Vec<(u64, RequestId)> {
-        let retained = self.lock();
+        let retained = self.events.lock();
         let open = retained.streams.iter().filter(|(_, stream)| stream.ended.is_none());
         open.filter_map(|(number, stream)| Some((*number, stream.request.clone()?))).collect()
     }
@@ -170,7 +170,7 @@ impl ResumptionBuffer {
     ///
     /// Returns `None` if the session has too many streams.
     pub fn begin(&self, request: &RequestId) -> Option<(u64, CancellationToken)> {
-        let mut retained = self.lock();
+        let mut retained = self.events.lock();
         if retained.streams.len() >= STREAMS_MAX {
             // Only ended streams make room: an open one still owes its response.
             let oldest = retained.streams.iter().filter(|(_, s)| s.ended.is_some()).min_by_key(|(_, s)| s.ended);
@@ -187,7 +187,7 @@ impl ResumptionBuffer {
 
     /// Frames a message as the next event of a stream, and retains it. `last` means that no event follows.
     pub fn add(&self, number: u64, message: &[u8], last: bool) -> Bytes {
-        let mut retained = self.lock();
+        let mut retained = self.events.lock();
         if number == GET_STREAM {
             retained.streams.entry(GET_STREAM).or_insert_with(|| self.get_stream());
         }
@@ -222,7 +222,7 @@ impl ResumptionBuffer {
 
     /// Returns the priming event of a stream: an id without data, so that the client can come back from the start.
     pub fn priming_event(&self, number: u64, retry: Duration) -> Bytes {
-        let last = self.lock().streams.get(&number).map_or(self.base, |stream| stream.last);
+        let last = self.events.lock().streams.get(&number).map_or(self.base, |stream| stream.last);
         // A request's stream begins at 0, so that its client can come back to the first event. The GET stream begins at
         // its current position.
         let start = if number == GET_STREAM { last } else { 0 };
@@ -231,7 +231,7 @@ impl ResumptionBuffer {
 
     /// Ends a stream that has no response.
     pub fn end(&self, number: u64) {
-        if let Some(stream) = self.lock().streams.get_mut(&number) {
+        if let Some(stream) = self.events.lock().streams.get_mut(&number) {
             stream.ended.get_or_insert_with(Instant::now);
             stream.added.notify_one();
         }
@@ -241,7 +241,7 @@ impl ResumptionBuffer {
     ///
     /// Returns `None` if the stream is evicted, or the event never existed.
     pub fn read(self: &Arc<Self>, number: u64, after: u64) -> Option<ResumptionReader> {
-        let mut retained = self.lock();
+        let mut retained = self.events.lock();
         // A position behind the last event was never given out.
         let stream = retained.streams.get_mut(&number).filter(|stream| after <= stream.last)?;
         let token = CancellationToken::new();
@@ -255,17 +255,17 @@ impl ResumptionBuffer {
 
     /// Returns the position of the session's GET stream.
     pub fn get_stream_position(&self) -> u64 {
-        self.lock().streams.get(&GET_STREAM).map_or(self.base, |stream| stream.last)
+        self.events.lock().streams.get(&GET_STREAM).map_or(self.base, |stream| stream.last)
     }
 
     /// Returns the first retained event of the session's GET stream behind `after`.
     pub fn get_stream_event(&self, after: u64) -> Option<(u64, Bytes)> {
-        self.lock().streams.get(&GET_STREAM)?.event_after(after)
+        self.events.lock().streams.get(&GET_STREAM)?.event_after(after)
     }
 
     /// Marks a stream as unread, unless another reader took over from the owner of this token.
     pub fn mark_unread(&self, number: u64, reader: &CancellationToken) {
-        if let Some(stream) = self.lock().streams.get_mut(&number)
+        if let Some(stream) = self.events.lock().streams.get_mut(&number)
             && !reader.is_cancelled()
         {
             stream.unread_since = Some(Instant::now());
@@ -278,7 +278,7 @@ impl ResumptionBuffer {
         loop {
             // Short sleeps, because a reader may come and go meanwhile, and start the time anew.
             tokio::time::sleep(time.min(UNREAD_CHECK_INTERVAL)).await;
-            let mut retained = self.lock();
+            let mut retained = self.events.lock();
             let Some(stream) = retained.streams.get(&number) else { return };
             if stream.unread_since.is_some_and(|since| since.elapsed() >= time) {
                 self.remove(&mut retained, number);
@@ -289,7 +289,7 @@ impl ResumptionBuffer {
 
     /// Removes events that are older than the retention time.
     pub(super) fn evict_expired(&self) {
-        let mut retained = self.lock();
+        let mut retained = self.events.lock();
         let time = self.shared.settings.time;
         let first = |retained: &RetainedEvents| {
             let stream = retained.streams.get(retained.order.front()?)?;
@@ -343,16 +343,12 @@ impl ResumptionBuffer {
         retained.bytes -= size;
         self.share.release(size);
     }
-
-    fn lock(&self) -> MutexGuard<'_, RetainedEvents> {
-        self.events.lock()
-    }
 }
 
 impl Drop for ResumptionBuffer {
     fn drop(&mut self) {
         // The shared budget outlives the session.
-        let bytes = self.lock().bytes;
+        let bytes = self.events.lock().bytes;
         self.share.release(bytes);
     }
 }
@@ -417,7 +413,7 @@ impl ResumptionReader {
     }
 
     fn ready(&mut self) -> Option<NextEvent> {
-        let retained = self.buffer.lock();
+        let retained = self.buffer.events.lock();
         let Some(stream) = retained.streams.get(&self.number) else { return Some(NextEvent::End) };
         if let Some((number, event)) = stream.event_after(self.after) {
             self.after = number;

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use moongate_jsonrpc::json::ByteString;
 
+use crate::Sessions;
 use crate::persisted::{PersistedEntry, SessionRecord};
 use crate::session::Session;
 use crate::session_row::{SessionDigest, digest};
 use crate::sleep_state::SleepState;
-use crate::{Sessions, lock};
 
 /// Idle time without stream, call or input request after which a session sleeps.
 // A model that thinks for half a minute between two calls must not pay for a restore each time.
@@ -29,7 +29,7 @@ impl Sessions {
         let now = self.clock.now_ms();
         let is_unused = |session: &Session| session.lifetime.is_idle_for(SLEEP_TIME, now) && session.can_sleep();
         let unused: Vec<Arc<Session>> =
-            lock(&self.table).values().filter(|session| is_unused(session)).cloned().collect();
+            self.table.lock().values().filter(|session| is_unused(session)).cloned().collect();
         let mut asleep = 0;
         for session in unused {
             // Called without the table's lock, because `must_stay` looks through all servers.
@@ -40,7 +40,7 @@ impl Sessions {
             asleep += usize::from(self.put_to_sleep(&session, &is_unused));
         }
         if asleep > 0 {
-            let mut table = lock(&self.table);
+            let mut table = self.table.lock();
             // A hash table keeps its capacity after removals.
             table.shrink_to_fit();
             self.record_counts(&table);
@@ -49,7 +49,7 @@ impl Sessions {
     }
 
     fn put_to_sleep(&self, session: &Arc<Session>, is_unused: &dyn Fn(&Session) -> bool) -> bool {
-        let mut table = lock(&self.table);
+        let mut table = self.table.lock();
         // Only the table and this function hold the session. Other lookups wait for the table's lock.
         let known = table.get(&session.identity.id).is_some_and(|known| Arc::ptr_eq(known, session));
         if !known || Arc::strong_count(session) > 2 || !is_unused(session) || session.get_stream.has_unread() {
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(sessions.sleep_unused(&|_| true), 0, "it has a connection of its own");
         assert_eq!(sessions.sleep_unused(&|_| false), 1);
         assert!(sessions.find(&id, &testing::caller(1, None).principal, &ByteString::literal("files")).is_none());
-        assert!(lock(&sessions.table).is_empty());
+        assert!(sessions.table.lock().is_empty());
         sessions.expire_idle();
         assert_eq!((sessions.metrics.clients.sessions.get(), sessions.metrics.clients.sessions_asleep.get()), (1, 1));
         // Neither another principal nor another endpoint finds it.
@@ -274,6 +274,6 @@ mod tests {
         drop(of(3));
         assert!(sessions.find(&only, &testing::caller(2, None).principal, &ByteString::literal("files")).is_some());
         assert!(wake(&sessions, &first).is_none(), "the longest unused of the one that has the most");
-        assert_eq!(lock(&sessions.table).len(), 2);
+        assert_eq!(sessions.table.lock().len(), 2);
     }
 }

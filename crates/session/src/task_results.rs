@@ -71,7 +71,7 @@ impl TaskResults {
             stored_at: Instant::now(),
             _count_guard: Arc::new(CountGuard::new(&self.metrics.inputs.tasks.series(TaskRetention::Finished))),
         };
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         table.evict_expired();
         table.bytes += task_result.result.size_hint();
         table.results.push_back(task_result.clone());
@@ -84,7 +84,7 @@ impl TaskResults {
 
     /// Returns the result of this task, if it is the principal's.
     pub fn find(&self, principal: &Principal, id: &str) -> Option<TaskResult> {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         table.evict_expired();
         let is = |task_result: &&TaskResult| task_result.principal == principal.id && task_result.id.as_str() == id;
         table.results.iter().find(is).cloned()
@@ -92,11 +92,7 @@ impl TaskResults {
 
     /// Removes the expired results.
     pub(super) fn evict_expired(&self) {
-        self.lock().evict_expired();
-    }
-
-    fn lock(&self) -> parking_lot::MutexGuard<'_, TaskResultTable> {
-        self.table.lock()
+        self.table.lock().evict_expired();
     }
 }
 
@@ -153,7 +149,7 @@ mod tests {
         assert!(finished.find(&principal(2), &kept.id).is_none());
         tokio::time::advance(TaskResults::KEEP).await;
         assert!(finished.find(&principal(1), &kept.id).is_none());
-        assert_eq!(finished.lock().bytes, 0);
+        assert_eq!(finished.table.lock().bytes, 0);
     }
 
     #[tokio::test]
@@ -165,11 +161,11 @@ mod tests {
             finished.store(&principal(1), large());
         }
         assert!(finished.find(&principal(1), &first.id).is_none());
-        assert!(finished.lock().bytes <= BYTES_MAX);
+        assert!(finished.table.lock().bytes <= BYTES_MAX);
         for _ in 0..RESULTS_MAX + 10 {
             finished.store(&principal(1), JsonObject::new());
         }
-        assert_eq!(finished.lock().results.len(), RESULTS_MAX);
+        assert_eq!(finished.table.lock().results.len(), RESULTS_MAX);
     }
 
     #[tokio::test(start_paused = true)]
@@ -185,11 +181,11 @@ mod tests {
         assert!(finished.find(&principal(1), &few.id).is_some());
         assert!(finished.find(&principal(4), &second.id).is_some(), "the one that was just made");
         assert!(finished.find(&principal(3), &first.id).is_none());
-        assert!(finished.lock().bytes <= BYTES_MAX);
+        assert!(finished.table.lock().bytes <= BYTES_MAX);
         // Results expire without a lookup, too.
         tokio::time::advance(TaskResults::KEEP).await;
         finished.evict_expired();
-        let table = finished.lock();
+        let table = finished.table.lock();
         assert_eq!((table.results.len(), table.bytes), (0, 0));
     }
 

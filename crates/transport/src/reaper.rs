@@ -39,7 +39,7 @@ impl Reaper {
 
     /// Starts `program guard` unless it runs.
     pub fn ensure(&self, program: &Path) -> std::io::Result<()> {
-        let mut process = self.lock();
+        let mut process = self.process.lock();
         // The reaper outlives reloads; a second one would not know the groups of the first.
         if process.is_some() || Platform::CURRENT.ends_children {
             return Ok(());
@@ -72,7 +72,7 @@ impl Reaper {
 
     /// Stops the reaper after all children have ended.
     pub fn stop(&self) {
-        if let Some((mut child, input)) = self.lock().take() {
+        if let Some((mut child, input)) = self.process.lock().take() {
             // The end of its input tells the reaper to finish.
             drop(input);
             // Reaps the process. Its status says nothing.
@@ -81,14 +81,10 @@ impl Reaper {
     }
 
     fn write_command(&self, line: &str) {
-        if let Some((_, input)) = self.lock().as_mut() {
+        if let Some((_, input)) = self.process.lock().as_mut() {
             // A dead reaper must not fail a call: children are still stopped in the ordinary way.
             let _ = input.write_all(line.as_bytes());
         }
-    }
-
-    fn lock(&self) -> parking_lot::MutexGuard<'_, Option<(Child, ChildStdin)>> {
-        self.process.lock()
     }
 }
 

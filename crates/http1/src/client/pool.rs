@@ -6,7 +6,7 @@
 //! A pool for many hosts with a task for each connection would cost more than the rest of the gateway: three look-ups
 //! and some ten wakes for each call.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -92,7 +92,7 @@ impl ClientPool {
     fn checkout(&self) -> Option<Box<ClientConnection>> {
         loop {
             // Last in, first out: the rest of the pool grows old and is evicted.
-            let (last_used, connection) = self.lock().connections.pop()?;
+            let (last_used, connection) = self.idle.lock().connections.pop()?;
             let idle = last_used.elapsed();
             let is_open = |connection: &ClientConnection| idle < PEEK_AFTER || connection.peek_is_open();
             if idle < self.limits.idle_time && connection.is_ready() && is_open(&connection) {
@@ -106,7 +106,7 @@ impl ClientPool {
         if !connection.is_ready() {
             return;
         }
-        let mut idle = self.lock();
+        let mut idle = self.idle.lock();
         // Over the limit the connection is closed by dropping it.
         if idle.connections.len() >= self.limits.idle {
             return;
@@ -119,17 +119,13 @@ impl ClientPool {
 
     /// Closes connections that are too old or that the server closed. False if none is left.
     fn evict_idle(&self) -> bool {
-        let mut idle = self.lock();
+        let mut idle = self.idle.lock();
         let is_usable = |(last_used, connection): &(Instant, Box<ClientConnection>)| {
             last_used.elapsed() < self.limits.idle_time && connection.is_ready()
         };
         idle.connections.retain(is_usable);
         idle.has_evictor = !idle.connections.is_empty();
         idle.has_evictor
-    }
-
-    fn lock(&self) -> MutexGuard<'_, IdleConnections> {
-        self.idle.lock()
     }
 }
 
@@ -239,7 +235,7 @@ mod tests {
             assert_eq!(server.opened(), n);
             // Waits for the end of the connection. A request sent sooner may count as sent.
             let until_closed = async {
-                while server.pool.lock().connections.iter().any(|(_, connection)| connection.is_ready()) {
+                while server.pool.idle.lock().connections.iter().any(|(_, connection)| connection.is_ready()) {
                     tokio::task::yield_now().await;
                 }
             };
@@ -253,7 +249,7 @@ mod tests {
         let answer = server.send().await.unwrap();
         drop(answer);
         server.closed.recv().await.unwrap();
-        assert!(server.pool.lock().connections.is_empty());
+        assert!(server.pool.idle.lock().connections.is_empty());
     }
 
     #[tokio::test]
@@ -273,11 +269,11 @@ mod tests {
         let answers = futures_util::future::join_all((0..5).map(|_| server.send())).await;
         assert_eq!(server.opened(), 5);
         futures_util::future::join_all(answers.into_iter().map(read)).await;
-        assert!(server.pool.lock().connections.len() <= 2);
+        assert!(server.pool.idle.lock().connections.len() <= 2);
         // The three without a place first, then the others, without any request.
         for _ in 0..5 {
             server.closed.recv().await.unwrap();
         }
-        assert!(server.pool.lock().connections.is_empty() && !server.pool.lock().has_evictor);
+        assert!(server.pool.idle.lock().connections.is_empty() && !server.pool.idle.lock().has_evictor);
     }
 }

@@ -29,7 +29,7 @@ impl PendingCalls {
     pub(crate) fn deliver_held(&self, request: RpcRequest, newest: u64) -> HeldDelivery {
         let kind = InputKind::classify(&request.method, &request.params);
         let fits = |id, open: &CorrelationEntry| id <= newest && open.stray_messages.is_some() && open.accepts(kind);
-        if !self.lock().iter().any(|(id, open)| fits(*id, open)) {
+        if !self.0.open.lock().iter().any(|(id, open)| fits(*id, open)) {
             return HeldDelivery::Unanswerable(request);
         }
         match self.sole_candidate_until(newest, kind, fits).filter(|id| self.may_ask(*id, kind)) {
@@ -42,7 +42,7 @@ impl PendingCalls {
 
     /// Returns true if calls of several clients are open, up to the newest one that counts.
     fn has_several_owners(&self, newest: u64) -> bool {
-        let open = self.lock();
+        let open = self.0.open.lock();
         let mut owners = open.range(..=newest).filter_map(|(_, call)| call.owner.as_ref());
         owners.next().is_some_and(|first| owners.any(|other| other != first))
     }

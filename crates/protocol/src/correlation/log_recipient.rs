@@ -23,7 +23,7 @@ impl PendingCalls {
     /// That is the only call that wants logs, unless the message could be about another principal.
     pub(super) fn sole_log_recipient(&self) -> Option<u64> {
         let id = self.sole_match(|open| matches!(open.logs, LogInterest::Wanted(_)))?;
-        let open = self.lock();
+        let open = self.0.open.lock();
         let owner = |logs| match logs {
             LogInterest::Never => None,
             LogInterest::Unwanted(principal) | LogInterest::Wanted(principal) => Some(principal),

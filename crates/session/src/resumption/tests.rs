@@ -101,8 +101,8 @@ async fn evicted_events_are_reported_as_evicted() {
     assert_eq!(text(replay.read(old, 0).unwrap().next().await), "lost");
     // A client that already has the response gets no error.
     assert_eq!(text(replay.read(old, 1).unwrap().next().await), "end");
-    assert!(replay.lock().bytes <= 400 && replay.lock().order.len() <= 10);
-    assert_eq!(retained(&shared), replay.lock().bytes);
+    assert!(replay.events.lock().bytes <= 400 && replay.events.lock().order.len() <= 10);
+    assert_eq!(retained(&shared), replay.events.lock().bytes);
 }
 
 #[tokio::test(start_paused = true)]
@@ -119,14 +119,14 @@ async fn all_sessions_share_one_total_and_give_it_back() {
     }
     tokio::time::advance(Duration::from_secs(61)).await;
     sessions[0].evict_expired();
-    assert!(sessions[0].lock().streams.is_empty());
+    assert!(sessions[0].events.lock().streams.is_empty());
     // The session's GET stream never ends, but its events expire too.
     sessions[0].add(GET_STREAM, b"{}", false);
     assert!(sessions[0].get_stream_event(0).is_some());
     tokio::time::advance(Duration::from_secs(61)).await;
     sessions[0].evict_expired();
     assert!(sessions[0].get_stream_event(0).is_none() && sessions[0].get_stream_position() == 1);
-    assert_eq!(sessions[0].lock().bytes, 0);
+    assert_eq!(sessions[0].events.lock().bytes, 0);
     drop(sessions);
     assert_eq!(retained(&shared), 0);
     assert_eq!(shared.metrics.clients.replay_bytes.get(), 0);
@@ -168,5 +168,5 @@ fn a_session_has_so_many_streams() {
     assert!(replay.begin(&RequestId::number(0)).is_none());
     replay.end(5);
     assert!(replay.begin(&RequestId::number(0)).is_some(), "one that ended makes room");
-    assert!(replay.lock().streams.len() == STREAMS_MAX && !replay.lock().streams.contains_key(&5));
+    assert!(replay.events.lock().streams.len() == STREAMS_MAX && !replay.events.lock().streams.contains_key(&5));
 }

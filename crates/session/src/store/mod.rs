@@ -7,7 +7,7 @@ mod embedded;
 mod session_count;
 mod writer;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -262,7 +262,7 @@ impl StateStore {
         }
         let (sender, written) = oneshot::channel();
         {
-            let mut queued = self.0.lock();
+            let mut queued = self.0.queued.lock();
             if queued.waiting.len() >= WAITING_MAX || !queued.add(change) {
                 self.0.metrics.store.dropped.inc();
                 return unusable("too many changes wait");
@@ -283,7 +283,7 @@ impl StateStore {
         if !self.is_persistent() {
             return;
         }
-        let mut queued = self.0.lock();
+        let mut queued = self.0.queued.lock();
         if !queued.add(change) {
             self.0.metrics.store.dropped.inc();
         }
@@ -315,10 +315,6 @@ impl StateStore {
 }
 
 impl StoreInner {
-    fn lock(&self) -> MutexGuard<'_, QueuedChanges> {
-        self.queued.lock()
-    }
-
     fn count(&self, queued: &QueuedChanges) {
         self.metrics.store.waiting.set(i64::try_from(queued.changes.len()).unwrap_or(i64::MAX));
     }
@@ -335,7 +331,7 @@ impl StoreInner {
     /// Stops persistence and drops the queued changes.
     fn give_up(&self, phase: StorePhase) {
         self.is_persistent.store(false, Ordering::Relaxed);
-        let mut queued = self.lock();
+        let mut queued = self.queued.lock();
         // Nobody will write the queue any more.
         *queued = QueuedChanges::default();
         self.count(&queued);

@@ -49,7 +49,7 @@ pub(super) async fn run(
         inner.batch(BATCH_DELAY).await;
         // Read before the changes are taken: a change that comes in between belongs to the next batch.
         let last = inner.closing.is_cancelled();
-        let QueuedChanges { changes, waiting, .. } = std::mem::take(&mut *inner.lock());
+        let QueuedChanges { changes, waiting, .. } = std::mem::take(&mut *inner.queued.lock());
         let written = write(backend.take(), &open, changes.into_iter().collect()).await;
         let result = written.as_ref().map(drop).map_err(|(error, _)| error.clone());
         for waiting in waiting {
@@ -59,7 +59,7 @@ pub(super) async fn run(
         match written {
             Ok(opened) => {
                 (backend, delay) = (Some(opened), RETRY_BACKOFF.0);
-                inner.count(&inner.lock());
+                inner.count(&inner.queued.lock());
             }
             Err((error, changes)) => {
                 inner.metrics.store.errors.inc();
@@ -156,7 +156,7 @@ async fn write(
 
 /// Requeues the changes that could not be written, except rows that changed since.
 fn requeue(inner: &StoreInner, changes: Vec<RowChange>) {
-    let mut queued = inner.lock();
+    let mut queued = inner.queued.lock();
     for change in changes {
         // A newer change of the same row is already queued, and wins.
         if !queued.changes.contains_key(&change.0) && !queued.add(change) {

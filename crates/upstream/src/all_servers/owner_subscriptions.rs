@@ -2,7 +2,7 @@
 //! subscribe at servers (`pool/dedicated/notification_stream.rs`). Invariant: an entry exists only for an owner that
 //! subscribes or has a dedicated connection.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -69,19 +69,15 @@ impl OwnerSubscriptions {
     /// Returns a watch of what this owner wants from a server.
     pub(crate) fn watch(self: &Arc<Self>, owner: ConnectionOwner, server: ByteString) -> OwnerDemandWatch {
         // An entry without any topic: the receiver keeps it until the watch ends.
-        let changed = self.lock().entry(owner.clone()).or_default().changed.subscribe();
+        let changed = self.0.lock().entry(owner.clone()).or_default().changed.subscribe();
         OwnerDemandWatch { subscriptions: self.clone(), owner, server, always_lists: false, changed: Some(changed) }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<ConnectionOwner, OwnerDemand>> {
-        self.0.lock()
     }
 }
 
 impl OwnerSubscriptionGuard {
     /// Updates the count of each topic. `update` returns true if that changes the demand.
     fn update_counts(&self, update: impl Fn(&mut DemandCounter<SubscriptionTopic>, &SubscriptionTopic) -> bool) {
-        let mut table = self.subscriptions.lock();
+        let mut table = self.subscriptions.0.lock();
         for owner in &self.owners {
             let demand = table.entry(owner.clone()).or_default();
             let mut differs = false;
@@ -120,7 +116,7 @@ pub(crate) struct OwnerDemandWatch {
 impl OwnerDemandWatch {
     /// Returns the current demand.
     pub(crate) fn filter(&self) -> SubscriptionFilter {
-        let table = self.subscriptions.lock();
+        let table = self.subscriptions.0.lock();
         let demand = table.get(&self.owner);
         let logs = demand.is_some_and(|demand| demand.topics.contains(&SubscriptionTopic::ListsAndLogs));
         let lists = logs || self.always_lists;
@@ -141,7 +137,7 @@ impl OwnerDemandWatch {
     /// Returns a probe for current subscriptions to the server's resources.
     pub(crate) fn subscription_probe(&self) -> impl Fn() -> bool + Send + use<> {
         let (subscriptions, owner, server) = (self.subscriptions.clone(), self.owner.clone(), self.server.clone());
-        move || subscriptions.lock().get(&owner).is_some_and(|demand| demand.uris_of(&server).next().is_some())
+        move || subscriptions.0.lock().get(&owner).is_some_and(|demand| demand.uris_of(&server).next().is_some())
     }
 
     /// Waits for a change of the demand.
@@ -158,7 +154,7 @@ impl OwnerDemandWatch {
 
 impl Drop for OwnerDemandWatch {
     fn drop(&mut self) {
-        let mut table = self.subscriptions.lock();
+        let mut table = self.subscriptions.0.lock();
         // Dropped under the lock: of two watches that end together, the second sees that it is the last.
         self.changed = None;
         if table.get(&self.owner).is_some_and(OwnerDemand::is_unused) {
@@ -215,11 +211,11 @@ mod tests {
         let (subscriptions, client) = (Arc::new(OwnerSubscriptions::default()), testing::caller(1, None));
         let watch = subscriptions.watch(ConnectionOwner::Stateless(1), ByteString::from("a"));
         let guard = subscriptions.subscribe(&client, vec![LISTS, resource("a", "x:1")]);
-        assert!(subscriptions.lock().len() >= 2, "as a client without a session, and as a principal");
+        assert!(subscriptions.0.lock().len() >= 2, "as a client without a session, and as a principal");
         drop(guard);
-        assert_eq!(subscriptions.lock().len(), 1);
+        assert_eq!(subscriptions.0.lock().len(), 1);
         drop(watch);
-        assert_eq!(subscriptions.lock().len(), 0);
+        assert_eq!(subscriptions.0.lock().len(), 0);
     }
 
     #[test]
@@ -233,7 +229,7 @@ mod tests {
                 both.wait();
                 drop(watch);
                 both.wait();
-                left.fetch_add(subscriptions.lock().len(), Ordering::Relaxed);
+                left.fetch_add(subscriptions.0.lock().len(), Ordering::Relaxed);
                 both.wait();
             }
         };

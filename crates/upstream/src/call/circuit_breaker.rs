@@ -5,7 +5,7 @@
 //! The breaker opens after failures in a row, at a high rate of failures, or when the server asks to wait
 //! (`Retry-After`). After a while, one probe call decides whether it closes.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -101,7 +101,7 @@ impl CircuitBreaker {
             return Ok(BreakerPermit::default());
         }
         // Decided under the lock: two calls must not both become the probe.
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         match self.remaining() {
             None => Ok(BreakerPermit::default()),
             Some(left) if !left.is_zero() || inner.probing => {
@@ -134,7 +134,7 @@ impl CircuitBreaker {
     }
 
     fn record_failure(&self, reason: String, wait: Option<Duration>, probe: bool) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if inner.started.elapsed() >= WINDOW {
             (inner.started, inner.failures) = (Instant::now(), 0);
             self.successes.store(0, Ordering::Relaxed);
@@ -164,7 +164,7 @@ impl CircuitBreaker {
 
     /// Closes the breaker and forgets all failures. Called for each new connection.
     pub(crate) fn reset(&self) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         self.streak.store(0, Ordering::Relaxed);
         self.successes.store(0, Ordering::Relaxed);
         (inner.started, inner.failures) = (Instant::now(), 0);
@@ -175,7 +175,7 @@ impl CircuitBreaker {
 
     /// Returns the open state, if the breaker is open.
     pub(crate) fn open_state(&self) -> Option<OpenState> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         self.remaining().map(|left| OpenState { reason: inner.reason.clone(), remaining: left })
     }
 
@@ -192,10 +192,6 @@ impl CircuitBreaker {
     fn now_ms(&self) -> u64 {
         millis(self.epoch.elapsed())
     }
-
-    fn lock(&self) -> MutexGuard<'_, BreakerWindow> {
-        self.inner.lock()
-    }
 }
 
 fn millis(time: Duration) -> u64 {
@@ -205,7 +201,7 @@ fn millis(time: Duration) -> u64 {
 /// A probe that ended, or was abandoned by its client, makes room for the next one.
 impl Drop for HalfOpenProbe {
     fn drop(&mut self) {
-        self.0.lock().probing = false;
+        self.0.inner.lock().probing = false;
     }
 }
 

@@ -1,7 +1,7 @@
 //! Idle tracker of a lazy server, or of a connection that closes when idle. Owns the count of calls and the running
 //! tasks. Does not stop anything. Invariant: while a call is open or a task runs, the server is not idle.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,30 +51,30 @@ impl Default for IdleTracker {
 impl IdleTracker {
     /// Begins a call.
     pub(crate) fn track_call(&self) -> CallActivityGuard {
-        self.lock().calls += 1;
+        self.0.lock().calls += 1;
         CallActivityGuard(self.clone())
     }
 
     /// Records activity now.
     pub(crate) fn mark_active(&self) {
-        self.lock().last_active = Instant::now();
+        self.0.lock().last_active = Instant::now();
     }
 
     /// Returns the time of the last activity.
     pub(crate) fn last_active(&self) -> Instant {
-        self.lock().last_active
+        self.0.lock().last_active
     }
 
     /// Returns true if a task runs, as far as is known.
     pub(crate) fn has_tasks(&self) -> bool {
         let now = Instant::now();
         // A task whose time is over counts as gone, even if nobody asked about it again.
-        self.lock().tasks.values().any(|end| *end > now)
+        self.0.lock().tasks.values().any(|end| *end > now)
     }
 
     /// Records what a call showed of a task.
     pub(crate) fn track_task(&self, task: &TaskState) {
-        let mut inner = self.lock();
+        let mut inner = self.0.lock();
         inner.last_active = Instant::now();
         if task.status.is_terminal() {
             inner.tasks.remove(&task.id);
@@ -92,14 +92,14 @@ impl IdleTracker {
 
     /// Forgets all tasks, because their connection is no longer used.
     pub(crate) fn forget_tasks(&self) {
-        self.lock().tasks.clear();
+        self.0.lock().tasks.clear();
     }
 
     /// Waits until nothing was active for this time. `is_needed`: true while something else needs the server.
     pub(crate) async fn wait_idle_for(&self, idle: Duration, is_needed: impl Fn() -> bool) {
         loop {
             let end = {
-                let mut inner = self.lock();
+                let mut inner = self.0.lock();
                 let now = Instant::now();
                 inner.tasks.retain(|_, end| *end > now);
                 // Activity moves the deadline, so that the loop sleeps again.
@@ -114,15 +114,11 @@ impl IdleTracker {
             tokio::time::sleep_until(end).await;
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, ActivityRecord> {
-        self.0.lock()
-    }
 }
 
 impl Drop for CallActivityGuard {
     fn drop(&mut self) {
-        let mut inner = self.0.lock();
+        let mut inner = self.0.0.lock();
         inner.calls -= 1;
         inner.last_active = Instant::now();
     }

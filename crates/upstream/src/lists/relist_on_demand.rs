@@ -2,7 +2,7 @@
 //! Does not fetch lists (`supervisor/refresh.rs`). Invariant: unknown names cause at most one fetch of a list in
 //! [`RELIST_INTERVAL`], and one more for each call that ended meanwhile.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
@@ -50,7 +50,7 @@ impl Default for RelistRequests {
 impl RelistRequests {
     /// Requests a fetch, or joins one. `None`: the last one was a moment ago. `called`: whether a call ended since.
     fn begin(&self, kind: ItemKind, called: bool) -> Option<watch::Receiver<()>> {
-        let mut requests = self.lock();
+        let mut requests = self.requests.lock();
         let request = &mut requests[kind as usize];
         // Subscribed before the request, so that its completion cannot be missed.
         let done = self.completions.subscribe();
@@ -65,13 +65,13 @@ impl RelistRequests {
 
     /// Requests a fetch of one list and waits for it. Skipped shortly after the last one, unless a call ended since.
     pub(crate) async fn request(&self, kind: ItemKind, called: bool) {
-        let last = self.lock()[kind as usize].last_started.filter(|_| called);
+        let last = self.requests.lock()[kind as usize].last_started.filter(|_| called);
         if let Some(last) = last {
             // Passed already, mostly.
             sleep_until(last + CALLED_INTERVAL).await;
         }
         let Some(mut done) = self.begin(kind, called) else { return };
-        let finished = done.wait_for(|()| self.lock()[kind as usize].stage == RelistStage::Finished);
+        let finished = done.wait_for(|()| self.requests.lock()[kind as usize].stage == RelistStage::Finished);
         // After the time the call goes on with the lists as they are.
         let _ = timeout(RELIST_WAIT, finished).await;
     }
@@ -96,20 +96,16 @@ impl RelistRequests {
 
     /// Wakes the waiting calls, because the connection that would list for them has ended.
     pub(crate) fn abandon(&self) {
-        self.lock().iter_mut().for_each(|request| request.stage = RelistStage::Finished);
+        self.requests.lock().iter_mut().for_each(|request| request.stage = RelistStage::Finished);
         self.completions.send_replace(());
     }
 
     fn transition(&self, from: RelistStage, to: RelistStage) -> Vec<ItemKind> {
-        let mut requests = self.lock();
+        let mut requests = self.requests.lock();
         let kinds: Vec<ItemKind> =
             ItemKind::ALL.into_iter().filter(|kind| requests[*kind as usize].stage == from).collect();
         kinds.iter().for_each(|kind| requests[*kind as usize].stage = to);
         kinds
-    }
-
-    fn lock(&self) -> MutexGuard<'_, [RelistRequest; ItemKind::ALL.len()]> {
-        self.requests.lock()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Era selection of one server. Owns the known eras of the server, and the era of its next shared connection. Does not
 //! dial (`pool`, `supervisor`). Invariant: a server is not tried in an era that it is known not to speak.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -84,14 +84,14 @@ impl EraSelection {
     /// Requests the era of the first client for the next shared connection.
     pub(crate) fn prefer_era(&self, era: Era) {
         if self.by_client {
-            self.lock().first = Some(era);
+            self.next.lock().first = Some(era);
         }
     }
 
     /// Begins an attempt at the shared connection, and returns the era to try first. `None` probes for the newest era
     /// first, as the specification says for a server of which nothing is known.
     pub(crate) fn begin_attempt(&self, handshake: Option<&LastHandshake>) -> Option<Era> {
-        let mut next = self.lock();
+        let mut next = self.next.lock();
         // Taken, so that the request of one client is tried once.
         let first = next.first.take().filter(|first| {
             handshake.is_some_and(|handshake| handshake.era == *first || handshake.dedicated_era(*first).is_some())
@@ -104,7 +104,7 @@ impl EraSelection {
     pub(crate) fn record_connected(&self, era: Era, before: Option<&LastHandshake>) -> Option<bool> {
         self.single_era.store(false, Ordering::Relaxed);
         let tried = {
-            let mut next = self.lock();
+            let mut next = self.next.lock();
             next.first = None;
             next.tried.take()
         };
@@ -121,16 +121,16 @@ impl EraSelection {
     /// Promotes a connection to the shared one. `open` takes it into use.
     pub(crate) fn promote(&self, connection: Arc<UpstreamConnection>, open: impl FnOnce(Arc<UpstreamConnection>)) {
         // Recorded before `open`: it makes `record_connected` see a requested era.
-        self.lock().tried = Some(connection.era);
+        self.next.lock().tried = Some(connection.era);
         // Called without the lock: `open` ends in `record_connected`, which locks.
         open(connection.clone());
-        self.lock().promoted = Some(connection);
+        self.next.lock().promoted = Some(connection);
         self.promoted.notify_one();
     }
 
     /// Waits for a promoted connection.
     pub(crate) async fn promoted(&self) {
-        while self.lock().promoted.is_none() {
+        while self.next.lock().promoted.is_none() {
             // `notify_one` stores a permit, so that a promotion before this wait is seen.
             self.promoted.notified().await;
         }
@@ -138,11 +138,7 @@ impl EraSelection {
 
     /// Takes the promoted connection, if there is one.
     pub(crate) fn take_promoted(&self) -> Option<Arc<UpstreamConnection>> {
-        self.lock().promoted.take()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, NextEra> {
-        self.next.lock()
+        self.next.lock().promoted.take()
     }
 }
 

@@ -12,7 +12,7 @@ use crate::legacy::tasks;
 use crate::legacy::upstream::call::LegacyCall;
 use crate::legacy::upstream::connection::LegacyConnection;
 use crate::legacy::upstream::task_inputs::{
-    HOLD_TIME, InputCollector, OpenTaskInput, REQUESTS_MAX, TASKS_MAX, lock, make_room,
+    HOLD_TIME, InputCollector, OpenTaskInput, REQUESTS_MAX, TASKS_MAX, make_room,
 };
 use moongate_jsonrpc::json::ByteString;
 use moongate_jsonrpc::message::{RpcError, code};
@@ -33,7 +33,9 @@ pub(crate) async fn wait_for_requests(
     loop {
         // Created before the check, as in `next_held`.
         let changed = collector.changed.notified();
-        let open: Vec<_> = lock(&collector.open)
+        let open: Vec<_> = collector
+            .open
+            .lock()
             .iter()
             // A closed one was withdrawn by its server.
             .filter(|input| !input.responder.is_closed())
@@ -53,7 +55,7 @@ fn collect_inputs(
 ) -> Result<Arc<InputCollector>, Error> {
     // Held until the entry is in: two polls at once must not start two collectors. Nothing is awaited
     // meanwhile.
-    let mut all = lock(&server.task_inputs.tasks);
+    let mut all = server.task_inputs.tasks.lock();
     if let Some(collector) = all.get(id) {
         return Ok(collector.clone());
     }
@@ -101,7 +103,7 @@ async fn run_collector(
     drop(exchange);
     // Some servers end the stream and still accept responses to requests that they sent on it.
     let streams_only = matches!(&end, Some(Err(error)) if error.kind == McpErrorKind::ServerProtocol);
-    while streams_only && !lock(&collector.open).is_empty() {
+    while streams_only && !collector.open.lock().is_empty() {
         if timeout_at(until, collector.changed.notified()).await.is_err() {
             break;
         }
@@ -115,7 +117,7 @@ async fn run_collector(
 fn accept_request(server: &Weak<LegacyConnection>, caller: &Caller, collector: &InputCollector, input: InputRequired) {
     let Some(server) = server.upgrade() else { return };
     let Some((server_key, mut input_request)) = input.requests.into_iter().next() else { return };
-    let mut open = lock(&collector.open);
+    let mut open = collector.open.lock();
     open.retain(|input| !input.responder.is_closed());
     let is_supported = caller.capabilities.supports(input_request.kind);
     let count_outcome =

@@ -7,7 +7,7 @@
 //! Owns the task requests without a response. Does not decide which message belongs to which call. Invariant: they are
 //! bounded in number and in time, and a request that is dropped gets an error response.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,10 +77,6 @@ pub(crate) struct OpenTaskInput {
     pub(crate) _weight: ByteReservation,
 }
 
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
-}
-
 impl TaskInputs {
     /// Creates an empty table with a byte budget.
     pub(crate) fn new(backlog: Arc<ByteBudget>) -> Self {
@@ -90,7 +86,7 @@ impl TaskInputs {
     /// Holds a request until a call awaits its task. Returns the requests that had to be dropped.
     pub(crate) fn hold(&self, task: ByteString, request: RpcRequest) -> Vec<RpcRequest> {
         let now = Instant::now();
-        let mut unclaimed = lock(&self.unclaimed);
+        let mut unclaimed = self.unclaimed.lock();
         let mut refused = Vec::new();
         while unclaimed.front().is_some_and(|unclaimed| now - unclaimed.at >= HOLD_TIME)
             || unclaimed.len() >= UNCLAIMED_MAX
@@ -133,23 +129,23 @@ impl TaskInputs {
     }
 
     pub(crate) fn take_held(&self, task: &ByteString) -> Option<RpcRequest> {
-        let mut unclaimed = lock(&self.unclaimed);
+        let mut unclaimed = self.unclaimed.lock();
         let index = unclaimed.iter().position(|unclaimed| unclaimed.task == *task)?;
         unclaimed.remove(index).map(|unclaimed| unclaimed.request)
     }
 
     /// Removes a held request that its server took back.
     pub(crate) fn withdraw(&self, id: &RequestId) {
-        lock(&self.unclaimed).retain(|unclaimed| unclaimed.request.id != *id);
+        self.unclaimed.lock().retain(|unclaimed| unclaimed.request.id != *id);
     }
 
     pub(crate) fn forget(&self, id: &ByteString) {
-        lock(&self.tasks).remove(id);
+        self.tasks.lock().remove(id);
     }
 
     /// Removes a collector, unless another one took its place.
     pub(crate) fn release(&self, id: &ByteString, collector: &Arc<InputCollector>) {
-        let mut tasks = lock(&self.tasks);
+        let mut tasks = self.tasks.lock();
         if tasks.get(id).is_some_and(|known| Arc::ptr_eq(known, collector)) {
             tasks.remove(id);
         }

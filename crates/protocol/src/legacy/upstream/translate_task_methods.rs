@@ -9,7 +9,7 @@ use crate::call_error;
 use crate::legacy::upstream::call::LegacyCall;
 use crate::legacy::upstream::collect_task_inputs::wait_for_requests;
 use crate::legacy::upstream::connection::LegacyConnection;
-use crate::legacy::upstream::task_inputs::{OpenTaskInput, lock};
+use crate::legacy::upstream::task_inputs::OpenTaskInput;
 use crate::v2026_07_28::error_codes::current_code;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::code;
@@ -80,7 +80,7 @@ pub(crate) async fn deliver_responses(
     let id = call.target().ok_or_else(|| wrong("taskId must be a string"))?;
     let responses =
         call.params.get_object("inputResponses").ok_or_else(|| wrong("inputResponses must be an object"))?;
-    let collector = lock(&server.task_inputs.tasks).get(&id).cloned();
+    let collector = server.task_inputs.tasks.lock().get(&id).cloned();
     let Some(collector) = collector else {
         // "Servers SHOULD return a JSON-RPC error if the `taskId` does not correspond to a known task": the server
         // decides.
@@ -91,7 +91,7 @@ pub(crate) async fn deliver_responses(
         // Skipped and not refused: the other responses of the same message are still wanted.
         let Some(result) = response.as_object() else { continue };
         // Found and removed under one lock, so that a repeated response is delivered once.
-        let mut open = lock(&collector.open);
+        let mut open = collector.open.lock();
         if let Some(index) = open.iter().position(|waiting| waiting.key == *key) {
             let OpenTaskInput { server_key, responder, .. } = open.remove(index);
             // A server that disconnected meanwhile takes no response.

@@ -4,7 +4,7 @@
 //! a cancelled request sends nothing more.
 
 use moongate_telemetry::Limit;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -107,7 +107,7 @@ impl OpenRequests {
     /// "To cancel an in-flight request, the client MUST send a `notifications/cancelled` notification referencing the
     /// request's ID."
     pub(crate) fn cancel(&self, id: &RequestId, reason: Option<&RawJson>) -> bool {
-        let open = self.lock();
+        let open = self.open.lock();
         let mut named = open.iter().filter(|request| request.id == *id);
         match (named.next(), named.next()) {
             (Some(request), None) => {
@@ -128,13 +128,13 @@ impl OpenRequests {
     /// Cancels all requests and subscriptions.
     pub(crate) fn cancel_all(&self) {
         self.close_subscriptions();
-        for request in self.lock().iter() {
+        for request in self.open.lock().iter() {
             request.cancelled.cancel();
         }
     }
 
     fn register(&self, id: &RequestId) -> Option<OpenRequestGuard> {
-        let mut open = self.lock();
+        let mut open = self.open.lock();
         let token = CancellationToken::new();
         let reason = CancelReason::default();
         (open.len() < OPEN_MAX).then(|| {
@@ -143,10 +143,6 @@ impl OpenRequests {
             open.push(OpenRequest { id, cancelled: token.clone(), reason: reason.clone() });
             OpenRequestGuard { requests: self.clone(), token, reason }
         })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<OpenRequest>> {
-        self.open.lock()
     }
 }
 
@@ -159,7 +155,7 @@ struct OpenRequestGuard {
 
 impl Drop for OpenRequestGuard {
     fn drop(&mut self) {
-        let mut open = self.requests.lock();
+        let mut open = self.requests.open.lock();
         // Two requests may have the same id, so the token identifies the entry. Cancelling it makes it findable.
         self.token.cancel();
         if let Some(index) = open.iter().position(|request| request.cancelled.is_cancelled()) {

@@ -2,7 +2,7 @@
 //! Does not fetch the shared lists (`supervisor/refresh.rs`). Invariant: extra items are listed for all clients of their
 //! era until their connection ends, and never hide a shared item of that era.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,7 +49,7 @@ struct ConnectionItems {
 impl ExtraItems {
     /// Adds the extra items of an era to a list of the connection that all clients of that era have.
     pub(crate) fn merge_into(&self, era: Era, kind: ItemKind, list: &mut ItemList) {
-        let mut table = self.lock();
+        let mut table = self.0.lock();
         // Remembered, because `replace` compares with it.
         table.shared.entry(era).or_default()[kind as usize] = list.items.clone();
         let mut known = keys(&list.items, kind);
@@ -65,7 +65,7 @@ impl ExtraItems {
 
     /// Replaces the extra items of one connection and kind. Returns true if they differ from before.
     fn replace(&self, by: &ByteString, era: Era, kind: ItemKind, items: Vec<Arc<JsonObject>>) -> bool {
-        let mut table = self.lock();
+        let mut table = self.0.lock();
         let known = table.shared.get(&era).map(|shared| keys(&shared[kind as usize], kind)).unwrap_or_default();
         // Cleared first, so that the connection's old items do not count against the limits.
         let added = table.by_connection.entry(by.clone());
@@ -96,11 +96,7 @@ impl ExtraItems {
 
     /// Removes the items of a connection. Returns true if there were any.
     fn forget(&self, by: &ByteString) -> bool {
-        self.lock().by_connection.remove(by).is_some_and(|added| added.lists.iter().any(|list| !list.is_empty()))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ExtraItemsTable> {
-        self.0.lock()
+        self.0.lock().by_connection.remove(by).is_some_and(|added| added.lists.iter().any(|list| !list.is_empty()))
     }
 }
 

@@ -2,7 +2,7 @@
 //! fetch lists (`supervisor/refresh.rs`). Invariant: an owner is notified of a change only after a later fetch of the
 //! shared lists. An owner without a connection is not notified: its client finds the change in the shared lists.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,7 +65,7 @@ pub(crate) struct ChangeReporter {
 impl DedicatedRelists {
     /// Creates the reporter of one connection of this owner.
     pub(crate) fn reporter(relists: &Arc<Self>, owner: ConnectionOwner) -> ChangeReporter {
-        relists.lock().owners.entry(owner.clone()).or_default().connections += 1;
+        relists.pending.lock().owners.entry(owner.clone()).or_default().connections += 1;
         ChangeReporter { relists: relists.clone(), owner }
     }
 
@@ -73,7 +73,7 @@ impl DedicatedRelists {
     /// cancelled without loss. [`DedicatedRelists::completed`] ends it.
     pub(crate) async fn next_batch(&self) -> Vec<ItemKind> {
         loop {
-            let due = self.lock().due();
+            let due = self.pending.lock().due();
             match due {
                 None => self.has_pending.notified().await,
                 Some(due) if due > Instant::now() => {
@@ -81,7 +81,7 @@ impl DedicatedRelists {
                     let _ = timeout_at(due, self.has_pending.notified()).await;
                 }
                 Some(_) => {
-                    let kinds = self.lock().take_batch();
+                    let kinds = self.pending.lock().take_batch();
                     if !kinds.is_empty() {
                         return kinds;
                     }
@@ -92,7 +92,7 @@ impl DedicatedRelists {
 
     /// Ends a fetch. Returns the clients to notify, and of which lists. Empty if the fetch was for another reason.
     pub(crate) fn completed(&self) -> Vec<(ConnectionOwner, ItemKind)> {
-        let mut pending = self.lock();
+        let mut pending = self.pending.lock();
         // A regular fetch also ends here, and no owner waits for that one.
         if !std::mem::take(&mut pending.in_progress) {
             return Vec::new();
@@ -105,10 +105,6 @@ impl DedicatedRelists {
             changed.extend(kinds.map(|kind| (owner.clone(), kind)));
         }
         changed
-    }
-
-    fn lock(&self) -> MutexGuard<'_, PendingRelists> {
-        self.pending.lock()
     }
 }
 
@@ -156,7 +152,7 @@ impl ChangeReporter {
 
     /// Records a change of a list. The owner is notified even if the shared lists stay the same.
     pub(crate) fn report_changed(&self, kind: ItemKind) {
-        let mut pending = self.relists.lock();
+        let mut pending = self.relists.pending.lock();
         if let Some(changes) = pending.owners.get_mut(&self.owner) {
             changes.changed[kind as usize] = true;
             // The first change starts the clock. Later ones do not delay the fetch.
@@ -168,7 +164,7 @@ impl ChangeReporter {
 
     /// Records that a list may have changed. The owner is notified like all others, if the shared lists change.
     pub(crate) fn report_maybe_changed(&self, kind: ItemKind) {
-        let mut pending = self.relists.lock();
+        let mut pending = self.relists.pending.lock();
         pending.maybe_changed[kind as usize] = true;
         pending.maybe_changed_since.get_or_insert_with(Instant::now);
         drop(pending);
@@ -178,7 +174,7 @@ impl ChangeReporter {
 
 impl Drop for ChangeReporter {
     fn drop(&mut self) {
-        let mut pending = self.relists.lock();
+        let mut pending = self.relists.pending.lock();
         let Some(changes) = pending.owners.get_mut(&self.owner) else { return };
         changes.connections -= 1;
         if changes.connections == 0 {
@@ -258,7 +254,7 @@ mod tests {
         for n in 0..1000 {
             DedicatedRelists::reporter(&relists, owner(&n.to_string())).report_changed(ItemKind::Tools);
         }
-        assert!(relists.lock().owners.is_empty(), "also while nobody takes any list");
+        assert!(relists.pending.lock().owners.is_empty(), "also while nobody takes any list");
         assert_eq!(relists.next_batch().now_or_never(), None);
         // The settle time is over, but no owner is left.
         tokio::time::advance(SETTLE_TIME).await;
@@ -270,7 +266,7 @@ mod tests {
         assert_eq!(relists.next_batch().await, [ItemKind::Tools]);
         assert_eq!(relists.completed(), [(owner("s"), ItemKind::Tools)], "the owner has another connection");
         drop(second);
-        assert!(relists.lock().owners.is_empty());
+        assert!(relists.pending.lock().owners.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
