@@ -11,10 +11,10 @@ use moongate_platform::foreign_file;
 
 use super::collector::ProblemCollector;
 use super::problem::ProblemKind;
-use super::redact::sounds_secret;
 use super::reference_variables::ReferenceVariables;
 use super::source::ConfigSources;
 use super::tree::{ConfigNode, ConfigPath, ConfigValue};
+use moongate_telemetry::secret_names::sounds_secret;
 
 /// Largest file that a reference puts into a value.
 const SECRET_BYTES_MAX: u64 = 1 << 20;

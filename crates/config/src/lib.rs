@@ -77,7 +77,8 @@ pub use popular::{
     PROBE_DAYS_MAX, PopularArgument, PopularKey, PopularServer, pinned_package, popular_server, popular_servers,
 };
 pub use problem::{ConfigProblem, ConfigProblems, ProblemKind, ProblemOrigin, SourceSnippet};
-pub use redact::{looks_secret, sounds_secret};
+pub use moongate_telemetry::secret_names::sounds_secret;
+pub use redact::looks_secret;
 pub use redact_file::{mask_file, read_redacted};
 pub use resolve::usual_state_folder;
 pub use schema::ConfigSchema;

@@ -6,9 +6,10 @@
 use std::ops::Range;
 
 use moongate_telemetry::secret_look::{merged_ranges, secret_ranges};
+use moongate_telemetry::secret_names::{has_secret_part, sounds_secret};
 
 use super::harmless_value::{has_plain_name, is_count, is_harmless, is_path};
-use super::redact::{ARGUMENTS, SECRET_TABLES, WORDS, is_only_reference, sounds_secret};
+use super::redact::{ARGUMENTS, SECRET_TABLES, is_only_reference};
 use super::tree::ConfigPath;
 
 /// Flags behind which a header comes.
@@ -61,10 +62,7 @@ fn is_whole_secret(steps: &[&str], text: &str) -> bool {
     let is_address = is_url(text);
     // Such a name says where a secret is, and not what it is.
     let is_place = has_plain_name(name) && (is_path(text) || is_address) || is_count(name, text);
-    let is_named = |step: &&str| {
-        let step = step.to_ascii_lowercase();
-        WORDS.iter().any(|word| step.contains(word))
-    };
+    let is_named = |step: &&str| has_secret_part(step);
     let is_below = match tables {
         // The name of a server is no setting.
         [map, _, rest @ ..] if SERVER_MAPS.contains(map) => rest.iter().any(is_named),

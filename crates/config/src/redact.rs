@@ -5,41 +5,15 @@
 use std::ops::Range;
 
 use moongate_telemetry::secret_look::secret_ranges;
+use moongate_telemetry::secret_names::{has_secret_part, sounds_secret};
 
 use super::masked_text::{mask_text, secret_parts};
 use super::tree::{ConfigNode, ConfigPath, ConfigValue, SourceSpan};
-
-/// Words in a name that make its value secret.
-pub(super) const WORDS: [&str; 11] = [
-    "token",
-    "secret",
-    "password",
-    "passwd",
-    "authorization",
-    "apikey",
-    "credential",
-    "bearer",
-    "cookie",
-    "privatekey",
-    "accesskey",
-];
-
-/// Words that make a value secret where they stand alone in a name.
-const SHORT_WORDS: [&str; 9] = ["pass", "pwd", "pat", "pin", "passphrase", "passcode", "sig", "signature", "jwt"];
 
 /// Tables whose values are secret, in our form and in those of clients.
 pub(super) const SECRET_TABLES: [&str; 6] = ["headers", "env", "environment", "envs", "http_headers", "httpHeaders"];
 /// Lists of arguments. Some arguments are secret.
 pub(super) const ARGUMENTS: [&str; 3] = ["args", "arguments", "command"];
-
-/// Returns true if a name sounds like that of a secret.
-pub fn sounds_secret(name: &str) -> bool {
-    // Case and separators say nothing: `apiKey`, `API_KEY` and `api-key` are one name.
-    let plain: String = name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
-    let is_word =
-        name.split(['_', '-', '.', ' ']).any(|word| SHORT_WORDS.contains(&word.to_ascii_lowercase().as_str()));
-    plain == "key" || is_word || WORDS.iter().any(|word| plain.contains(word)) || plain.ends_with("key")
-}
 
 /// Returns true if a text has a part that looks like a secret, whatever its name is.
 pub fn looks_secret(text: &str) -> bool {
@@ -193,7 +167,7 @@ pub(super) fn redact_comment(comment: &str) -> String {
 }
 
 fn mentions_secret(name: &str, line: &str) -> bool {
-    sounds_secret(name) || WORDS.iter().any(|word| line.to_ascii_lowercase().contains(word))
+    sounds_secret(name) || has_secret_part(line)
 }
 
 fn cover_words(text: &str, is_secret: impl Fn(&str) -> bool) -> String {

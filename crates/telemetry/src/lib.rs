@@ -14,6 +14,7 @@ pub mod plain_text;
 mod process;
 mod redact;
 pub mod secret_look;
+pub mod secret_names;
 
 pub use call_totals::CallTotals;
 pub use calls::{CallLog, CallLogSwitch, CallRecord};

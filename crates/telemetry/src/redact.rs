@@ -1,31 +1,17 @@
-//! Redaction of credentials in text of others: stderr lines, error reasons, samples of garbage. Owns which words name a
-//! credential, and where its value ends.
+//! Redaction of credentials in text of others: stderr lines, error reasons, samples of garbage. Owns where the value of
+//! a credential ends.
 //!
-//! Does not decide what is logged. Invariant: sentences pass, values after `=` and `:` do not. In doubt more is hidden.
+//! Does not know which names sound secret (`secret_names`), or decide what is logged. Invariant: sentences pass, values after `=` and `:` do not. In doubt more is hidden.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
 use regex_lite::Regex;
 
+use crate::secret_names::is_secret_word;
+
 /// Replacement of a hidden value.
 const HIDDEN: &str = "[redacted]";
-/// Parts of a name that mark a credential anywhere in it.
-const MARKS: [&str; 11] = [
-    "token",
-    "secret",
-    "passw",
-    "passphrase",
-    "passcode",
-    "pwd",
-    "apikey",
-    "authorization",
-    "credential",
-    "cookie",
-    "bearer",
-];
-/// Whole words of a name that mark a credential, between `_`, `-`, `.` and capitals.
-const WORDS: [&str; 8] = ["key", "auth", "pass", "pat", "sig", "signature", "jwt", "pin"];
 /// First words of values that have two words.
 const SCHEMES: [&str; 5] = ["bearer", "basic", "token", "digest", "negotiate"];
 
@@ -68,7 +54,7 @@ fn hide_named(text: &str) -> Cow<'_, str> {
         out.push_str(&text[done..whole.end]);
         done = whole.end;
         // The `://` of a URL is no value, nor is the placeholder of our own advice on `${NAME:-default}`.
-        if !names_credential(word) || text[done..].starts_with("//") || text[done..].starts_with("-default}") {
+        if !is_secret_word(word) || text[done..].starts_with("//") || text[done..].starts_with("-default}") {
             continue;
         }
         let value = value_after(&text[done..], word);
@@ -144,23 +130,11 @@ fn word_end(text: &str, from: usize) -> usize {
     text[from..].find(|c: char| c.is_whitespace() || matches!(c, ',' | ';' | '&')).map_or(text.len(), |at| from + at)
 }
 
-/// True if a value of this name is a secret.
-fn names_credential(name: &str) -> bool {
-    let lower = name.to_ascii_lowercase();
-    let squeezed: String = lower.chars().filter(char::is_ascii_alphanumeric).collect();
-    if MARKS.iter().any(|mark| squeezed.contains(mark)) {
-        return true;
-    }
-    let mut words = lower.split(['_', '-', '.']);
-    // camelCase names such as `apiKey`, which have no separator.
-    words.any(|word| WORDS.contains(&word)) || (name.ends_with("Key") && name.len() > 3)
-}
-
 /// Hides the values of flags: `--token value`.
 fn hide_flags(text: &str) -> Cow<'_, str> {
     static FLAG: OnceLock<Regex> = OnceLock::new();
     let flag = pattern(&FLAG, r#"(^|\s)(--?)([A-Za-z][A-Za-z0-9_\-]*)(\s+)([^\s\-\[][^\s]*)"#);
-    flag.replace_all(text, |found: &regex_lite::Captures<'_>| match names_credential(&found[3]) {
+    flag.replace_all(text, |found: &regex_lite::Captures<'_>| match is_secret_word(&found[3]) {
         true => format!("{}{}{}{}{HIDDEN}", &found[1], &found[2], &found[3], &found[4]),
         false => found[0].to_owned(),
     })
