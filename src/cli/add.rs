@@ -16,7 +16,7 @@ use crate::cli::process::{BAD_CONFIG, environment, print_message};
 use moongate_clients::UserDirectories;
 use moongate_clients::import::{ImportState, written_settings};
 use moongate_config::edit::ConfigOperation;
-use moongate_config::{PopularServer, popular_server, popular_servers};
+use moongate_config::{PopularServer, nearest, popular_server, popular_servers};
 use moongate_platform::Platform;
 
 /// Text below the help.
@@ -300,8 +300,9 @@ fn target(args: &AddArgs) -> Result<Map<String, Value>, String> {
 
 /// Names the popular server that a word may mean.
 fn suggest(word: &str) -> String {
-    let distance = |server: &&PopularServer| strsim::damerau_levenshtein(word, &server.name);
-    match popular_servers().iter().min_by_key(distance).filter(|server| distance(server) <= 2) {
+    let names: Vec<&str> = popular_servers().iter().map(|server| server.name.as_str()).collect();
+    let near = nearest(word, &names);
+    match popular_servers().iter().find(|server| near == Some(&server.name)) {
         Some(server) => format!("; or is it `moongate add {}`?", server.usage()),
         None => String::new(),
     }

@@ -7,9 +7,10 @@ use super::check_units::check_unit;
 use super::collector::ProblemCollector;
 use super::problem::ProblemKind;
 use super::schema::{ConfigSchema, SchemaRule};
-use super::suggest::{alternatives, listed, nearest};
+use super::suggest::{alternatives, listed};
 use super::tree::{ConfigNode, ConfigPath, ConfigValue};
 use super::unavailable::UNAVAILABLE;
+use moongate_search::nearest;
 
 /// Checks the whole tree. Reports wrong values and removes them.
 ///

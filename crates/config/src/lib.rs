@@ -68,6 +68,8 @@ pub use gateway_keys::{GatewayTimes, ReloadSettings, SearchSettings};
 pub use keys::{AdminEdits, AdminLimits};
 pub use limits::LimitSettings;
 pub use load::{LoadedConfig, load};
+pub use moongate_search::nearest;
+pub use moongate_telemetry::secret_names::sounds_secret;
 pub use options::{ErrorTolerance, LoadOptions};
 pub use parse_units::duration;
 pub use parsed_servers::{ParsedServer, ParsedServers, parse_servers};
@@ -77,7 +79,6 @@ pub use popular::{
     PROBE_DAYS_MAX, PopularArgument, PopularKey, PopularServer, pinned_package, popular_server, popular_servers,
 };
 pub use problem::{ConfigProblem, ConfigProblems, ProblemKind, ProblemOrigin, SourceSnippet};
-pub use moongate_telemetry::secret_names::sounds_secret;
 pub use redact::looks_secret;
 pub use redact_file::{mask_file, read_redacted};
 pub use resolve::usual_state_folder;
@@ -87,4 +88,3 @@ pub use secret_variable::{VariableNames, secret_reference};
 pub use server_names::{UnusedNames, legal_name as legal_server_name};
 pub use setting_places::{SettingPlace, SettingPlaces};
 pub use source::{search, users_file};
-pub use suggest::nearest;

@@ -15,11 +15,11 @@ use crate::explained_item::{ExplainedItem, ItemListing};
 pub use crate::explained_rules::ExplainedRule;
 use crate::explained_rules::{did_you_mean, server_rules};
 use crate::generation::Generation;
-use crate::name_distance::few_edits;
 use crate::settings::DisabledServer;
 use moongate_access::auth::AuthMethods;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{ItemKind, Principal};
+use moongate_search::few_edits_or_beginning;
 use moongate_telemetry::logs;
 
 /// Answer to the question whether a principal may call a tool.
@@ -202,7 +202,10 @@ fn endpoint_path(name: &str) -> String {
 fn nearest_endpoints(generation: &Generation, name: &str) -> Vec<String> {
     let mut names: Vec<&String> = generation.scopes.keys().collect();
     // Equally near ones sort by spelling: the map has no order.
-    names.sort_by_key(|other| (few_edits(name, other).is_none(), few_edits(name, other), *other));
+    names.sort_by_key(|other| {
+        let edits = few_edits_or_beginning(name, other);
+        (edits.is_none(), edits, *other)
+    });
     names.into_iter().map(|name| endpoint_path(name)).collect()
 }
 

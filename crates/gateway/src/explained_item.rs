@@ -9,11 +9,11 @@ use crate::catalog::Snapshot;
 use crate::catalog_route::CatalogRoute;
 use crate::endpoint::Endpoint;
 use crate::endpoint_scope::EndpointScope;
-use crate::name_distance::few_edits;
 use crate::running_server::RunningServer;
 use crate::selected_item::select_item;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::ItemKind;
+use moongate_search::few_edits_or_beginning;
 
 /// Tool of a server, as far as it is known.
 pub(super) struct ExplainedItem {
@@ -106,7 +106,8 @@ impl Endpoint {
         let near = routes.filter_map(|route| {
             let shown = if self.keeps_local_names() { &route.local } else { &route.exposed };
             // People often leave the prefix out.
-            let edits = [shown, &route.local].into_iter().filter_map(|name| few_edits(wanted, name)).min()?;
+            let names = [shown, &route.local];
+            let edits = names.into_iter().filter_map(|name| few_edits_or_beginning(wanted, name)).min()?;
             Some((edits, shown))
         });
         near.min().map(|(_, name)| name.clone())

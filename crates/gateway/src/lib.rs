@@ -27,7 +27,6 @@ mod findings;
 mod generation;
 mod in_flight;
 mod mcp_apps;
-mod name_distance;
 mod names;
 mod output_fit;
 mod pending_replacements;

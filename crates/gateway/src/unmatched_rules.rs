@@ -13,11 +13,10 @@ use crate::running_server::RunningServer;
 use moongate_access::policy::{GlobList, ItemRules, literal_beginning};
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::ItemKind;
+use moongate_search::nearest;
 
 /// Maximum number of names among which a similar one is searched.
 const COMPARED_MAX: usize = 1000;
-/// Longest names that are compared, in bytes.
-const COMPARED_BYTES_MAX: usize = 128;
 
 /// Returns a finding for each rule that matches nothing, as far as that is certain now.
 pub(super) fn unmatched(generation: &Generation, snapshot: &Snapshot) -> Vec<CatalogFinding> {
@@ -145,20 +144,9 @@ fn finding<'a>(
     what: &str,
     names: impl Iterator<Item = &'a str>,
 ) -> CatalogFinding {
-    let hint = similar(pattern.trim_start_matches('!'), names);
+    let names: Vec<&str> = names.take(COMPARED_MAX).collect();
+    let hint = nearest(pattern.trim_start_matches('!'), &names);
     let hint = hint.map(|name| format!("; did you mean {name:?}?")).unwrap_or_default();
     let text = format!("{setting}: {what} matches {pattern:?}{hint}");
     CatalogFinding { server: server.map(str::to_owned), topic: FindingTopic::Filter, text }
-}
-
-/// Finds a name that is nearly the same.
-fn similar<'a>(pattern: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    if pattern.len() > COMPARED_BYTES_MAX {
-        return None;
-    }
-    let short = names.filter(|name| name.len() <= COMPARED_BYTES_MAX).take(COMPARED_MAX);
-    let distances = short.map(|name| (strsim::osa_distance(pattern, name), name));
-    let (distance, name) = distances.min_by_key(|(distance, _)| *distance)?;
-    // A third of the letters may differ, but three at most.
-    (distance <= (pattern.len() / 3).clamp(1, 3)).then_some(name)
 }

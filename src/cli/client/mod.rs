@@ -30,6 +30,7 @@ use output::{VerbFailure, print, print_message};
 use target::TargetArgs;
 
 use crate::cli::process::{report_error, runtime};
+use moongate_config::nearest;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{Call, ItemKind, McpMethod, Outcome};
 
@@ -270,12 +271,9 @@ fn show(outcome: &Outcome, format: ResultFormat, text: fn(&JsonObject) -> String
 /// Returns a hint for a failed call of a tool that is not listed.
 fn unlisted(name: &str, tools: &[Arc<JsonObject>]) -> String {
     // The name may lack the gateway's prefix, or be mistyped.
-    let distance = |other: &str| match other.ends_with(name) {
-        true => 0,
-        false => strsim::damerau_levenshtein(name, other),
-    };
-    let names = tools.iter().filter_map(|tool| tool.get_string("name"));
-    match names.min_by_key(|other| distance(other)).filter(|other| distance(other) <= 2) {
+    let names: Vec<ByteString> = tools.iter().filter_map(|tool| tool.get_string("name")).collect();
+    let names: Vec<&str> = names.iter().map(ByteString::as_str).collect();
+    match names.iter().copied().find(|other| other.ends_with(name)).or_else(|| nearest(name, &names)) {
         Some(other) => format!("no tool {name:?} is listed; did you mean {other:?}?"),
         None => format!("no tool {name:?} is listed; `moongate tools` shows those that are"),
     }

@@ -9,6 +9,7 @@ mod terminals;
 mod usual;
 
 use crate::profile::ClientProfile;
+use moongate_search::few_edits_or_beginning;
 
 /// Returns all clients, those for terminals first.
 pub fn clients() -> impl Iterator<Item = &'static ClientProfile> {
@@ -22,15 +23,12 @@ pub fn client(id: &str) -> Option<&'static ClientProfile> {
 
 /// Finds the client whose id or title resembles a word most.
 pub fn nearest_client(word: &str) -> Option<&'static ClientProfile> {
-    let word = word.to_lowercase();
-    let distance = |profile: &&ClientProfile| {
-        let title = profile.title.to_lowercase();
-        let begins = profile.id.starts_with(&word) || title.starts_with(&word);
-        let edits = strsim::damerau_levenshtein(profile.id, &word).min(strsim::damerau_levenshtein(&title, &word));
-        if begins { 0 } else { edits }
+    let edits = |profile: &ClientProfile| {
+        let edits = [profile.id, profile.title].into_iter().filter_map(|name| few_edits_or_beginning(word, name));
+        edits.min()
     };
-    // Two edits are a typo. More would offer some client for any word.
-    clients().min_by_key(distance).filter(|profile| distance(profile) <= 2)
+    let near = clients().filter_map(|profile| Some((edits(profile)?, profile)));
+    near.min_by_key(|(edits, _)| *edits).map(|(_, profile)| profile)
 }
 
 #[cfg(test)]

@@ -25,11 +25,11 @@ use super::collector::ProblemCollector;
 use super::problem::ProblemKind;
 use super::schema::ConfigSchema;
 use super::server_names::{self, UnusedNames};
-use super::suggest::nearest;
 use super::tree::{ConfigNode, ConfigPath, ConfigValue, SourceSpan};
 use client::OWN;
 use entry::ClientEntry;
 use ignored::IgnoredSettings;
+use moongate_search::nearest;
 use references::EditorContext;
 use wrappers::ServerMap;
 

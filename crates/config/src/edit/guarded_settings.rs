@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::edit_error::ConfigEditError;
 use crate::expand::refers_to_file;
-use crate::suggest::nearest;
+use moongate_search::nearest;
 
 /// Keys that say how a server looks, and its times and limits. None of them decides what runs or where it leads.
 pub(super) const SETTABLE: [&str; 28] = [

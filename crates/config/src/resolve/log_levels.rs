@@ -3,7 +3,7 @@
 //! Owns the check of the words in a log filter. Does not parse filters (`telemetry::logs`). Invariant: a filter without
 //! a level is refused: a lone word that is no level names a module and switches all other logs off.
 
-use crate::suggest::nearest;
+use moongate_search::nearest;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 

@@ -9,9 +9,10 @@ use crate::collector::ProblemCollector;
 use crate::problem::ProblemKind;
 use crate::redact;
 use crate::source::ConfigSources;
-use crate::suggest::{alternatives, listed, nearest};
+use crate::suggest::{alternatives, listed};
 use crate::tree::{ConfigNode, ConfigPath, ConfigValue};
 use moongate_platform::Platform;
+use moongate_search::nearest;
 
 /// Inputs of the resolver besides the keys.
 pub(crate) struct PlanResolver<'a> {

@@ -1,12 +1,13 @@
 //! Nearest names: what a caller may have meant by a name that does not exist.
 //!
-//! Owns the choice. Does not compare spellings (`name_distance.rs`), and does not look at meaning: `find_items.rs` does. Invariant: only what the caller may use is named.
+//! Owns the choice. Does not compare spellings (`moongate-search`), and does not look at meaning: `find_items.rs` does.
+//! Invariant: only what the caller may use is named.
 
 use crate::catalog::Snapshot;
 use crate::endpoint::Endpoint;
-use crate::name_distance::few_edits;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{ItemKind, Principal};
+use moongate_search::few_edits_or_beginning;
 
 /// Names that are offered.
 const NEAREST_MAX: usize = 3;
@@ -27,7 +28,8 @@ impl Endpoint {
             .take(COMPARED_MAX)
             .filter_map(|route| {
                 // Models often leave the prefix out.
-                let edits = [&route.exposed, &route.local].into_iter().filter_map(|name| few_edits(wanted, name));
+                let names = [&route.exposed, &route.local];
+                let edits = names.into_iter().filter_map(|name| few_edits_or_beginning(wanted, name));
                 Some((edits.min()?, &route.exposed))
             })
             .collect();
