@@ -1,7 +1,9 @@
 //! Difference of two texts by lines.
 //!
-//! Owns its form. Does not find moved lines: an edit in place changes one region. Invariant: lines that are equal at
-//! both ends are left out.
+//! Owns its form. Does not compare lines (`moongate-edit`). Invariant: lines that are equal at both ends are left out,
+//! since an edit in place changes one region.
+
+use moongate_edit::common_ends;
 
 /// Returns the changed region: removed lines with `-`, added lines with `+`. Each text comes with the form to show, which
 /// has the same lines.
@@ -21,14 +23,6 @@ pub(super) fn first_changed_line(before: &str, after: &str) -> usize {
     let (start, end) = common_ends(&old, &new);
     let blank = new[start..new.len() - end].iter().take_while(|line| line.trim().is_empty()).count();
     start + blank + 1
-}
-
-/// Counts the equal lines at the start and at the end.
-fn common_ends(old: &[&str], new: &[&str]) -> (usize, usize) {
-    let start = old.iter().zip(new).take_while(|(one, other)| one == other).count();
-    // Without the common start: a repeated line must not count at both ends.
-    let (old, new) = (&old[start..], &new[start..]);
-    (start, old.iter().rev().zip(new.iter().rev()).take_while(|(one, other)| one == other).count())
 }
 
 #[cfg(test)]
