@@ -41,24 +41,24 @@ impl ProblemCollector {
     pub(super) fn error(
         &mut self,
         kind: ProblemKind,
-        place: SourceSpan,
+        span: SourceSpan,
         message: impl Into<String>,
         fix: impl Into<String>,
     ) {
         // Taken, so that a later problem without `about` does not blame this server.
         let server = self.server.take();
-        self.errors.push(PlacedProblem { kind, span: place, message: message.into(), fix: fix.into(), server });
+        self.errors.push(PlacedProblem { kind, span, message: message.into(), fix: fix.into(), server });
     }
 
     pub(super) fn warn(
         &mut self,
         kind: ProblemKind,
-        place: SourceSpan,
+        span: SourceSpan,
         message: impl Into<String>,
         fix: impl Into<String>,
     ) {
         let server = self.server.take();
-        self.warnings.push(PlacedProblem { kind, span: place, message: message.into(), fix: fix.into(), server });
+        self.warnings.push(PlacedProblem { kind, span, message: message.into(), fix: fix.into(), server });
     }
 
     /// Resolves places. Sorts by the order of the sources, and drops repeated problems. The first hundred are shown.
@@ -119,13 +119,13 @@ mod tests {
     fn the_first_hundred_problems_are_shown_and_every_server_keeps_its_own() {
         let mut faults = ProblemCollector::default();
         for at in 0..20_000 {
-            let place = SourceSpan { source: 0, start: at, end: at + 1 };
-            faults.error(ProblemKind::Conflict, place, "`a` is there twice", "keep one of the two");
-            faults.warn(ProblemKind::Value, place, "odd", "even it out");
+            let span = SourceSpan { source: 0, start: at, end: at + 1 };
+            faults.error(ProblemKind::Conflict, span, "`a` is there twice", "keep one of the two");
+            faults.warn(ProblemKind::Value, span, "odd", "even it out");
         }
         let name = ConfigPath::of(&["servers", "last"]);
-        let place = SourceSpan { source: 0, start: 50_000, end: 50_000 };
-        faults.for_setting(&name).error(ProblemKind::Value, place, "wrong", "right it");
+        let span = SourceSpan { source: 0, start: 50_000, end: 50_000 };
+        faults.for_setting(&name).error(ProblemKind::Value, span, "wrong", "right it");
         let mut sources = ConfigSources::default();
         sources.file(std::path::Path::new("a.json"), "x".repeat(60_000));
         let problems = faults.finish(&sources);

@@ -69,7 +69,7 @@ fn to_figment(node: &ConfigNode) -> Merged {
 
 /// Gives a merged value the place of the strongest layer that has it.
 fn locate(merged: Merged, layers: &[&ConfigNode]) -> ConfigNode {
-    let (place, key) = layers.last().map_or((SourceSpan::BUILT_IN, SourceSpan::BUILT_IN), |node| (node.span, node.key));
+    let (span, key) = layers.last().map_or((SourceSpan::BUILT_IN, SourceSpan::BUILT_IN), |node| (node.span, node.key));
     let below = |step: &str| layers.iter().filter_map(|layer| layer.child(step)).collect::<Vec<_>>();
     let value = match merged {
         Merged::String(_, text) => ConfigValue::Text(text),
@@ -101,7 +101,7 @@ fn locate(merged: Merged, layers: &[&ConfigNode]) -> ConfigNode {
             ConfigValue::List(located.collect())
         }
     };
-    ConfigNode { key, ..ConfigNode::new(value, place) }
+    ConfigNode { key, ..ConfigNode::new(value, span) }
 }
 
 /// Reads the settings in the environment. Returns their tree and the variables' names, which places index.
@@ -123,14 +123,14 @@ pub(super) fn environment(
             continue;
         };
         let lower = rest.to_ascii_lowercase();
-        let place = SourceSpan { source, start: names.len(), end: names.len() };
+        let span = SourceSpan { source, start: names.len(), end: names.len() };
         // One underscore instead of two is the usual mistake. Other variables are none of our business.
         if !lower.contains("__") && !sections.contains(&lower.as_str()) {
             let section = lower.split('_').next().filter(|section| sections.contains(section));
             if let Some((section, (_, after))) = section.zip(rest.split_once('_')) {
                 let message = format!("{variable} is not a setting: levels are separated by two underscores");
                 let fix = format!("write {PREFIX}{}__{after}", section.to_ascii_uppercase());
-                faults.warn(ProblemKind::UnknownKey, place, message, fix);
+                faults.warn(ProblemKind::UnknownKey, span, message, fix);
                 names.push(variable.clone());
             }
             continue;
@@ -141,10 +141,10 @@ pub(super) fn environment(
         let steps: Vec<&str> = rest.split("__").collect();
         if steps.len() > LEVELS_MAX {
             let message = format!("an environment variable has more than {LEVELS_MAX} levels");
-            faults.error(ProblemKind::UnknownKey, place, message, "no setting is nested this deeply; unset it");
+            faults.error(ProblemKind::UnknownKey, span, message, "no setting is nested this deeply; unset it");
             continue;
         }
-        EnvVariable { text, place, faults }.put(&mut tree, &steps, Some(schema.root()), &levels);
+        EnvVariable { text, span, faults }.put(&mut tree, &steps, Some(schema.root()), &levels);
     }
     (tree, names)
 }
@@ -152,7 +152,7 @@ pub(super) fn environment(
 /// Environment variable on its way into the tree.
 struct EnvVariable<'a> {
     text: &'a str,
-    place: SourceSpan,
+    span: SourceSpan,
     faults: &'a mut ProblemCollector,
 }
 
@@ -160,17 +160,17 @@ impl EnvVariable<'_> {
     /// Puts the value where the steps lead.
     fn put(&mut self, node: &mut ConfigNode, steps: &[&str], rule: Option<SchemaRule>, known: &[&ConfigNode]) {
         let Some((step, rest)) = steps.split_first() else {
-            *node = value(self.text, rule, self.place, self.faults);
+            *node = value(self.text, rule, self.span, self.faults);
             return;
         };
         let name = key_for_variable(step, rule, known);
         let rule = rule.and_then(|rule| rule.choices().into_iter().find_map(|choice| choice.key(&name)));
         let known: Vec<&ConfigNode> = known.iter().filter_map(|layer| layer.child(&name)).collect();
         if node.as_table().is_none() {
-            *node = ConfigNode::table(self.place);
+            *node = ConfigNode::table(self.span);
         }
         if let Some(table) = node.as_table_mut() {
-            let child = table.entry(name).or_insert_with(|| ConfigNode::table(self.place));
+            let child = table.entry(name).or_insert_with(|| ConfigNode::table(self.span));
             self.put(child, rest, rule, &known);
         }
     }
@@ -186,7 +186,7 @@ fn key_for_variable(step: &str, rule: Option<SchemaRule>, known: &[&ConfigNode])
 }
 
 /// Reads a variable's text as the type of the setting.
-fn value(text: &str, rule: Option<SchemaRule>, place: SourceSpan, faults: &mut ProblemCollector) -> ConfigNode {
+fn value(text: &str, rule: Option<SchemaRule>, span: SourceSpan, faults: &mut ProblemCollector) -> ConfigNode {
     let types: Vec<&str> = rule.map(|rule| rule.choices()).into_iter().flatten().flat_map(SchemaRule::types).collect();
     let may_be = |name: &str| types.contains(&name);
     let trimmed = text.trim();
@@ -196,11 +196,11 @@ fn value(text: &str, rule: Option<SchemaRule>, place: SourceSpan, faults: &mut P
     let structured = (may_be("array") && is_list) || (may_be("object") && trimmed.starts_with('{'));
     if structured {
         let mut own = ProblemCollector::default();
-        let mut node = parse::parse(FileFormat::Json, trimmed, place.source, &mut own);
+        let mut node = parse::parse(FileFormat::Json, trimmed, span.source, &mut own);
         if let Some(fault) = own.errors.into_iter().next() {
-            faults.error(ProblemKind::Syntax, place, fault.message, "write one JSON value");
+            faults.error(ProblemKind::Syntax, span, fault.message, "write one JSON value");
         }
-        move_to(&mut node, place);
+        move_to(&mut node, span);
         return node;
     }
     let value = match trimmed {
@@ -211,44 +211,42 @@ fn value(text: &str, rule: Option<SchemaRule>, place: SourceSpan, faults: &mut P
             Ok(number) if may_be("integer") => ConfigValue::Int(number),
             _ if may_be("array") && !may_be("string") => {
                 let items = trimmed.split(',').map(str::trim).filter(|item| !item.is_empty());
-                ConfigValue::List(
-                    items.map(|item| ConfigNode::new(ConfigValue::Text(item.to_owned()), place)).collect(),
-                )
+                ConfigValue::List(items.map(|item| ConfigNode::new(ConfigValue::Text(item.to_owned()), span)).collect())
             }
             _ if may_be("array") && trimmed.contains(',') => ConfigValue::List(
                 trimmed
                     .split(',')
-                    .map(|item| ConfigNode::new(ConfigValue::Text(item.trim().to_owned()), place))
+                    .map(|item| ConfigNode::new(ConfigValue::Text(item.trim().to_owned()), span))
                     .collect(),
             ),
             _ => ConfigValue::Text(text.to_owned()),
         },
     };
-    ConfigNode::new(value, place)
+    ConfigNode::new(value, span)
 }
 // A variable has no lines, so every part of its value gets the variable's place.
 
-fn move_to(node: &mut ConfigNode, place: SourceSpan) {
-    (node.span, node.key) = (place, place);
+fn move_to(node: &mut ConfigNode, span: SourceSpan) {
+    (node.span, node.key) = (span, span);
     match &mut node.value {
-        ConfigValue::List(items) => items.iter_mut().for_each(|item| move_to(item, place)),
-        ConfigValue::Table(table) => table.values_mut().for_each(|child| move_to(child, place)),
+        ConfigValue::List(items) => items.iter_mut().for_each(|item| move_to(item, span)),
+        ConfigValue::Table(table) => table.values_mut().for_each(|child| move_to(child, span)),
         _ => {}
     }
 }
 
 /// Builds the tree of the settings that flags give.
-pub(super) fn flags(listen: &[String], place: SourceSpan) -> ConfigNode {
-    let mut tree = ConfigNode::table(place);
+pub(super) fn flags(listen: &[String], span: SourceSpan) -> ConfigNode {
+    let mut tree = ConfigNode::table(span);
     if listen.is_empty() {
         return tree;
     }
     let items =
         // Flags are not expanded: the shell has done that. Doubled dollar signs survive the expansion.
-        listen.iter().map(|address| ConfigNode::new(ConfigValue::Text(address.replace('$', "$$")), place)).collect();
-    let mut gateway = ConfigNode::table(place);
+        listen.iter().map(|address| ConfigNode::new(ConfigValue::Text(address.replace('$', "$$")), span)).collect();
+    let mut gateway = ConfigNode::table(span);
     if let Some(table) = gateway.as_table_mut() {
-        table.insert("listen".to_owned(), ConfigNode::new(ConfigValue::List(items), place));
+        table.insert("listen".to_owned(), ConfigNode::new(ConfigValue::List(items), span));
     }
     if let Some(table) = tree.as_table_mut() {
         table.insert("gateway".to_owned(), gateway);

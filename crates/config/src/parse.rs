@@ -96,9 +96,9 @@ impl FileParser<'_> {
         let (table, errors) = DeTable::parse_recoverable(self.text);
         for error in errors {
             let span = error.span().unwrap_or(self.text.len()..self.text.len());
-            let place = self.span(span.start, span.end);
+            let span = self.span(span.start, span.end);
             let message = format!("not valid TOML: {}", error.message());
-            faults.error(ProblemKind::Syntax, place, message, "correct the syntax here, or in the line before");
+            faults.error(ProblemKind::Syntax, span, message, "correct the syntax here, or in the line before");
         }
         ConfigNode {
             span: self.whole_span(),
@@ -107,17 +107,17 @@ impl FileParser<'_> {
         }
     }
 
-    fn toml_table(&self, table: &DeTable<'_>, place: SourceSpan, faults: &mut ProblemCollector) -> ConfigNode {
+    fn toml_table(&self, table: &DeTable<'_>, span: SourceSpan, faults: &mut ProblemCollector) -> ConfigNode {
         let mut out = BTreeMap::new();
         for (key, value) in table {
             let key_place = self.span(key.span().start, key.span().end);
             let node = self.toml_value(value.get_ref(), self.span(value.span().start, value.span().end), faults);
             self.add(&mut out, key.get_ref(), key_place, node, faults);
         }
-        ConfigNode::new(ConfigValue::Table(out), place)
+        ConfigNode::new(ConfigValue::Table(out), span)
     }
 
-    fn toml_value(&self, value: &DeValue<'_>, place: SourceSpan, faults: &mut ProblemCollector) -> ConfigNode {
+    fn toml_value(&self, value: &DeValue<'_>, span: SourceSpan, faults: &mut ProblemCollector) -> ConfigNode {
         let value = match value {
             DeValue::String(text) => ConfigValue::Text(text.clone().into_owned()),
             DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
@@ -135,9 +135,9 @@ impl FileParser<'_> {
                 };
                 ConfigValue::List(items.iter().map(|one| item(one, faults)).collect())
             }
-            DeValue::Table(table) => return self.toml_table(table, place, faults),
+            DeValue::Table(table) => return self.toml_table(table, span, faults),
         };
-        ConfigNode::new(value, place)
+        ConfigNode::new(value, span)
     }
 
     fn json(&self, faults: &mut ProblemCollector) -> ConfigNode {
@@ -149,9 +149,9 @@ impl FileParser<'_> {
                 None => ConfigNode::table(self.whole_span()),
             },
             Err(error) => {
-                let place = self.span(error.range().start, error.range().end);
+                let span = self.span(error.range().start, error.range().end);
                 let message = format!("not valid JSON: {}", decapitalised(&error.kind().to_string()));
-                faults.error(ProblemKind::Syntax, place, message, "correct the syntax here, or in the line before");
+                faults.error(ProblemKind::Syntax, span, message, "correct the syntax here, or in the line before");
                 ConfigNode::table(self.whole_span())
             }
         }
@@ -159,7 +159,7 @@ impl FileParser<'_> {
 
     fn json_value(&self, value: &jsonc_parser::ast::Value<'_>, faults: &mut ProblemCollector) -> ConfigNode {
         use jsonc_parser::ast::Value as Json;
-        let place = self.span(value.start(), value.end());
+        let span = self.span(value.start(), value.end());
         let value = match value {
             Json::StringLit(text) => ConfigValue::Text(text.value.clone().into_owned()),
             Json::NumberLit(number) => match number.value.parse::<i64>() {
@@ -181,7 +181,7 @@ impl FileParser<'_> {
                 ConfigValue::Table(table)
             }
         };
-        ConfigNode::new(value, place)
+        ConfigNode::new(value, span)
     }
 
     fn yaml(&self, faults: &mut ProblemCollector) -> ConfigNode {
@@ -195,9 +195,9 @@ impl FileParser<'_> {
                 node => node,
             },
             Err(error) => {
-                let place = error.location().map_or(self.whole_span(), |location| self.yaml_span(location));
+                let span = error.location().map_or(self.whole_span(), |location| self.yaml_span(location));
                 let message = format!("not valid YAML: {}", yaml_message(&error));
-                faults.error(ProblemKind::Syntax, place, message, "correct the syntax here, or in the line before");
+                faults.error(ProblemKind::Syntax, span, message, "correct the syntax here, or in the line before");
                 ConfigNode::table(self.whole_span())
             }
         }
@@ -219,7 +219,7 @@ impl FileParser<'_> {
     }
 
     fn yaml_value(&self, spanned: serde_saphyr::Spanned<YamlValue>, faults: &mut ProblemCollector) -> ConfigNode {
-        let place = self.yaml_span(spanned.referenced);
+        let span = self.yaml_span(spanned.referenced);
         let value = match spanned.value {
             YamlValue::Scalar(value) => value,
             YamlValue::List(items) => {
@@ -235,7 +235,7 @@ impl FileParser<'_> {
                 ConfigValue::Table(table)
             }
         };
-        ConfigNode::new(value, place)
+        ConfigNode::new(value, span)
     }
 }
 

@@ -125,34 +125,34 @@ impl ConfigSources {
     }
 
     /// Directory of a file.
-    pub(super) fn directory(&self, place: SourceSpan) -> Option<&Path> {
-        match self.0.get(place.source)? {
+    pub(super) fn directory(&self, span: SourceSpan) -> Option<&Path> {
+        match self.0.get(span.source)? {
             ConfigSource::File { path, .. } => path.parent(),
             _ => None,
         }
     }
 
     /// Finds the variable that a value comes from.
-    pub(super) fn variable_at(&self, place: SourceSpan) -> Option<&str> {
-        match self.0.get(place.source)? {
-            ConfigSource::Variables(names) => names.get(place.start).map(String::as_str),
+    pub(super) fn variable_at(&self, span: SourceSpan) -> Option<&str> {
+        match self.0.get(span.source)? {
+            ConfigSource::Variables(names) => names.get(span.start).map(String::as_str),
             ConfigSource::File { .. } => None,
         }
     }
 
     /// Finds the origin of a place.
-    pub(super) fn origin(&self, place: SourceSpan) -> ProblemOrigin {
-        self.locate(place, ProblemKind::Value).0
+    pub(super) fn origin(&self, span: SourceSpan) -> ProblemOrigin {
+        self.locate(span, ProblemKind::Value).0
     }
 
     /// Finds the origin of a place, and its line. The cost grows with what stands before the place on its line.
-    pub(super) fn locate(&self, place: SourceSpan, kind: ProblemKind) -> (ProblemOrigin, Option<SourceSnippet>) {
-        match self.0.get(place.source) {
-            None if place == LISTEN_PLACE => (ProblemOrigin::Flag("--listen".to_owned()), None),
-            None if place == ONLY_PLACE => (ProblemOrigin::Flag("--only".to_owned()), None),
+    pub(super) fn locate(&self, span: SourceSpan, kind: ProblemKind) -> (ProblemOrigin, Option<SourceSnippet>) {
+        match self.0.get(span.source) {
+            None if span == LISTEN_PLACE => (ProblemOrigin::Flag("--listen".to_owned()), None),
+            None if span == ONLY_PLACE => (ProblemOrigin::Flag("--only".to_owned()), None),
             None => (ProblemOrigin::Nowhere, None),
             Some(ConfigSource::Variables(names)) => (
-                names.get(place.start).map_or(ProblemOrigin::Nowhere, |name| ProblemOrigin::Variable(name.clone())),
+                names.get(span.start).map_or(ProblemOrigin::Nowhere, |name| ProblemOrigin::Variable(name.clone())),
                 None,
             ),
             // A file that could not be read has no text either.
@@ -160,17 +160,17 @@ impl ConfigSources {
                 (ProblemOrigin::File { path: path.clone(), line: 0, column: 0 }, None)
             }
             Some(ConfigSource::File { path, text, secrets, lines, .. }) => {
-                let start = floor(text, place.start.min(text.len()));
-                let end = floor(text, place.end.clamp(start, text.len()));
+                let start = floor(text, span.start.min(text.len()));
+                let end = floor(text, span.end.clamp(start, text.len()));
                 let lines = lines.get_or_init(|| line_starts(text));
                 let line = lines.partition_point(|line| *line <= start);
                 let line_start = lines[line - 1];
                 let line_end = lines.get(line).map_or(text.len(), |next| next - 1);
-                let place = LinePlace { line: &text[line_start..line_end], line_start, at: start - line_start };
+                let shown = LinePlace { line: &text[line_start..line_end], line_start, at: start - line_start };
                 let length = text[start..end.min(line_end).max(start)].chars().count().max(1);
-                let column = place.line[..place.at].chars().count() + 1;
+                let column = shown.line[..shown.at].chars().count() + 1;
                 let origin = ProblemOrigin::File { path: path.clone(), line, column };
-                (origin, Some(place.snippet(column - 1, length, kind, secrets)))
+                (origin, Some(shown.snippet(column - 1, length, kind, secrets)))
             }
         }
     }

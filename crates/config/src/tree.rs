@@ -58,8 +58,8 @@ impl ConfigNode {
     }
 
     /// Creates an empty table.
-    pub(super) fn table(place: SourceSpan) -> Self {
-        ConfigNode::new(ConfigValue::Table(BTreeMap::new()), place)
+    pub(super) fn table(span: SourceSpan) -> Self {
+        ConfigNode::new(ConfigValue::Table(BTreeMap::new()), span)
     }
 
     pub(super) fn as_table(&self) -> Option<&BTreeMap<String, ConfigNode>> {

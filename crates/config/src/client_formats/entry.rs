@@ -134,8 +134,8 @@ impl ClientEntry<'_> {
         }
     }
 
-    fn error(&mut self, kind: ProblemKind, place: SourceSpan, message: String, fix: &str) {
-        self.faults.for_setting(self.path).error(kind, place, message, fix);
+    fn error(&mut self, kind: ProblemKind, span: SourceSpan, message: String, fix: &str) {
+        self.faults.for_setting(self.path).error(kind, span, message, fix);
     }
 
     /// Rewrites the client's references in every text.
@@ -223,8 +223,8 @@ impl ClientEntry<'_> {
     }
 
     fn add(&mut self, key: &str, entries: Vec<(String, ConfigNode)>) {
-        let Some(place) = entries.first().map(|(_, node)| node.span) else { return };
-        let node = self.table.entry(key.to_owned()).or_insert_with(|| ConfigNode::table(place));
+        let Some(span) = entries.first().map(|(_, node)| node.span) else { return };
+        let node = self.table.entry(key.to_owned()).or_insert_with(|| ConfigNode::table(span));
         let Some(table) = node.as_table_mut() else { return };
         // Names of headers have no case, and an entry's own value wins.
         let mut there: HashSet<String> = table.keys().map(|name| name.to_ascii_lowercase()).collect();
@@ -307,11 +307,11 @@ impl ClientEntry<'_> {
             ConfigValue::List(words) => std::mem::take(words),
             // A path with spaces is one word if such a file exists.
             ConfigValue::Text(line) if foreign && line.trim().contains(char::is_whitespace) && !is_file(line) => {
-                let place = node.span;
+                let span = node.span;
                 let (program, rest) = line.split_at(windows_program(line).unwrap_or_default());
                 let program = (!program.is_empty()).then(|| program.to_owned());
                 let words = program.into_iter().chain(split(rest));
-                words.map(|word| ConfigNode::new(ConfigValue::Text(word), place)).collect()
+                words.map(|word| ConfigNode::new(ConfigValue::Text(word), span)).collect()
             }
             _ => return,
         };
@@ -325,9 +325,9 @@ impl ClientEntry<'_> {
         if rest.is_empty() {
             return;
         }
-        let place = rest[0].span;
+        let span = rest[0].span;
         let args = self.table.entry("args".to_owned());
-        let args = args.or_insert_with(|| ConfigNode { key, ..ConfigNode::new(ConfigValue::List(Vec::new()), place) });
+        let args = args.or_insert_with(|| ConfigNode { key, ..ConfigNode::new(ConfigValue::List(Vec::new()), span) });
         if let ConfigValue::List(args) = &mut args.value {
             // The words of the command come before the arguments.
             args.splice(0..0, rest);

@@ -99,44 +99,44 @@ impl IgnoredSettings {
     }
 
     /// Adds a setting.
-    pub(super) fn add(&mut self, place: SourceSpan, what: String) {
-        self.settings.push((place, what));
+    pub(super) fn add(&mut self, span: SourceSpan, what: String) {
+        self.settings.push((span, what));
     }
 
     /// Adds what only the client can use.
-    pub(super) fn add_lost(&mut self, place: SourceSpan, what: String) {
-        self.lost.push((place, what));
+    pub(super) fn add_lost(&mut self, span: SourceSpan, what: String) {
+        self.lost.push((span, what));
     }
 
     /// Reports all of them, in one warning a kind.
     pub(super) fn report(self, title: &str, faults: &mut ProblemCollector) {
         let env_file = self.lost.iter().any(|(_, what)| ENV_FILES.iter().any(|key| what.ends_with(&format!(".{key}"))));
-        if let Some((place, named, is_one)) = list(self.lost) {
+        if let Some((span, named, is_one)) = list(self.lost) {
             let are = if is_one { "is" } else { "are" };
             let fix = match env_file {
                 true => "put the variables of the file into `env`",
                 false if is_one => "keep it in the client",
                 false => "keep them in the client",
             };
-            faults.warn(ProblemKind::UnknownKey, place, format!("{named} {are} of use only in {title}"), fix);
+            faults.warn(ProblemKind::UnknownKey, span, format!("{named} {are} of use only in {title}"), fix);
         }
-        if let Some((place, named, is_one)) = list(self.settings) {
+        if let Some((span, named, is_one)) = list(self.settings) {
             let (are, it) = if is_one { ("is a setting of", "means") } else { ("are settings of", "mean") };
             let fix = if is_one { "remove it to silence this" } else { "remove them to silence this" };
             let message = format!("{named} {are} {title}, and {it} nothing here");
-            faults.warn(ProblemKind::ClientSetting, place, message, fix);
+            faults.warn(ProblemKind::ClientSetting, span, message, fix);
         }
     }
 }
 
 /// Returns the first place, the names in a line, and true for one name. `None` if there are none.
 fn list(mut found: Vec<(SourceSpan, String)>) -> Option<(SourceSpan, String, bool)> {
-    found.sort_by_key(|(place, _)| place.start);
-    let place = found.first()?.0;
+    found.sort_by_key(|(span, _)| span.start);
+    let span = found.first()?.0;
     let named: Vec<String> = found.iter().take(NAMED_MAX).map(|(_, what)| format!("`{what}`")).collect();
     let more = match found.len().saturating_sub(NAMED_MAX) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    Some((place, format!("{}{more}", named.join(", ")), found.len() == 1))
+    Some((span, format!("{}{more}", named.join(", ")), found.len() == 1))
 }

@@ -62,20 +62,20 @@ pub(super) fn normalise(tree: &mut ConfigNode, file: Option<&FilePath>, faults: 
         }
         merge(table, map, faults);
     }
-    report_inputs(asks.map(|(place, _)| place), asked, faults);
+    report_inputs(asks.map(|(span, _)| span), asked, faults);
     ignored.report(client.map_or("clients", |format| format.title), faults);
 }
 
 /// Warns that variables stand for the inputs that an editor would ask for.
-fn report_inputs(place: Option<SourceSpan>, mut asked: Vec<String>, faults: &mut ProblemCollector) {
+fn report_inputs(span: Option<SourceSpan>, mut asked: Vec<String>, faults: &mut ProblemCollector) {
     asked.sort();
     asked.dedup();
-    let Some(place) = place.filter(|_| !asked.is_empty()) else { return };
+    let Some(span) = span.filter(|_| !asked.is_empty()) else { return };
     let message =
         format!("`inputs` are not asked for here: they are taken from the environment, as {}", asked.join(", "));
     faults.warn(
         ProblemKind::UnknownKey,
-        place,
+        span,
         message,
         "set these variables for the gateway, or write `${file:/path}` instead",
     );
@@ -103,9 +103,8 @@ fn renamed(map: ServerMap, faults: &mut ProblemCollector) -> ServerMap {
 
 /// Adds servers to those that the file has already.
 fn merge(table: &mut BTreeMap<String, ConfigNode>, map: ServerMap, faults: &mut ProblemCollector) {
-    let servers = table
-        .entry("servers".to_owned())
-        .or_insert_with(|| ConfigNode { key: map.key, ..ConfigNode::table(map.place) });
+    let servers =
+        table.entry("servers".to_owned()).or_insert_with(|| ConfigNode { key: map.key, ..ConfigNode::table(map.span) });
     let Some(servers) = servers.as_table_mut() else {
         let fix = "write one table with a name for each";
         return faults.error(ProblemKind::Type, map.key, "the servers must be a table", fix);

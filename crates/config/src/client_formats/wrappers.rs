@@ -28,7 +28,7 @@ pub(super) struct ServerMap {
     pub(super) format: &'static ClientFormat,
     pub(super) entries: BTreeMap<String, ConfigNode>,
     pub(super) key: SourceSpan,
-    pub(super) place: SourceSpan,
+    pub(super) span: SourceSpan,
 }
 
 type NodeTable = BTreeMap<String, ConfigNode>;
@@ -145,13 +145,13 @@ pub(in super::super) fn has_plain_dollars(tree: &ConfigNode, file: &FilePath, ke
 
 /// Reads a map of servers, or a list of them with their names inside.
 fn map(node: ConfigNode, format: &'static ClientFormat) -> Result<ServerMap, ConfigNode> {
-    let (key, place) = (node.key, node.span);
+    let (key, span) = (node.key, node.span);
     let entries = match node.value {
         ConfigValue::Table(entries) => entries,
         ConfigValue::List(items) => named(items),
         _ => return Err(node),
     };
-    Ok(ServerMap { format, entries, key, place })
+    Ok(ServerMap { format, entries, key, span })
 }
 
 /// Maps the items of a list by the names inside them.
@@ -196,7 +196,7 @@ fn of_mcp(table: &mut NodeTable, file: Option<&FilePath>, ignored: &mut IgnoredS
         }
     }
     let Some(mcp) = table.get_mut("mcp") else { return maps };
-    let (key, place) = (mcp.key, mcp.span);
+    let (key, span) = (mcp.key, mcp.span);
     let Some(inner) = mcp.as_table_mut() else { return maps };
     // A server may itself be called "servers".
     if let Some(servers) = inner.get("servers").filter(|node| !is_server(node)) {
@@ -213,7 +213,7 @@ fn of_mcp(table: &mut NodeTable, file: Option<&FilePath>, ignored: &mut IgnoredS
             entries.into_iter().partition(|(_, node)| node.as_table().is_some());
         *inner = rest;
         let format = client::of_mcp_table(&entries, file);
-        maps.push(ServerMap { format, entries, key, place });
+        maps.push(ServerMap { format, entries, key, span });
     }
     // Without servers and without lists, `mcp` is not a client's.
     if maps.is_empty() && !switched_off::has_lists(inner) {
@@ -242,7 +242,7 @@ fn bare(table: &mut NodeTable) -> Option<ServerMap> {
     let schema = table.remove("$schema");
     let entries = std::mem::take(table);
     table.extend(schema.map(|schema| ("$schema".to_owned(), schema)));
-    Some(ServerMap { format: &client::SHARED, entries, key: first.0, place: first.1 })
+    Some(ServerMap { format: &client::SHARED, entries, key: first.0, span: first.1 })
 }
 
 /// True if these extensions are servers, as in Goose.
