@@ -7,9 +7,9 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
+use crate::edit_action::{Edit, EditAction, PathStep};
 use crate::error::EditError;
 use crate::format::Format;
-use crate::operation::{Edit, EditAction, PathStep};
 use crate::proof::ParsedText;
 
 /// Fields that tell the elements of a list apart.

@@ -5,9 +5,9 @@
 
 use std::ops::Range;
 
+use crate::edit_action::{Edit, EditAction};
 use crate::error::EditError;
 use crate::format::Format;
-use crate::operation::{Edit, EditAction};
 use crate::plan;
 use crate::proof::ParsedText;
 

@@ -30,6 +30,7 @@
 //! - A change that would show through an alias or a merge key of YAML is refused.
 
 mod difference;
+mod edit_action;
 mod editor;
 mod error;
 mod file;
@@ -38,7 +39,6 @@ mod format;
 mod json;
 mod line_diff;
 mod node;
-mod operation;
 mod plan;
 mod proof;
 mod snippet;
@@ -48,11 +48,11 @@ mod toml;
 mod yaml;
 
 pub use difference::difference;
+pub use edit_action::{Edit, EditAction, PathStep};
 pub use editor::{comments, edit};
 pub use error::{EditError, WriteError};
 pub use file::{ConfigFile, FileTag};
 pub use format::Format;
 pub use line_diff::{LineChange, common_ends, line_changes};
-pub use operation::{Edit, EditAction, PathStep};
 pub use snippet::snippet;
 pub use text_bounds::{TextBound, exceeded_bound};

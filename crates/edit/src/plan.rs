@@ -5,8 +5,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::edit_action::{Edit, EditAction, PathStep};
 use crate::error::EditError;
-use crate::operation::{Edit, EditAction, PathStep};
 
 /// Makes edits on a tree alone.
 pub(crate) fn apply_edits(edits: &[Edit], tree: &mut Value) -> Result<(), EditError> {

@@ -8,10 +8,10 @@ use std::ops::Range;
 
 use serde_json::Value;
 
+use crate::edit_action::Edit;
 use crate::error::EditError;
 use crate::format::Format;
 use crate::node::SpanNode;
-use crate::operation::Edit;
 use crate::plan::{self, Change, shown};
 use crate::source::{Patch, ReadText, SourceText};
 use crate::text_bounds::exceeded_bound;

@@ -5,9 +5,9 @@
 
 use serde_json::{Map, Value};
 
+use crate::edit_action::{Edit, EditAction};
 use crate::editor::edit;
 use crate::format::Format;
-use crate::operation::{Edit, EditAction};
 use crate::plan;
 use crate::proof::ParsedText;
 
