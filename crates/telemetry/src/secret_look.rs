@@ -195,11 +195,11 @@ fn url_ranges(text: &str, mut url: Range<usize>, found: &mut Vec<Range<usize>>) 
     let mut before = "";
     let mut at = url.start + end_of_host;
     for segment in rest[end_of_host..end_of_path].split('/') {
-        let place = at..at + segment.len();
+        let range = at..at + segment.len();
         if is_secret_segment(segment, before, has_commits) {
-            push_value(text, place, found);
+            push_value(text, range, found);
         } else {
-            tokens_in(text, place, found);
+            tokens_in(text, range, found);
         }
         (at, before) = (at + segment.len() + 1, segment);
     }
@@ -217,11 +217,11 @@ fn url_ranges(text: &str, mut url: Range<usize>, found: &mut Vec<Range<usize>>) 
 }
 
 /// Adds a value, unless it is empty or only refers to a variable.
-fn push_value(text: &str, place: Range<usize>, found: &mut Vec<Range<usize>>) {
-    let value = &text[place.clone()];
+fn push_value(text: &str, range: Range<usize>, found: &mut Vec<Range<usize>>) {
+    let value = &text[range.clone()];
     let is_reference = value.starts_with("${") && value.find('}') == Some(value.len() - 1) && !value.contains(":-");
     if !value.is_empty() && !is_reference {
-        found.push(place);
+        found.push(range);
     }
 }
 
@@ -236,10 +236,10 @@ fn is_secret_segment(segment: &str, before: &str, has_commits: bool) -> bool {
 }
 
 /// Looks at the words of a text without a URL.
-fn words(text: &str, place: Range<usize>, found: &mut Vec<Range<usize>>) {
+fn words(text: &str, range: Range<usize>, found: &mut Vec<Range<usize>>) {
     let is_end = |c: char| c.is_whitespace() || "\"'`<>()[]|;".contains(c);
-    let mut at = place.start;
-    for word in text[place].split(is_end) {
+    let mut at = range.start;
+    for word in text[range].split(is_end) {
         base64_in(text, at..at + word.len(), found);
         tokens_in(text, at..at + word.len(), found);
         at += word.len() + text[at + word.len()..].chars().next().map_or(0, char::len_utf8);
@@ -247,10 +247,10 @@ fn words(text: &str, place: Range<usize>, found: &mut Vec<Range<usize>>) {
 }
 
 /// Looks at the parts of a word that other characters part.
-fn tokens_in(text: &str, place: Range<usize>, found: &mut Vec<Range<usize>>) {
-    let word = &text[place.clone()];
+fn tokens_in(text: &str, range: Range<usize>, found: &mut Vec<Range<usize>>) {
+    let word = &text[range.clone()];
     if let Some(at) = json_web_token(word) {
-        found.push(place.start + at..place.end);
+        found.push(range.start + at..range.end);
         return;
     }
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
@@ -262,11 +262,11 @@ fn tokens_in(text: &str, place: Range<usize>, found: &mut Vec<Range<usize>>) {
             // Such keys have dots and the signs of base64, too.
             let is_rest = |c: char| is_part(c) || matches!(c, '.' | '+' | '/' | '=' | '%');
             end = word[begin..].find(|c| !is_rest(c)).map_or(word.len(), |at| begin + at);
-            found.push(place.start + begin + at..place.start + end);
+            found.push(range.start + begin + at..range.start + end);
         } else if looks_random(&word[begin..end]) && !is_digest(&word[..begin]) && !is_digest(&word[begin..]) {
             // The padding belongs to it.
             end += word[end..].len() - word[end..].trim_start_matches('=').len();
-            found.push(place.start + begin..place.start + end);
+            found.push(range.start + begin..range.start + end);
         }
         start = end;
     }
@@ -274,10 +274,10 @@ fn tokens_in(text: &str, place: Range<usize>, found: &mut Vec<Range<usize>>) {
 
 /// Looks at the parts of a word that base64 with `+` or `=` may be. Its slashes part it into words that are too short to
 /// be judged.
-fn base64_in(text: &str, place: Range<usize>, found: &mut Vec<Range<usize>>) {
+fn base64_in(text: &str, range: Range<usize>, found: &mut Vec<Range<usize>>) {
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/');
-    let mut at = place.start;
-    for run in text[place].split_inclusive(|c| !is_part(c)) {
+    let mut at = range.start;
+    for run in text[range].split_inclusive(|c| !is_part(c)) {
         let body = run.trim_end_matches(|c| !is_part(c));
         if body.is_empty() {
             // Counted here, the padding of a long one would be counted again from each of its signs.
