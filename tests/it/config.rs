@@ -102,7 +102,7 @@ fn the_full_example_has_every_key() {
 }
 
 /// Each file of `tests/config/invalid` and the whole text that is printed for it, in the `.txt` beside it. Set
-/// `UPDATE_EXPECTED` to write those anew.
+/// `UPDATE_EXPECTED` to write those.
 #[test]
 fn every_mistake_is_explained() {
     let paths = files_in("tests/config/invalid");

@@ -1,7 +1,7 @@
 //! Golden bytes: for each revision, what a client of it sends and gets, and what a server of it is sent and sends.
 //!
 //! The files in `tests/golden/REVISION/` are reviewed by eye against the specification; `UPDATE_GOLDEN=1` writes them
-//! anew. What differs from run to run (ids of the gateway's own, session ids, versions) is replaced; everything else
+//! again. What differs from run to run (ids of the gateway's own, session ids, versions) is replaced; everything else
 //! is byte for byte as it was on the wire.
 
 use std::collections::BTreeMap;

@@ -126,7 +126,7 @@ async fn under_load(signals: &[Signal]) -> (u64, u64) {
     let stateless: Vec<McpClient> = futures_util::future::join_all((0..4).map(|_| open(Era::Modern))).await;
     let before = executed(&new);
     let tally = Arc::new(CallTally::default());
-    // A server with sessions counts for each of its own, and starts anew with each: the stateless one counts for all.
+    // A server with sessions counts for each of its own, and starts again with each: the stateless one counts for all.
     let calling = sessions[..8].iter().chain(&stateless).cloned();
     let calling: Vec<_> =
         calling.map(|client| tokio::spawn(keep_calling(client, "new__counter", tally.clone()))).collect();

@@ -1,6 +1,6 @@
 //! Every client's file, before and after it is connected.
 //!
-//! `UPDATE_EXPECTED=1` writes the expected texts anew.
+//! `UPDATE_EXPECTED=1` writes the expected texts.
 
 #![allow(clippy::unwrap_used)]
 

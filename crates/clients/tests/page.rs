@@ -1,6 +1,6 @@
 //! Pages of clients, which come from the table: one for each, and the reference page that lists them.
 //!
-//! `UPDATE_EXPECTED=1` writes them anew.
+//! `UPDATE_EXPECTED=1` writes them.
 
 #![allow(clippy::unwrap_used)]
 

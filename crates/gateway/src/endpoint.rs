@@ -27,7 +27,7 @@ pub(super) trait EndpointHost: Send + Sync {
     /// Returns the current endpoint of this name, if there is one and the principal may use it.
     fn endpoint(&self, name: &str, principal: &Principal) -> Option<Arc<Endpoint>>;
 
-    /// Builds the catalogue anew, and publishes the differences.
+    /// Rebuilds the catalogue, and publishes the differences.
     fn rebuild(&self);
 }
 

@@ -45,7 +45,7 @@ impl GatewaySink {
         })
     }
 
-    /// Waits until the catalogue must be built anew.
+    /// Waits until the catalogue must be rebuilt.
     pub(super) async fn until_catalog_dirty(&self) {
         self.catalog_dirty.notified().await;
     }

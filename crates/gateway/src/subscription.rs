@@ -218,7 +218,7 @@ impl ClientSubscription {
     /// Queues the update of a resource, once.
     fn queue_update(&mut self, uri: &ByteString) {
         let params = JsonObject::new().with("uri", RawJson::string(uri));
-        // One update is enough: the client reads the resource anew.
+        // One update is enough: the client reads the resource again.
         self.pending.retain(|pending| !matches!(pending, Notification::ResourceUpdated(other, _) if other == uri));
         self.pending.push(Notification::ResourceUpdated(uri.clone(), params));
     }

@@ -408,7 +408,7 @@ impl JsonObject {
             out.put_slice(whole);
             return;
         }
-        // Modified objects are encoded anew, but the values keep their bytes.
+        // Modified objects are encoded again, but the values keep their bytes.
         out.put_u8(b'{');
         self.write_members(out, false);
         out.put_u8(b'}');
@@ -420,7 +420,7 @@ impl JsonObject {
             if n > 0 || comma {
                 out.put_u8(b',');
             }
-            // Only a key with escapes is looked at as text, which checks its encoding anew.
+            // Only a key with escapes is looked at as text, so its encoding is checked again.
             if !write_plain(out, key.as_bytes()) {
                 write_string(out, key.as_str());
             }

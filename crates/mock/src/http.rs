@@ -228,7 +228,7 @@ async fn get(server: &Arc<MockServer>, received: &ReceivedRequest) -> HttpReply 
         Ok(session) => session,
         Err(fail) => return HttpReply::Response(answer::json(fail.status, fail.response(None), None)),
     };
-    // Only a POST's stream resumes. A GET stream starts anew, since its messages were sent already.
+    // Only a POST's stream resumes. A GET stream starts again, since its messages were sent already.
     if let Some(last) = received.header("last-event-id").and_then(stream::EventPosition::parse).filter(|_| http.sse.ids)
         && last.post
     {

@@ -84,7 +84,7 @@ impl TaskAsCall {
                     // The call's exchange ends here. The same stream goes on with the task's events.
                     self.exchange = (hooks.wait)(&task.id);
                     self.task = Some((task.id, hooks.cancel, hooks.timeout_error));
-                    // The time starts anew: until here the call's own timeout held.
+                    // The time starts again: until here the call's own timeout held.
                     self.deadline = Some(Instant::now() + self.timeout);
                 }
                 ExchangeEvent::Done(end) => {

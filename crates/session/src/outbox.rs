@@ -84,7 +84,7 @@ impl Outbox {
         let before = queued.bytes;
         queued.messages.retain(|queued| queued.about.as_ref() != Some(about));
         queued.bytes = queued.messages.iter().map(|queued| queued.message.len()).sum();
-        // Counted anew instead of summed up: the share must get back exactly what the queue gave up.
+        // Recounted instead of summed up: the share must get back exactly what the queue gave up.
         self.share.release(before - queued.bytes);
     }
 

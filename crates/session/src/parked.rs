@@ -143,7 +143,7 @@ impl ParkedCalls {
     }
 
     /// Parks an exchange again under its ticket, after its client sent something that is no response. Its time and its
-    /// place start anew.
+    /// place start again.
     pub fn repark(&self, ticket: ParkTicket, owner: ParkedOwner, parked: ParkedCall) {
         self.insert(ticket, owner, parked);
     }

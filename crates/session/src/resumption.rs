@@ -276,7 +276,7 @@ impl ResumptionBuffer {
     pub async fn expire_unread(self: Arc<Self>, number: u64) {
         let time = self.shared.settings.time;
         loop {
-            // Short sleeps, because a reader may come and go meanwhile, and start the time anew.
+            // Short sleeps, because a reader may come and go meanwhile, and start the time again.
             tokio::time::sleep(time.min(UNREAD_CHECK_INTERVAL)).await;
             let mut retained = self.events.lock();
             let Some(stream) = retained.streams.get(&number) else { return };

@@ -202,7 +202,7 @@ async fn post_request(
     };
     match (posted, outgoing.id) {
         (Ok(()), _) | (_, None) => {}
-        // The session is lost, so all open calls fail and the server is connected anew.
+        // The session is lost, so all open calls fail and the server is connected again.
         (Err(error), _) if is_unknown_endpoint(&error) => pipe.fail(unknown_endpoint_error()),
         (Err(error), Some(id)) => pipe.fail_call(id, error),
     }

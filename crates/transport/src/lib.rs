@@ -101,7 +101,7 @@ pub trait Link: Send + Sync {
     /// Ends the session that `headers` identify. Never fails; takes a few seconds at most.
     fn close(&self, headers: HeaderList) -> BoxFuture<'_, ()>;
 
-    /// Waits until the link is unusable and returns the reason. Links that connect anew for each message stay pending.
+    /// Waits until the link is unusable and returns the reason. Links that connect again for each message stay pending.
     fn closed(&self) -> BoxFuture<'_, LinkError>;
 
     /// Returns true once after each sign of life: a message, or a response from the server's host. Sent messages do not

@@ -221,7 +221,7 @@ pub struct PingSettings {
     pub interval: Duration,
     /// Longest time for an answer to a ping.
     pub timeout: Duration,
-    /// Unanswered pings in a row after which the server is connected anew.
+    /// Unanswered pings in a row after which the server is connected again.
     pub misses: u32,
 }
 

@@ -1,6 +1,6 @@
 //! The table of faults in `tests/README.md`: made of the rows and of what the tests did, and compared with the file.
 //!
-//! `UPDATE_EXPECTED=1` writes the file anew. A row without a test says why; a test that a row names must exist.
+//! `UPDATE_EXPECTED=1` writes the file. A row without a test says why; a test that a row names must exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

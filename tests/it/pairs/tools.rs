@@ -91,7 +91,7 @@ pub(crate) async fn unknown_members_survive(cell: Arc<MatrixCell>) {
     let (raw, odd) = (answer.raw_result(), ODD_RESULT);
     let content = &odd[odd.find(r#""content""#).unwrap()..odd.find(r#","isError""#).unwrap()];
     let rest = &odd[odd.find(r#""x-result""#).unwrap()..odd.len() - 1];
-    // The mock adds to `_meta` at its modern revision, and spells it anew.
+    // The mock adds to `_meta` at its modern revision, and spells it again.
     let trace = if cell.modern_server() { r#"{"e":"é"}"# } else { r#"{"e":"\u00e9"}"# };
     let trace = format!(r#""com.example/trace":{trace}"#);
     for part in [content, rest, &trace] {

@@ -227,7 +227,7 @@ async fn a_dedicated_upstream_session_that_its_server_forgot_is_replaced_after_a
     let opened = mock.counters().of("initialize");
     let gateway = again(&setup, gateway).await;
     assert_eq!(client.call("a__counter", json!({})).await.text(), "2", "the session in its place is the same");
-    // The shared one alone was opened anew.
+    // The shared one alone was opened again.
     assert_eq!(mock.counters().of("initialize"), opened + 1);
     assert_eq!(client.raw("DELETE", &[], "").await.status(), 204);
     let gateway = again(&setup, gateway).await;

@@ -68,7 +68,7 @@ impl TokenBucket {
             let next = full_at.max(now).saturating_add(needed);
             (next - now <= per).then_some(next)
         };
-        // A lost race is tried anew, so no two requests take the same tokens.
+        // A lost race is retried, so no two requests take the same tokens.
         let taken = self.full_at.fetch_update(Ordering::AcqRel, Ordering::Acquire, take);
         taken.map(drop).map_err(|full_at| Duration::from_nanos((full_at.max(now) - now + needed).saturating_sub(per)))
     }

@@ -42,7 +42,7 @@ impl Endpoint {
             ItemKind::Resources | ItemKind::Templates => (McpMethod::ReadResource, "uri"),
         };
         call.method = method;
-        // Built anew, since these were the members of the meta-tool's call.
+        // Built from scratch, since these were the members of the meta-tool's call.
         call.params = JsonObject::new().with(member, RawJson::string(&item.key));
         if let Some(arguments) = &item.arguments {
             call.params.set(ByteString::literal("arguments"), arguments.clone());

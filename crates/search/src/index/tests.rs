@@ -71,11 +71,11 @@ fn replacing_a_server_equals_building_anew() {
     put_server(&mut index, 2, |_| true);
     index.remove_server("s0");
     index.remove_server("unknown");
-    let anew = index_of(5, |id| id.0 != 0);
+    let rebuilt = index_of(5, |id| id.0 != 0);
     for query in QUERIES {
         let hits = index.search(query, |_| true, 10);
-        // An empty server of `anew` has no tools, as a missing one.
-        assert_eq!(hits, anew.search(query, |_| true, 10), "{query}");
+        // An empty server of `rebuilt` has no tools, like a missing one.
+        assert_eq!(hits, rebuilt.search(query, |_| true, 10), "{query}");
     }
     assert!(before.search("s0__create_issue_0", |_| true, 1).iter().all(|hit| hit.id.0 == 0), "a copy stays as it was");
 }

@@ -131,7 +131,7 @@ async fn open_first(
     }
 }
 
-/// Writes changes. Opens a failed backend anew. Returns the changes if that fails.
+/// Writes changes. Reopens a failed backend. Returns the changes if that fails.
 async fn write(
     backend: Option<Box<dyn StoreBackend>>,
     open: &Arc<impl Fn() -> OpenResult + Send + Sync + 'static>,

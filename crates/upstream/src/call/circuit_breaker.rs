@@ -226,7 +226,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn failures_in_a_row_open_it_and_a_probe_closes_it() {
         let breaker = breaker(3);
-        // A success between the failures starts the count anew.
+        // A success between the failures starts the count again.
         for _ in 0..2 {
             assert!(send(&breaker, fault(None)) && send(&breaker, fault(None)));
             assert!(send(&breaker, CallClass::Success), "a good call in between");

@@ -49,7 +49,7 @@ impl SharedConnection {
 
     /// Empties the slot. Returns false if another connection fills it.
     pub(crate) fn clear(&self, connection: &Arc<UpstreamConnection>) -> bool {
-        // Compared, since the supervisor may have filled the slot anew before an old connection ends.
+        // Compared, since the supervisor may have filled the slot again before an old connection ends.
         let before = self.active.compare_and_swap(connection, None);
         before.as_ref().is_some_and(|before| Arc::ptr_eq(before, connection))
     }

@@ -24,12 +24,12 @@ use crate::supervisor::state_report::{ListFailure, report_breaker, report_lists,
 use crate::supervisor::supervised_server::SupervisedServer;
 use moongate_model::{ItemKind, Notification, NotificationStream, ServerStart, UpstreamState};
 
-/// Refusals of all lists in a row after which the server is connected anew.
+/// Refusals of all lists in a row after which the server is connected again.
 const REFUSALS_MAX: u32 = 3;
 
 /// Reason why a connection ended.
 pub(crate) enum ConnectionEnd {
-    /// The server is disconnected, or should be connected anew.
+    /// The server is disconnected, or should be connected again.
     Disconnected(String),
     /// The idle timeout of a lazy server elapsed.
     Idle,
@@ -155,7 +155,7 @@ async fn list_other_face(supervised: &SupervisedServer, connection: &UpstreamCon
     std::future::pending().await
 }
 
-/// Handles the events of the connection one by one. Returns the reason to connect anew.
+/// Handles the events of the connection one by one. Returns the reason to connect again.
 async fn event_loop(
     supervised: &SupervisedServer,
     connection: &Arc<UpstreamConnection>,

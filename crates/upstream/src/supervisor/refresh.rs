@@ -177,7 +177,7 @@ fn is_down(listed: &Result<ItemList, Error>) -> bool {
     listed.as_ref().is_err_and(|error| error.kind == McpErrorKind::ServerDown)
 }
 
-/// Checks whether a server that refused a call refuses everything. Returns the reason to connect anew.
+/// Checks whether a server that refused a call refuses everything. Returns the reason to connect again.
 pub(super) async fn refuses_everything(
     supervised: &SupervisedServer,
     connection: &UpstreamConnection,

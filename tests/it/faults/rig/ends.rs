@@ -44,7 +44,7 @@ impl FaultRig {
         .await
     }
 
-    /// Counts the processes before the fault anew, once replaced ones have ended.
+    /// Recounts the processes before the fault, once replaced ones have ended.
     ///
     /// A server of both eras that was opened in the wrong one is replaced. A shell that ignores the end of its input is
     /// killed for it only after two seconds, and would else count as one that was there before.

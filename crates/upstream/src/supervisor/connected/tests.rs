@@ -342,7 +342,7 @@ async fn a_subscription_that_fails_is_tried_again_and_not_for_ever() {
     upstream.subscribe(uris(&["x:1", "x:2"]));
     tokio::time::sleep(SOON * 20).await;
     assert!(server.fails.load(Ordering::Relaxed) > 90);
-    // The retries begin anew once the resource is wanted anew.
+    // The retries begin again once the resource is wanted again.
     server.fails.store(0, Ordering::Relaxed);
     upstream.subscribe(uris(&["x:1"]));
     tokio::time::sleep(SOON).await;
