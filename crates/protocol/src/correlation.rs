@@ -4,7 +4,6 @@
 //! could belong to two callers goes to neither.
 
 mod cancelled_call;
-mod held_delivery;
 mod log_recipient;
 
 use parking_lot::Mutex;
@@ -18,7 +17,6 @@ use tokio::time::Instant;
 
 pub(crate) use self::cancelled_call::CallOwner;
 use self::cancelled_call::CancelledCall;
-pub(super) use self::held_delivery::HeldDelivery;
 pub(super) use self::log_recipient::LogInterest;
 use crate::extension_requests::ExtensionRequests;
 use crate::input_recipient::{CallCandidate, CallTarget, InteractiveTargets, QuietTargets};
@@ -26,7 +24,6 @@ use crate::open_inputs::OpenInputs;
 use crate::roots_owner::RootsOwner;
 use crate::seen_input_flag::SeenInputFlag;
 use crate::stray_messages::StrayMessages;
-use crate::unattributed_requests::UnattributedRequests;
 use moongate_jsonrpc::json::ByteString;
 use moongate_jsonrpc::message::{RpcMessage, RpcRequest, echoed_number};
 use moongate_model::{Caller, ClientCapabilities, InputKind, Principal};
@@ -62,8 +59,6 @@ struct PendingTable {
     /// Client whose roots the server got.
     roots_owner: RootsOwner,
     extension_requests: ExtensionRequests,
-    /// Requests that found no single call on a pipe, until they are handled.
-    unattributed: UnattributedRequests,
     /// Notified for each call that timed out while the server was silent.
     silent: Notify,
 }
@@ -420,14 +415,9 @@ impl PendingCalls {
         // A call is open before it is sent, and for a moment after its response: neither is asked.
         // If no client supports the request, the only open call shall fail with the name of the missing
         // capability.
-        let call = self
-            .sole_candidate(kind, |id, open| open.accepts(kind) && is_awaited(id))
+        self.sole_candidate(kind, |id, open| open.accepts(kind) && is_awaited(id))
             .or_else(|| self.sole_call(|open| !open.accepts(kind)))
-            .filter(|id| self.may_ask(*id, kind));
-        if call.is_none() {
-            self.0.unattributed.record(&r.id, self.0.last.load(Ordering::Relaxed));
-        }
-        call
+            .filter(|id| self.may_ask(*id, kind))
     }
 
     /// Picks the call that a server request without a call id belongs to.
@@ -435,21 +425,9 @@ impl PendingCalls {
     /// Returns `None` if another client has a call open that the request could come from. Among several calls of one
     /// client the likeliest call gets it, since the client is the same.
     fn sole_candidate(&self, kind: InputKind, fits: impl Fn(u64, &CorrelationEntry) -> bool) -> Option<u64> {
-        self.sole_candidate_until(u64::MAX, kind, fits)
-    }
-
-    /// Picks the call as [`PendingCalls::sole_candidate`] does, of those that were open at a time. `newest`: the newest of
-    /// these.
-    fn sole_candidate_until(
-        &self,
-        newest: u64,
-        kind: InputKind,
-        fits: impl Fn(u64, &CorrelationEntry) -> bool,
-    ) -> Option<u64> {
         let mut open = self.0.open.lock();
         let owner = open.iter().find(|(id, call)| fits(**id, call))?.1.owner.clone();
-        let is_other = |call: &CorrelationEntry| call.owner.is_some() && call.owner != owner;
-        if owner.is_none() || open.range(..=newest).any(|(_, call)| is_other(call)) {
+        if owner.is_none() || open.values().any(|call| call.owner.is_some() && call.owner != owner) {
             return None;
         }
         // Until the server has read a cancellation, it sends no request for calls that were sent after it.

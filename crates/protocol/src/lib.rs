@@ -50,7 +50,6 @@ mod stray_messages;
 mod tasks;
 mod trace_context;
 mod unannounced_lists;
-mod unattributed_requests;
 mod v2026_07_28;
 
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};

@@ -151,26 +151,3 @@ async fn sessions_that_call_tools_which_do_not_ask_stay_on_one_program() {
     }
     assert_eq!(gateway.record("a").matches("\"initialize\"").count(), 1);
 }
-
-#[tokio::test]
-async fn a_first_question_waits_for_the_end_of_another_clients_call() {
-    let mut on_get = legacy();
-    on_get.http.ask_on_get = true;
-    let mock = serve(on_get).await;
-    for setup in [Setup::new().stdio("a", &legacy()), Setup::new().http("a", &mock.url)] {
-        let gateway = setup.start().await;
-        gateway.ready(&["a"]).await;
-        let (one, other) = (session(&gateway).await, session(&gateway).await);
-        // Both have state at the server, so that neither leaves.
-        for client in [&one, &other] {
-            client.call("a__counter", json!({})).await;
-        }
-        let sleeping = other.clone();
-        let sleeping =
-            tokio::spawn(async move { sleeping.call("a__sleep", json!({"ms": 1500})).await.text().to_owned() });
-        holds("a call is open", || gateway.app.metrics.calls.inflight.get() == 1).await;
-        assert!(answered(&one).await.to_string().contains("Ada"));
-        assert_eq!(sleeping.await.unwrap(), "slept 1500 ms");
-        gateway.app.stop().await;
-    }
-}

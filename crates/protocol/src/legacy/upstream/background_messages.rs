@@ -61,16 +61,12 @@ impl LegacyConnection {
     /// The reader of the request waits here for a permit and reads nothing meanwhile. So a server that sends requests
     /// faster than it reads responses is slowed down, too.
     pub(crate) async fn send_reply(self: &Arc<Self>, id: &RequestId, outcome: Result<JsonObject, RpcError>) {
-        let permit = self.reply_permit().await;
+        let permit = if self.link.is_multiplexed() {
+            None
+        } else {
+            Some(self.options.timeouts.background_sender().acquire_reply().await)
+        };
         self.send_reply_with(permit, id, outcome).await;
-    }
-
-    /// Waits for the permit of a reply. `None`: a pipe needs none.
-    pub(crate) async fn reply_permit(&self) -> Option<ReplyPermit> {
-        if self.link.is_multiplexed() {
-            return None;
-        }
-        Some(self.options.timeouts.background_sender().acquire_reply().await)
     }
 
     /// Sends a response under an acquired permit. A pipe has its own bound and needs none.

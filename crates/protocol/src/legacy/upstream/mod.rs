@@ -13,7 +13,6 @@ pub(super) mod collect_task_inputs;
 pub(super) mod connection;
 mod first_roots;
 mod forward_responses;
-mod held_requests;
 pub(super) mod greeting;
 pub(super) mod handle;
 pub(super) mod handshake;

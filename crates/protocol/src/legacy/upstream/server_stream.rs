@@ -3,7 +3,7 @@
 //! Owns the reconnects of that stream. Does not decide which call a request belongs to. Invariant: subscribers learn of
 //! a gap in the stream before they get later messages.
 
-use moongate_telemetry::DroppedItem;
+use moongate_telemetry::{DroppedItem, InputKindName, InputOutcome};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::legacy::upstream::connection::{LegacyConnection, WeakConnection};
 use crate::notifications::{self, NOTIFICATION_BYTES_MAX};
 use crate::pipe_routes;
 use moongate_jsonrpc::json::JsonObject;
-use moongate_jsonrpc::message::{RpcMessage, RpcRequest};
+use moongate_jsonrpc::message::{RpcError, RpcMessage, RpcRequest, code};
 use moongate_model::{InputKind, Notification};
 use moongate_transport::{LinkError, MessageStream};
 
@@ -127,7 +127,10 @@ async fn read_messages(server: &WeakConnection, mut messages: MessageStream) {
 /// Routes a request that its call did not read before its end.
 pub(crate) async fn route_again(server: Arc<LegacyConnection>, request: RpcRequest) {
     server.calls.open_inputs().remove(&request.id);
-    let permit = server.reply_permit().await;
+    let permit = match server.link.is_multiplexed() {
+        true => None,
+        false => Some(server.options.timeouts.background_sender().acquire_reply().await),
+    };
     on_request(&server, permit, request).await;
 }
 
@@ -157,7 +160,14 @@ async fn on_request(server: &Arc<LegacyConnection>, permit: Option<ReplyPermit>,
         if let Some(client) = server.options.client.clone().or_else(roots_owner) {
             return server.ask_owner(client, permit, request).await;
         }
-        server.hold_request(permit, request).await;
+        let name = &server.options.server;
+        server.options.metrics.inputs.asks.inc((InputKindName("any"), InputOutcome::Unattributed));
+        tracing::debug!(server = name, method = %request.method, "server request refused: it belongs to no single open call");
+        let message = format!(
+            "Not available: the request cannot be told to belong to one client's call (servers.{name}.share = \"session\" gives each client a connection of its own)"
+        );
+        let error = RpcError { code: code::METHOD_NOT_FOUND, message: message.into(), data: None };
+        server.send_reply_with(permit, &request.id, Err(error)).await;
     }
 }
 
@@ -169,6 +179,7 @@ async fn on_extension_request(server: &Arc<LegacyConnection>, permit: Option<Rep
         if let Some(client) = server.options.client.clone() {
             return server.ask_owner(client, permit, request).await;
         }
-        server.hold_request(permit, request).await;
+        let error = pipe_routes::unsupported_request(&request);
+        server.send_reply_with(permit, &request.id, Err(error)).await;
     }
 }
