@@ -37,6 +37,7 @@ fn the_guide_has_the_example_that_is_tested() {
     assert_eq!(code(shown), code(&tested.replace("pub(super) async", "async")));
 }
 
+#[expect(clippy::print_stdout, reason = "the example shows where clients connect")]
 mod example {
     // The guide shows what follows.
     use std::collections::BTreeMap;

@@ -248,16 +248,16 @@ impl ActiveCall {
             ExchangeEvent::Notification(notification) => {
                 // The client has seen an event of this attempt. A second attempt would repeat it.
                 self.retryable = None;
-                return self.admit_notification(&notification).then_some(ExchangeEvent::Notification(notification));
+                self.admit_notification(&notification).then_some(ExchangeEvent::Notification(notification))
             }
-            // A user's time is no load on the server. The permit is released, and the call goes on later without
-            // another one.
             ExchangeEvent::InputRequired(input) => {
-                // One that the client cannot answer does not reach it, so that the call may be repeated.
+                // A request that the client can't answer doesn't reach it, so the call may still be repeated.
                 if !self.learn_requests(&input) {
-                    (self.retryable, self.permit) = (None, None);
+                    self.retryable = None;
+                    // A user's time is no load on the server, so the call goes on later without a permit.
+                    self.permit = None;
                 }
-                return Some(ExchangeEvent::InputRequired(input));
+                Some(ExchangeEvent::InputRequired(input))
             }
             ExchangeEvent::Done(mut end) => {
                 // Recorded before a retry: the failed attempt counts for the breaker.
@@ -277,7 +277,7 @@ impl ActiveCall {
                 }
                 self.finish();
                 let with_history = |error| self.with_sent_attempts(self.with_queue_time(error));
-                return Some(ExchangeEvent::Done(end.map_err(with_history)));
+                Some(ExchangeEvent::Done(end.map_err(with_history)))
             }
         }
     }
