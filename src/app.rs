@@ -35,7 +35,7 @@ use crate::app::plan_settings::{
 use crate::app::reload::ReloadTargets;
 use moongate_access::auth::{AuthMethods, Authenticator, PrincipalTable};
 use moongate_access::policy::AccessTable;
-use moongate_admin::{AdminState, EventFeed, OperatorCalls, ProbeSlots};
+use moongate_admin::{AdminState, ConfigEditor, EventFeed, Examiner, OperatorCalls, ProbeSlots};
 use moongate_config::Plan;
 use moongate_gateway::Gateway;
 use moongate_jsonrpc::json::ByteString;
@@ -52,8 +52,9 @@ use moongate_transport::credential_source::CredentialDirectory;
 use moongate_transport::reaper::Reaper;
 use moongate_upstream::UpstreamRuntime;
 
-pub use plan_diff::{PlanDiff, diff_plans};
+pub use plan_diff::diff_plans;
 pub use reload::{ConfigReloader, ReloadOutcome, ReloadPreview, ReloadSource};
+use reload::{FileEditor, GatewayExaminer};
 
 /// Running gateway.
 pub struct GatewayApp {
@@ -313,6 +314,8 @@ impl Bound {
                 (targets.listener_state.clone(), settings.clone(), connection_limit.clone());
             listeners.spawn(listener.serve_lines(shared_state, settings, limit, draining.clone(), plan.times.drain.0));
         }
+        let editor: Arc<dyn ConfigEditor> = Arc::new(FileEditor::new(reloader.clone(), plan));
+        let examiner: Arc<dyn Examiner> = Arc::new(GatewayExaminer { reloader: reloader.clone() });
         for listener in self.admin {
             let admin = AdminState {
                 gateway: targets.gateway.clone(),
@@ -322,7 +325,9 @@ impl Bound {
                 access: targets.admin_access.clone(),
                 endpoint_url: endpoint_url.clone(),
                 is_reachable_by_others: is_open(&listener),
-                control: reloader.clone(),
+                reloader: reloader.clone(),
+                editor: editor.clone(),
+                examiner: examiner.clone(),
                 draining: draining.clone(),
                 events: EventFeed::new(plan.admin_limits.streams),
                 operator_calls: OperatorCalls::default(),

@@ -3,50 +3,30 @@
 //! Does not say which settings need a restart: their keys do (`moongate_config`). Does not apply anything: all functions
 //! are pure. Invariant: every key of the config belongs to a part.
 
-use serde::Serialize;
-
+use moongate_api::ConfigDifference;
 use moongate_config::{Plan, ReloadSettings, differing_keys, restart_keys, with_keys_of};
 use moongate_gateway::DisabledServer;
 
-/// Effect of a config change.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct PlanDiff {
-    /// Servers that are new and get connected.
-    pub added: Vec<String>,
-    /// Servers that are closed after their calls.
-    pub removed: Vec<String>,
-    /// Servers that get a new connection or process. The old one serves until the new one is ready.
-    pub replaced: Vec<String>,
-    /// Servers with another presentation or other limits. Their connections stay.
-    pub changed: Vec<String>,
-    /// Other settings that change.
-    pub settings: Vec<String>,
-    /// Settings that differ and apply only after a restart.
-    pub needs_restart: Vec<String>,
+/// Returns true if a difference has nothing to apply.
+pub(super) fn is_empty(difference: &ConfigDifference) -> bool {
+    // Named one by one, so that no later field is forgotten. What needs a restart changes nothing now.
+    let ConfigDifference { added, removed, replaced, changed, settings, needs_restart: _ } = difference;
+    [added, removed, replaced, changed, settings].iter().all(|part| part.is_empty())
 }
 
-impl PlanDiff {
-    /// True if there is nothing to apply.
-    pub fn is_empty(&self) -> bool {
-        // Named one by one, so that no later field is forgotten. What needs a restart changes nothing now.
-        let PlanDiff { added, removed, replaced, changed, settings, needs_restart: _ } = self;
-        [added, removed, replaced, changed, settings].iter().all(|part| part.is_empty())
-    }
-
-    /// Returns the difference as one line.
-    pub fn line(&self) -> String {
-        let parts = [
-            ("added", &self.added),
-            ("removed", &self.removed),
-            ("replaced", &self.replaced),
-            ("changed in place", &self.changed),
-            ("settings", &self.settings),
-            ("needs a restart", &self.needs_restart),
-        ];
-        let said = parts.iter().filter(|(_, names)| !names.is_empty());
-        let said: Vec<String> = said.map(|(what, names)| format!("{what}: {}", names.join(", "))).collect();
-        if said.is_empty() { "nothing is different".to_owned() } else { said.join("; ") }
-    }
+/// Returns a difference as one line.
+pub(super) fn line(difference: &ConfigDifference) -> String {
+    let parts = [
+        ("added", &difference.added),
+        ("removed", &difference.removed),
+        ("replaced", &difference.replaced),
+        ("changed in place", &difference.changed),
+        ("settings", &difference.settings),
+        ("needs a restart", &difference.needs_restart),
+    ];
+    let said = parts.iter().filter(|(_, names)| !names.is_empty());
+    let said: Vec<String> = said.map(|(what, names)| format!("{what}: {}", names.join(", "))).collect();
+    if said.is_empty() { "nothing is different".to_owned() } else { said.join("; ") }
 }
 
 /// Part of a plan, under the key that a difference names.
@@ -116,7 +96,7 @@ const PARTS: [PlanPart; 30] = [
 ];
 
 /// Compares two plans.
-pub fn diff_plans(from: &Plan, to: &Plan) -> PlanDiff {
+pub fn diff_plans(from: &Plan, to: &Plan) -> ConfigDifference {
     let mut out = diff_servers(from, to);
     let declared = restart_keys();
     let parts = PARTS.iter().filter(|part| (part.differs)(from, to)).map(|part| part.key.to_owned());
@@ -128,8 +108,8 @@ pub fn diff_plans(from: &Plan, to: &Plan) -> PlanDiff {
     out
 }
 
-fn diff_servers(from: &Plan, to: &Plan) -> PlanDiff {
-    let mut out = PlanDiff::default();
+fn diff_servers(from: &Plan, to: &Plan) -> ConfigDifference {
+    let mut out = ConfigDifference::default();
     for server in &to.servers {
         let name = server.name.clone();
         match from.servers.iter().find(|other| other.name == server.name) {

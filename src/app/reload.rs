@@ -4,10 +4,14 @@
 //! with a problem changes nothing, unless it concerns only servers that the gateway runs without already.
 
 mod change_config;
+mod editor;
 mod examine;
 mod new_servers;
 mod revoke;
 mod undo_rights;
+
+pub(super) use editor::FileEditor;
+pub(super) use examine::GatewayExaminer;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,23 +22,18 @@ use arc_swap::ArcSwap;
 use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 
-use crate::app::doctor;
 use crate::app::file_digests::{FileDigests, WatchedFiles};
-use crate::app::plan_diff::{PlanDiff, applicable, diff_plans};
+use crate::app::plan_diff::{self, applicable, diff_plans};
 use crate::app::plan_settings::{
     admission_settings, downstream_state_of, gateway_settings, guard_children, hosts, parked_call_settings,
     request_limits,
 };
 use moongate_access::auth::AdminAccess;
-use moongate_admin::{
-    AdminControl, AppliedChange, ChangePreview, ChangeRefusal, ComparedServers, ConfigChange, ConfigStatus,
-    ProbeReport, ServerHint, SignInState,
-};
-use moongate_config::edit::{ConfigOperation, EditHistory, PastEdit};
-use moongate_config::{
-    ConfigPlaces, ConfigProblems, LoadOptions, LoadedConfig, ParsedServer, Plan, ReloadSettings, SettingPlaces,
-};
-use moongate_gateway::{Gateway, RunningServer, ToolAccessChange};
+use moongate_admin::{ConfigStatus, Reloader, SignInState};
+use moongate_api::{ConfigDifference, PlanReport, ReloadReport, ToolAccessChange};
+use moongate_config::edit::ConfigOperation;
+use moongate_config::{ConfigPlaces, ConfigProblems, LoadOptions, LoadedConfig, Plan, ReloadSettings};
+use moongate_gateway::Gateway;
 use moongate_listener::{ListenerState, ListenerTls, SharedListenerState};
 use moongate_session::store::unix_now;
 use moongate_telemetry::{ConfigReload, Metrics, logs};
@@ -64,9 +63,9 @@ pub struct ReloadSource {
 #[derive(Debug)]
 pub enum ReloadOutcome {
     /// New config is in use.
-    Applied(PlanDiff),
+    Applied(ConfigDifference),
     /// Config has no change, or only changes that need a restart.
-    Unchanged(PlanDiff),
+    Unchanged(ConfigDifference),
     /// Config cannot be used, for this reason. Nothing changed.
     Refused(String),
 }
@@ -80,14 +79,12 @@ impl ReloadOutcome {
         }
     }
 
-    /// Returns whether the config can be used, and a report for operators.
-    fn report(&self) -> (bool, serde_json::Value) {
-        let outcome = self.name();
+    /// Returns the report for operators.
+    fn report(&self) -> ReloadReport {
         match self {
-            ReloadOutcome::Applied(diff) | ReloadOutcome::Unchanged(diff) => {
-                (true, serde_json::json!({ "outcome": outcome, "changes": diff }))
-            }
-            ReloadOutcome::Refused(why) => (false, serde_json::json!({ "outcome": outcome, "message": why })),
+            ReloadOutcome::Applied(changes) => ReloadReport::Applied { changes: changes.clone() },
+            ReloadOutcome::Unchanged(changes) => ReloadReport::Unchanged { changes: changes.clone() },
+            ReloadOutcome::Refused(message) => ReloadReport::Refused { message: message.clone() },
         }
     }
 }
@@ -95,7 +92,7 @@ impl ReloadOutcome {
 /// Effects that a reload would have.
 pub struct ReloadPreview {
     /// Changes of servers and settings.
-    pub diff: PlanDiff,
+    pub diff: ConfigDifference,
     /// Changes of what each key may call, as far as the tools are known.
     pub tool_access: Vec<ToolAccessChange>,
 }
@@ -127,8 +124,6 @@ pub struct ConfigReloader {
     requests: AtomicU64,
     /// Config in use, for operators.
     status: ArcSwap<ConfigStatus>,
-    /// Past edits. A new place of the state needs a restart.
-    history: Option<EditHistory>,
     /// Told of each plan that is applied: its keys may expire at other times.
     keys_changed: Notify,
     self_ref: Weak<ConfigReloader>,
@@ -159,7 +154,6 @@ impl ConfigReloader {
                 outcome: "applied",
                 ..ConfigStatus::default()
             }),
-            history: EditHistory::of_plan(&plan),
             source,
             targets: parts,
             settings: ArcSwap::from_pointee(plan.reload.clone()),
@@ -311,7 +305,7 @@ impl ConfigReloader {
         }
         let difference = diff_plans(&running.plan, &plan);
         let plan = applicable(&running.plan, plan);
-        if difference.is_empty() {
+        if plan_diff::is_empty(&difference) {
             return ReloadOutcome::Unchanged(difference);
         }
         guard_children(&plan, self.targets.program.as_deref(), &self.targets.shared.reaper);
@@ -394,7 +388,7 @@ impl ConfigReloader {
                 (ConfigReload::Refused, None)
             }
             ReloadOutcome::Applied(difference) => {
-                tracing::info!("config reloaded: {}", difference.line());
+                tracing::info!("config reloaded: {}", plan_diff::line(difference));
                 (ConfigReload::Applied, Some(difference))
             }
             ReloadOutcome::Unchanged(difference) => {
@@ -455,61 +449,21 @@ fn now() -> f64 {
     unix_now() as f64
 }
 
-impl AdminControl for ConfigReloader {
-    fn reload(&self) -> BoxFuture<'_, (bool, serde_json::Value)> {
+impl Reloader for ConfigReloader {
+    fn reload(&self) -> BoxFuture<'_, ReloadReport> {
         Box::pin(async { ConfigReloader::reload(self, true).await.report() })
     }
 
-    fn plan(&self) -> BoxFuture<'_, (bool, serde_json::Value)> {
+    fn plan(&self) -> BoxFuture<'_, PlanReport> {
         Box::pin(async {
             match self.preview().await {
-                Ok(ReloadPreview { diff, tool_access }) => {
-                    (true, serde_json::json!({ "outcome": "fine", "changes": diff, "keys": tool_access }))
-                }
-                Err(why) => (false, serde_json::json!({ "outcome": "refused", "message": why })),
+                Ok(ReloadPreview { diff, tool_access }) => PlanReport::Fine { changes: diff, keys: tool_access },
+                Err(message) => PlanReport::Refused { message },
             }
         })
     }
 
     fn config(&self) -> Arc<ConfigStatus> {
         self.status.load_full()
-    }
-
-    fn change_config(&self, change: ConfigChange) -> BoxFuture<'_, Result<AppliedChange, ChangeRefusal>> {
-        Box::pin(self.change_config_files(change))
-    }
-
-    fn plan_import(
-        &self,
-        found: Vec<ParsedServer>,
-        own_url: String,
-    ) -> BoxFuture<'_, Result<ComparedServers, ChangeRefusal>> {
-        Box::pin(self.compare_with_config(found, own_url))
-    }
-
-    fn preview_change(&self, operations: Vec<ConfigOperation>) -> BoxFuture<'_, Result<ChangePreview, ChangeRefusal>> {
-        Box::pin(self.prepare_change(operations))
-    }
-
-    fn probe(&self, operation: ConfigOperation) -> BoxFuture<'_, ProbeReport> {
-        Box::pin(self.probe_new_server(operation))
-    }
-
-    fn doctor(&self) -> BoxFuture<'_, Option<Vec<serde_json::Value>>> {
-        Box::pin(self.examine())
-    }
-
-    fn server_hint(&self, server: &RunningServer) -> Option<ServerHint> {
-        doctor::server_hint(server)
-    }
-
-    fn past_edits(&self) -> Vec<PastEdit> {
-        let files: Vec<PathBuf> = self.status.load().places.files().iter().map(|file| file.path.clone()).collect();
-        self.history.as_ref().map(|history| history.edits(&files)).unwrap_or_default()
-    }
-
-    fn setting_places(&self) -> Option<SettingPlaces> {
-        let source = self.source.as_ref()?;
-        SettingPlaces::read(&(source.options)()).ok()
     }
 }

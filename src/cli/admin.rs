@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use moongate_api::ApiError;
 use moongate_platform::unix_socket::UnixStream;
+use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -103,10 +105,20 @@ pub(super) struct AdminResponse {
 }
 
 impl AdminResponse {
-    /// Parses the body. A gateway always responds with JSON.
-    pub(super) fn json(&self) -> anyhow::Result<serde_json::Value> {
+    /// Parses the body. Only a gateway of this API answers so.
+    pub(super) fn read<T: DeserializeOwned>(&self) -> anyhow::Result<T> {
         serde_json::from_slice(&self.body).context("what answered is no Moongate: its answer is not JSON")
     }
+
+    /// Reads the error of a response. Whatever listens there may be no gateway, and then the error is empty.
+    pub(super) fn error(&self) -> ApiError {
+        read_error(&self.body)
+    }
+}
+
+/// Reads the error in a body. Whatever wrote it may be no gateway, and then the error is empty.
+pub(super) fn read_error(body: &[u8]) -> ApiError {
+    serde_json::from_slice(body).unwrap_or_default()
 }
 
 impl AdminClient {

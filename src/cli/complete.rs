@@ -9,7 +9,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Arg, Command};
-use serde_json::Value;
+use moongate_api::{GatewayStatus, ServerItem, ServerItems};
+use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
 
 use crate::cli::admin::{AdminClient, GatewayArgs};
@@ -227,8 +228,10 @@ async fn names(source: NameSource, words: &[String], positionals: &[String]) -> 
             views.chain(server_names(&gateway, until).await).collect()
         }
         NameSource::Servers => server_names(&gateway, until).await,
-        NameSource::ToolsOfServer => tools(&gateway, &positionals[..1.min(positionals.len())], "name", until).await,
-        NameSource::Tools => tools(&gateway, &server_names(&gateway, until).await, "exposed", until).await,
+        NameSource::ToolsOfServer => {
+            tools(&gateway, &positionals[..1.min(positionals.len())], |tool| Some(tool.name), until).await
+        }
+        NameSource::Tools => tools(&gateway, &server_names(&gateway, until).await, |tool| tool.exposed, until).await,
     }
 }
 
@@ -243,32 +246,33 @@ fn gateway_of(words: &[String]) -> GatewayArgs {
 
 async fn server_names(gateway: &GatewayArgs, until: Instant) -> Vec<String> {
     let Ok(client) = gateway.client() else { return Vec::new() };
-    let status = ask(&client, "/api/v1/status", until).await;
-    texts(&status["servers"], "name")
+    let status: GatewayStatus = ask(&client, "/api/v1/status", until).await.unwrap_or_default();
+    status.servers.into_iter().map(|server| server.identity.name).collect()
 }
 
-/// Returns the tools of these servers, by the name under a key.
-async fn tools(gateway: &GatewayArgs, servers: &[String], key: &str, until: Instant) -> Vec<String> {
+/// Returns the tools of these servers, by one of their names.
+async fn tools(
+    gateway: &GatewayArgs,
+    servers: &[String],
+    name: fn(ServerItem) -> Option<String>,
+    until: Instant,
+) -> Vec<String> {
     let Ok(client) = gateway.client() else { return Vec::new() };
     let mut found = Vec::new();
     for server in
         // A name may come from the line, and becomes part of a path here.
         servers.iter().filter(|name| name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')))
     {
-        let items = ask(&client, &format!("/api/v1/servers/{server}/items"), until).await;
-        found.extend(texts(&items["tools"], key));
+        let items: Option<ServerItems> = ask(&client, &format!("/api/v1/servers/{server}/items"), until).await;
+        found.extend(items.into_iter().flat_map(|items| items.tools).filter_map(name));
     }
     found
 }
 
-/// Requests a page until a point in time. `null` stands for no answer.
-async fn ask(client: &AdminClient, path: &str, until: Instant) -> Value {
+/// Requests an object until a point in time. `None`: there was no answer.
+async fn ask<T: DeserializeOwned>(client: &AdminClient, path: &str, until: Instant) -> Option<T> {
     let answer = timeout_at(until, client.send_request("GET", path, ANSWER_TIMEOUT)).await;
-    answer.ok().and_then(Result::ok).and_then(|response| response.json().ok()).unwrap_or_default()
-}
-
-fn texts(list: &Value, key: &str) -> Vec<String> {
-    list.as_array().into_iter().flatten().filter_map(|item| Some(item[key].as_str()?.to_owned())).collect()
+    answer.ok()?.ok()?.read().ok()
 }
 
 #[cfg(test)]
@@ -315,7 +319,7 @@ mod tests {
         let gateway = GatewayArgs::of(Some(silent.local_addr().unwrap().to_string()), Vec::new());
         let until = Instant::now() + ANSWER_TIMEOUT;
         let servers = ["a", "b", "c"].map(str::to_owned);
-        assert!(tools(&gateway, &servers, "name", until).await.is_empty());
+        assert!(tools(&gateway, &servers, |tool| Some(tool.name), until).await.is_empty());
         assert!(server_names(&gateway, until).await.is_empty());
         // The clock stands still but for timers, so this is the deadline and no measured time.
         assert!(Instant::now() <= until + Duration::from_millis(1), "each request had a limit of its own");

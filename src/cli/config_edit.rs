@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use serde_json::Value;
+use moongate_api::{ApiError, GatewayStatus, ReloadReport, ServerCounters, ServerItems, ServerStatus};
+use moongate_model::UpstreamState;
 use tokio::time::Instant;
 
 use crate::cli::admin::{AdminArgs, AdminClient};
@@ -90,10 +91,10 @@ impl EditArgs {
         let is_name = server.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
         let admin = self.admin.client(&self.config.config).ok().filter(|_| is_name)?;
         let items = admin.get(&format!("/api/v1/servers/{server}/items")).await.ok()?.1;
-        let items: Value = serde_json::from_slice(&items).ok()?;
-        let names = items["tools"].as_array()?.iter().filter_map(|tool| Some(tool["name"].as_str()?.to_owned()));
+        let items: ServerItems = serde_json::from_slice(&items).ok()?;
+        let names: Vec<String> = items.tools.into_iter().map(|tool| tool.name).collect();
         // A server that never connected has no list yet.
-        Some(names.collect::<Vec<_>>()).filter(|names| !names.is_empty())
+        Some(names).filter(|names| !names.is_empty())
     }
 
     /// Returns the options to load the config with.
@@ -244,9 +245,17 @@ async fn report_effect(admin: &AdminClient, servers: &[&str]) -> anyhow::Result<
         print_message("no gateway is running here: the change holds from its next start");
         return Ok(EditOutcome::Fine);
     };
-    let body = reloaded.json()?;
-    let message = body["message"].as_str().map(str::trim_end);
-    match (reloaded.status, message) {
+    let message = match reloaded.read() {
+        Ok(ReloadReport::Applied { changes } | ReloadReport::Unchanged { changes }) => {
+            if servers.is_empty() {
+                print_message(&super::plan::describe_changes(&changes));
+            }
+            None
+        }
+        Ok(ReloadReport::Refused { message }) => Some(message),
+        Err(_) => Some(reloaded.read::<ApiError>()?.message),
+    };
+    match (reloaded.status, message.as_deref().map(str::trim_end)) {
         // It refuses the question and not the change: it watches its files, whoever asks.
         (401 | 403 | 429, Some(message)) => {
             let advice = "set MOONGATE_ADMIN_KEY to see what becomes of it";
@@ -261,9 +270,6 @@ async fn report_effect(admin: &AdminClient, servers: &[&str]) -> anyhow::Result<
             return Ok(EditOutcome::Failed);
         }
         (_, None) => {}
-    }
-    if servers.is_empty() {
-        print_message(&super::plan::changes(&body["changes"]));
     }
     // One deadline for all: the gateway starts them at the same time.
     let until = Instant::now() + READY_TIMEOUT;
@@ -284,36 +290,41 @@ async fn wait_for_server(admin: &AdminClient, server: &str, until: Instant) -> a
             print_message(&format!("{server}: the running gateway does not have it; it may run with another config"));
             return Ok(false);
         };
-        let state = found["state"].as_str().unwrap_or_default();
+        let state = found.condition.state;
+        let counters = &found.counters;
+        let is_empty = counters.tools_on == 0 && counters.tools != 0;
         // Its tools appear at the endpoints a moment after it is ready. Rules may also switch all of them off.
-        if state == "ready" && found["tools_on"] == 0 && found["tools"] != 0 && empty_looks < EMPTY_LOOKS_MAX {
+        if state == UpstreamState::Ready && is_empty && empty_looks < EMPTY_LOOKS_MAX {
             empty_looks += 1;
             tokio::time::sleep(POLL_INTERVAL).await;
             continue;
         }
         // A server that `npx` downloads first may take longer. After the wait its state is told as it is.
-        if state != "starting" || Instant::now() > until {
-            print_message(&describe(server, state, &found));
+        if state != UpstreamState::Starting || Instant::now() > until {
+            print_message(&describe(&found));
             // Still starting counts as fine, since a slow start is no fault of the edit.
-            return Ok(matches!(state, "ready" | "disabled" | "stopped" | "starting"));
+            return Ok(matches!(
+                state,
+                UpstreamState::Ready | UpstreamState::Disabled | UpstreamState::Stopped | UpstreamState::Starting
+            ));
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-async fn find_server(admin: &AdminClient, name: &str) -> anyhow::Result<Option<Value>> {
-    let status = admin.send_request("GET", "/api/v1/status", READY_TIMEOUT).await?.json()?;
-    Ok(status["servers"].as_array().and_then(|all| all.iter().find(|server| server["name"] == name)).cloned())
+async fn find_server(admin: &AdminClient, name: &str) -> anyhow::Result<Option<ServerStatus>> {
+    let status: GatewayStatus = admin.send_request("GET", "/api/v1/status", READY_TIMEOUT).await?.read()?;
+    Ok(status.servers.into_iter().find(|server| server.name() == name))
 }
 
-fn describe(name: &str, state: &str, server: &Value) -> String {
-    let number = |key: &str| server[key].as_u64().unwrap_or_default();
-    match state {
-        "ready" => {
-            let (on, all, tokens) = (number("tools_on"), number("tools"), number("tokens"));
-            format!("{name}: ready, {on} of {all} tools, about {tokens} tokens in every conversation")
+fn describe(server: &ServerStatus) -> String {
+    let name = server.name();
+    match server.condition.state {
+        UpstreamState::Ready => {
+            let ServerCounters { tools_on, tools, tokens, .. } = &server.counters;
+            format!("{name}: ready, {tools_on} of {tools} tools, about {tokens} tokens in every conversation")
         }
-        "disabled" => format!("{name}: off"),
-        _ => format!("{name}: {state}: {}", server["reason"].as_str().unwrap_or_default()),
+        UpstreamState::Disabled => format!("{name}: off"),
+        state => format!("{name}: {}: {}", state.name(), server.condition.reason),
     }
 }

@@ -9,9 +9,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
+use moongate_api::{ApiError, ExplainedRule, ToolExplanation};
 use moongate_config::{Plan, SettingPlaces};
-use moongate_gateway::{ExplainedRule, ToolExplanation};
-use serde_json::{Value, json};
+use moongate_gateway::remedy;
+use serde::Serialize;
 
 use crate::app::gateway_at_rest;
 use crate::cli::admin::GatewayArgs;
@@ -47,6 +48,22 @@ struct ExplainReport {
     places: Vec<Option<(String, String)>>,
 }
 
+/// Explanation for programs.
+#[derive(Serialize)]
+struct ReportedExplanation {
+    #[serde(flatten)]
+    explanation: ToolExplanation<ReportedRule>,
+    running: bool,
+}
+
+/// Rule for programs, with its place in the config.
+#[derive(Serialize)]
+struct ReportedRule {
+    #[serde(flatten)]
+    rule: ExplainedRule,
+    place: Option<String>,
+}
+
 /// Explains a decision. Returns exit code 0 if the tool can be called, 1 if not, 2 if there is no such key or
 /// endpoint.
 pub async fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
@@ -73,7 +90,7 @@ pub async fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
     let report = ExplainReport { explanation, is_running, places };
     let text = match args.format {
         TableFormat::Table => report.text(),
-        TableFormat::Json => format!("{:#}\n", report.json()),
+        TableFormat::Json => report.json(),
     };
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(if report.explanation.callable { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -106,13 +123,15 @@ async fn ask_gateway(args: &ExplainArgs) -> anyhow::Result<Option<Answer>> {
         Err(error) if is_named => return Err(error),
         Err(_) => return Ok(None),
     };
-    let body = response.json()?;
-    let message = || body["message"].as_str().unwrap_or("this gateway cannot say").to_owned();
-    match response.status {
-        200 => Ok(Some(Ok(serde_json::from_value(body).context("this gateway explains in another way")?))),
-        _ if body["error"] == "unknown_principal" || body["error"] == "unknown_endpoint" => Ok(Some(Err(message()))),
+    if response.status == 200 {
+        return Ok(Some(Ok(response.read().context("this gateway explains in another way")?)));
+    }
+    let ApiError { error, message } = response.read()?;
+    let message = if message.is_empty() { "this gateway cannot say".to_owned() } else { message };
+    match error.as_str() {
+        "unknown_principal" | "unknown_endpoint" => Ok(Some(Err(message))),
         // No answer by the config here: the running gateway may have other rules.
-        _ => anyhow::bail!(message()),
+        _ => anyhow::bail!(message),
     }
 }
 
@@ -131,13 +150,14 @@ fn place(places: &SettingPlaces, rule: &ExplainedRule) -> Option<(String, String
 }
 
 impl ExplainReport {
-    fn json(&self) -> Value {
-        let mut value = json!(self.explanation);
-        value["running"] = Value::Bool(self.is_running);
-        for (n, place) in self.places.iter().enumerate() {
-            value["rules"][n]["place"] = json!(place.as_ref().map(|(_, place)| place));
-        }
-        value
+    fn json(&self) -> String {
+        let mut places = self.places.iter();
+        let explanation = self.explanation.clone().map_rules(|rule| {
+            let place = places.next().and_then(|place| place.as_ref()).map(|(_, place)| place.clone());
+            ReportedRule { rule, place }
+        });
+        let report = ReportedExplanation { explanation, running: self.is_running };
+        serde_json::to_string_pretty(&report).unwrap_or_default() + "\n"
     }
 
     fn text(&self) -> String {
@@ -168,7 +188,7 @@ impl ExplainReport {
         if let Some((rule, place)) = deciding {
             let place = place.as_ref().map(|(key, place)| format!("{key} ({place})"));
             let place = place.unwrap_or_else(|| rule.key.join("."));
-            let _ = writeln!(out, "to change: {}", rule.remedy(local_name.as_deref().unwrap_or(tool), &place));
+            let _ = writeln!(out, "to change: {}", remedy(rule, local_name.as_deref().unwrap_or(tool), &place));
         }
         out
     }

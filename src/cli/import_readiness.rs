@@ -8,15 +8,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
-use serde::Deserialize;
 use tokio::time::Instant;
 
 use crate::app::GatewayApp;
-use crate::app::doctor::{RunningFile, is_same};
+use crate::app::doctor::is_same;
 use crate::cli::admin::{AdminArgs, AdminClient};
 use crate::cli::check_servers::start_without_listeners;
 use crate::cli::process::{load_options, print_message};
-use moongate_api::{GatewayStatus, ServerStatus};
+use moongate_api::{ConfigView, GatewayStatus, ServerStatus};
 use moongate_model::UpstreamState;
 use moongate_telemetry::logs;
 
@@ -97,14 +96,8 @@ async fn running_gateway(config: &[PathBuf]) -> Result<Option<AdminClient>, Stri
 /// True if a gateway reads all files of a config. Another gateway may have a server of the same name.
 async fn has_config(admin: &AdminClient, config: &[PathBuf]) -> bool {
     let Ok((200, body)) = admin.get("/api/v1/config").await else { return false };
-    let Ok(running) = serde_json::from_slice::<RunningConfig>(&body) else { return false };
-    load_options(config).paths.iter().all(|file| running.files.iter().any(|running| is_same(file, running)))
-}
-
-/// Config of a gateway, as far as it is of interest.
-#[derive(Deserialize)]
-struct RunningConfig {
-    files: Vec<RunningFile>,
+    let Ok(running) = serde_json::from_slice::<ConfigView>(&body) else { return false };
+    load_options(config).paths.iter().all(|file| running.state.files.iter().any(|running| is_same(file, running)))
 }
 
 /// Starts these servers of a config, as a gateway would.

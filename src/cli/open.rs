@@ -7,6 +7,8 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use moongate_api::{ApiError, SignInTicket};
+
 use crate::cli::admin::{AdminClient, GatewayArgs};
 use crate::cli::process::print_message;
 
@@ -47,11 +49,14 @@ pub async fn run(args: OpenArgs) -> anyhow::Result<ExitCode> {
 /// Requests a ticket. Returns the path of the page that it signs in at, or `None` without one.
 async fn ticket_path(client: &AdminClient) -> anyhow::Result<Option<String>> {
     let answer = client.send_request("POST", "/api/v1/tickets", ANSWER_TIMEOUT).await?;
-    let body = answer.json()?;
-    let path = body["path"].as_str().map(str::to_owned);
-    // A gateway without keys needs no ticket.
-    if path.is_none() && body["error"] != "no_keys" {
-        print_message(&format!("the page is not signed in: {}", body["message"].as_str().unwrap_or("no ticket came")));
+    if answer.status == 200 {
+        return Ok(Some(answer.read::<SignInTicket>()?.path));
     }
-    Ok(path)
+    let ApiError { error, message } = answer.read()?;
+    // A gateway without keys needs no ticket.
+    if error != "no_keys" {
+        let why = if message.is_empty() { "no ticket came" } else { &message };
+        print_message(&format!("the page is not signed in: {why}"));
+    }
+    Ok(None)
 }

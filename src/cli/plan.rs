@@ -4,16 +4,15 @@
 //! code 0 means that the config can be used.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use moongate_api::{ApiError, ConfigDifference, ConfigFile, ConfigView, PlanReport, ToolAccessChange};
+use serde::Serialize;
 
 use crate::app::diff_plans;
-use crate::app::doctor::RunningFile;
 use crate::cli::admin::AdminClient;
 use crate::cli::process::{environment, print_message, report_error, report_unusable};
 use moongate_access::auth::{KeyHash, KeySettings};
@@ -29,18 +28,59 @@ pub enum PlanFormat {
     Json,
 }
 
+/// Difference between two configs, and the rules of keys that change.
+#[derive(Serialize)]
+struct PlanComparison {
+    changes: ConfigDifference,
+    rules: Vec<KeyRuleChange>,
+}
+
+/// Change of a key's rules. A key that is new has none before, and one that is gone has none after.
+#[derive(Serialize)]
+struct KeyRuleChange {
+    key: String,
+    before: Option<KeyRules>,
+    after: Option<KeyRules>,
+    new_secret: bool,
+}
+
+/// Rules of a key.
+#[derive(Clone, PartialEq, Serialize)]
+struct KeyRules {
+    tools: Vec<String>,
+    views: Option<Vec<String>>,
+    expires: Option<String>,
+}
+
+impl KeyRules {
+    fn of(key: &KeySettings) -> Self {
+        let expires = key.expires.map(|at| at.to_string());
+        KeyRules { tools: key.tools.patterns().to_vec(), views: key.views.clone(), expires }
+    }
+
+    /// Returns the rules in one line.
+    fn line(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
 /// Prints the changes that a reload would make. The running gateway computes them: it knows its files and its tools.
 pub(super) async fn plan_of_running(admin: &AdminClient, format: PlanFormat) -> anyhow::Result<ExitCode> {
     let answer = admin.send_request("GET", "/api/v1/plan", Duration::from_secs(60)).await?;
-    let body = answer.json()?;
-    match (answer.status, body["outcome"].as_str()) {
-        (200, Some("fine")) => Ok(print(&body, format)),
+    match answer.read() {
+        Ok(PlanReport::Fine { changes, keys }) => {
+            let text = describe_access(&changes, &keys);
+            Ok(print(&PlanReport::Fine { changes, keys }, text, format))
+        }
         // Another config than a usable one is bad usage, with the exit code of `check` itself.
-        (_, Some("refused")) => {
-            print_message(body["message"].as_str().unwrap_or_default().trim_end());
+        Ok(PlanReport::Refused { message }) => {
+            print_message(message.trim_end());
             Ok(ExitCode::from(2))
         }
-        _ => anyhow::bail!("{}", body["message"].as_str().unwrap_or("this gateway cannot say")),
+        Err(_) => {
+            let message = answer.read::<ApiError>()?.message;
+            anyhow::bail!("{}", if message.is_empty() { "this gateway cannot say" } else { &message })
+        }
     }
 }
 
@@ -53,19 +93,19 @@ pub(super) async fn plan_of_candidate(
     format: PlanFormat,
 ) -> anyhow::Result<ExitCode> {
     let answer = admin.send_request("GET", "/api/v1/config", Duration::from_secs(10)).await?;
-    let body = answer.json()?;
-    let files: Vec<RunningFile> = serde_json::from_value(body["files"].clone()).unwrap_or_default();
+    let files: Vec<ConfigFile> = answer.read::<ConfigView>()?.state.files;
     if answer.status != 200 || files.is_empty() {
-        anyhow::bail!("{}", body["message"].as_str().unwrap_or("the running gateway has no config file"));
+        let message = answer.error().message;
+        anyhow::bail!("{}", if message.is_empty() { "the running gateway has no config file" } else { &message });
     }
     for file in &files {
-        let is_same = moongate_config::read_redacted(&file.path).is_ok_and(|(tag, _)| tag == file.etag);
+        let is_same = moongate_config::read_redacted(Path::new(&file.path)).is_ok_and(|(tag, _)| tag == file.etag);
         if !is_same {
-            let path = file.path.display();
+            let path = &file.path;
             print_message(&format!("{path} was changed since the gateway read it; the file as it is now is compared"));
         }
     }
-    Ok(plan_between(files.into_iter().map(|file| file.path).collect(), candidate, revisions, format))
+    Ok(plan_between(files.into_iter().map(|file| PathBuf::from(file.path)).collect(), candidate, revisions, format))
 }
 
 /// Prints the difference between two configs, without a gateway.
@@ -76,36 +116,38 @@ pub(super) fn plan_between(old: Vec<PathBuf>, new: Vec<PathBuf>, revisions: &[&s
     };
     match load(old).and_then(|old| Ok((old, load(new)?))) {
         Err(problems) => report_unusable(&problems),
-        Ok((old, new)) => print(&json!({ "changes": diff_plans(&old, &new), "rules": rules(&old, &new) }), format),
+        Ok((old, new)) => {
+            let compared = PlanComparison { changes: diff_plans(&old, &new), rules: rules(&old, &new) };
+            let text = describe_rules(&compared);
+            print(&compared, text, format)
+        }
     }
 }
 
 /// Lists the new rules of each key whose rules change.
-fn rules(old: &Plan, new: &Plan) -> Vec<Value> {
-    let described = |plan: &Plan| -> BTreeMap<String, (Value, KeyHash)> {
-        let key = |key: &KeySettings| {
-            let expires = key.expires.map(|at| at.to_string());
-            let rules = json!({ "tools": key.tools.patterns(), "views": key.views, "expires": expires });
-            // A new secret alone is a change, too: the hashes are compared with the rules.
-            (key.name.clone(), (rules, key.hash))
-        };
-        plan.auth.keys.iter().map(key).collect()
+fn rules(old: &Plan, new: &Plan) -> Vec<KeyRuleChange> {
+    // A new secret alone is a change, too: the hashes are compared with the rules.
+    let described = |plan: &Plan| -> BTreeMap<String, (KeyRules, KeyHash)> {
+        plan.auth.keys.iter().map(|key| (key.name.clone(), (KeyRules::of(key), key.hash))).collect()
     };
-    let (old, new) = (described(old), described(new));
+    let old = described(old);
+    let new = described(new);
     let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     let changed = names.into_iter().filter(|name| old.get(*name) != new.get(*name));
-    let entry = |name: &String| {
-        let (before, after) = (old.get(name), new.get(name));
-        let secret = before.zip(after).is_some_and(|(before, after)| before.1 != after.1);
-        json!({ "key": name, "before": before.map(|b| &b.0), "after": after.map(|a| &a.0), "new_secret": secret })
+    let change = |name: &String| {
+        let before = old.get(name);
+        let after = new.get(name);
+        let new_secret = before.zip(after).is_some_and(|(before, after)| before.1 != after.1);
+        let rules = |key: Option<&(KeyRules, KeyHash)>| key.map(|(rules, _)| rules.clone());
+        KeyRuleChange { key: name.clone(), before: rules(before), after: rules(after), new_secret }
     };
-    changed.map(entry).collect()
+    changed.map(change).collect()
 }
 
-fn print(body: &Value, format: PlanFormat) -> ExitCode {
+fn print(body: &impl Serialize, words: String, format: PlanFormat) -> ExitCode {
     let mut text = match format {
         PlanFormat::Json => serde_json::to_string_pretty(body).unwrap_or_default(),
-        PlanFormat::Text => described(body),
+        PlanFormat::Text => words,
     };
     text.push('\n');
     match std::io::stdout().write_all(text.as_bytes()) {
@@ -115,54 +157,50 @@ fn print(body: &Value, format: PlanFormat) -> ExitCode {
 }
 
 /// Returns the parts of a difference, a line each.
-pub(super) fn changes(changes: &Value) -> String {
+pub(super) fn describe_changes(changes: &ConfigDifference) -> String {
     let parts = [
-        ("added", "servers that are connected"),
-        ("removed", "servers that end after their calls"),
-        ("replaced", "servers that get a new connection, while the old one serves"),
-        ("changed", "servers that change in place"),
-        ("settings", "settings"),
-        ("needs_restart", "needs a restart of the gateway"),
+        (&changes.added, "servers that are connected"),
+        (&changes.removed, "servers that end after their calls"),
+        (&changes.replaced, "servers that get a new connection, while the old one serves"),
+        (&changes.changed, "servers that change in place"),
+        (&changes.settings, "settings"),
+        (&changes.needs_restart, "needs a restart of the gateway"),
     ];
-    let mut lines = Vec::new();
-    for (key, what) in parts {
-        let names = list(&changes[key]);
-        if !names.is_empty() {
-            lines.push(format!("{what}: {}", names.join(", ")));
-        }
-    }
+    let filled = parts.into_iter().filter(|(names, _)| !names.is_empty());
+    let lines: Vec<String> = filled.map(|(names, what)| format!("{what}: {}", names.join(", "))).collect();
     if lines.is_empty() { "nothing is different".to_owned() } else { lines.join("\n") }
 }
 
-fn list(value: &Value) -> Vec<&str> {
-    value.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
-}
-
-fn described(body: &Value) -> String {
-    let mut out = changes(&body["changes"]);
-    let who = |key: &Value| key.as_str().map_or("whoever has no key".to_owned(), |name| format!("key {name}"));
-    for change in body["keys"].as_array().into_iter().flatten() {
-        for (verb, mark) in [("gains", '+'), ("loses", '-')] {
-            let tools = list(&change[verb]);
+/// Describes changes with the tools that each key gains and loses.
+fn describe_access(changes: &ConfigDifference, keys: &[ToolAccessChange]) -> String {
+    let mut out = describe_changes(changes);
+    for change in keys {
+        let who = change.key.as_ref().map_or("whoever has no key".to_owned(), |name| format!("key {name}"));
+        for (verb, mark, tools) in [("gains", '+', &change.gains), ("loses", '-', &change.loses)] {
             if !tools.is_empty() {
-                // A write to a `String` does not fail.
-                let _ = write!(out, "\n{} {verb} {}:", who(&change["key"]), tools.len());
-                tools.iter().for_each(|tool| {
-                    let _ = write!(out, "\n  {mark} {tool}");
-                });
+                out += &format!("\n{who} {verb} {}:", tools.len());
+                tools.iter().for_each(|tool| out += &format!("\n  {mark} {tool}"));
             }
         }
     }
-    if body["keys"].is_array() && !list(&body["changes"]["added"]).is_empty() {
+    if !changes.added.is_empty() {
         out.push_str("\nthe tools of added servers are known once they are connected");
     }
-    for change in body["rules"].as_array().into_iter().flatten() {
-        let (key, before, after) = (who(&change["key"]), &change["before"], &change["after"]);
-        let _ = match (before.is_null(), after.is_null()) {
-            (true, _) => write!(out, "\n{key} is new: {after}"),
-            (_, true) => write!(out, "\n{key} is gone, and its sessions end"),
-            _ if before == after => write!(out, "\n{key} is another secret: its sessions end"),
-            _ => write!(out, "\n{key}: {before}\n  becomes {after}"),
+    out
+}
+
+/// Describes changes with the rules of each key that change.
+fn describe_rules(compared: &PlanComparison) -> String {
+    let mut out = describe_changes(&compared.changes);
+    for KeyRuleChange { key, before, after, .. } in &compared.rules {
+        out += &match (before, after) {
+            (None, None) => String::new(),
+            (None, Some(after)) => format!("\nkey {key} is new: {}", after.line()),
+            (Some(_), None) => format!("\nkey {key} is gone, and its sessions end"),
+            (Some(before), Some(after)) if before == after => {
+                format!("\nkey {key} is another secret: its sessions end")
+            }
+            (Some(before), Some(after)) => format!("\nkey {key}: {}\n  becomes {}", before.line(), after.line()),
         };
     }
     out

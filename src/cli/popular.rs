@@ -7,7 +7,8 @@ use std::process::ExitCode;
 
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
-use serde_json::{Value, json};
+use moongate_api::PopularRow;
+use serde::Serialize;
 
 use crate::cli::client::table::columns;
 use crate::cli::process::print_message;
@@ -33,7 +34,7 @@ pub fn run(args: &PopularArgs) -> anyhow::Result<ExitCode> {
     let text = match args.format {
         TableFormat::Table if found.is_empty() => String::new(),
         TableFormat::Table => table(&found, today),
-        TableFormat::Json => format!("{:#}\n", json(&found, today)),
+        TableFormat::Json => serde_json::to_string_pretty(&rows(&found, today))? + "\n",
     };
     std::io::stdout().write_all(text.as_bytes())?;
     if found.is_empty() {
@@ -74,8 +75,14 @@ fn probe(server: &PopularServer, today: Date) -> String {
     }
 }
 
-fn json(servers: &[&PopularServer], today: Date) -> Value {
-    json!({ "servers": servers.iter().map(|server| server.to_json(today)).collect::<Vec<_>>() })
+/// Servers for programs.
+#[derive(Serialize)]
+struct PopularRows {
+    servers: Vec<PopularRow>,
+}
+
+fn rows(servers: &[&PopularServer], today: Date) -> PopularRows {
+    PopularRows { servers: servers.iter().map(|server| server.row(today)).collect() }
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use serde_json::Value;
+use moongate_api::{ApiError, GatewayStatus, ReloadReport, RestartReport, ServerStatus};
+use moongate_model::UpstreamState;
 
 use crate::cli::admin::{AdminClient, GatewayArgs};
 use crate::cli::process::print_message;
@@ -43,13 +44,13 @@ pub async fn restart(args: RestartArgs) -> anyhow::Result<ExitCode> {
     }
     let admin = args.gateway.client()?;
     if let Some(server) = status(&admin, name).await? {
-        let (state, pid) = (text(&server, "state"), server["pid"].as_u64());
-        if state == "disabled" {
+        let state = server.condition.state;
+        if state == UpstreamState::Disabled {
             print_message(&format!("error: {name} is disabled: there is nothing to restart (servers.{name}.enabled)"));
             return Ok(ExitCode::FAILURE);
         }
-        let process = pid.map(|pid| format!(", pid {pid}")).unwrap_or_default();
-        print_message(&format!("{name}: {state}{process}; starting another"));
+        let process = server.condition.pid.map(|pid| format!(", pid {pid}")).unwrap_or_default();
+        print_message(&format!("{name}: {}{process}; starting another", state.name()));
     }
     let path = format!("/api/v1/servers/{name}/restart");
     let restarting = admin.send_request("POST", &path, RESTART_TIMEOUT);
@@ -58,18 +59,17 @@ pub async fn restart(args: RestartArgs) -> anyhow::Result<ExitCode> {
         // `progress` never returns: it only prints until the response is there.
         never = progress(&admin, name) => never,
     };
-    let body = answer.json()?;
-    match body["outcome"].as_str() {
-        Some("restarted") => {
-            let process = body["pid"].as_u64().map(|pid| format!(" as pid {pid}")).unwrap_or_default();
+    let message = match answer.read() {
+        Ok(RestartReport::Restarted { pid, .. }) => {
+            let process = pid.map(|pid| format!(" as pid {pid}")).unwrap_or_default();
             print_message(&format!("{name}: the new one serves{process}; the old one ends with its calls"));
-            Ok(ExitCode::SUCCESS)
+            return Ok(ExitCode::SUCCESS);
         }
-        _ => {
-            print_message(&format!("error: {name}: {}", text(&body, "message")));
-            Ok(ExitCode::FAILURE)
-        }
-    }
+        Ok(RestartReport::Failed { message, .. }) => message,
+        Err(_) => answer.read::<ApiError>()?.message,
+    };
+    print_message(&format!("error: {name}: {message}"));
+    Ok(ExitCode::FAILURE)
 }
 
 /// Prints the state of the new server whenever it changes.
@@ -79,10 +79,10 @@ async fn progress<T>(admin: &AdminClient, name: &str) -> T {
         tokio::time::sleep(POLL_INTERVAL).await;
         // A failed look is no failure of the restart.
         let Ok(Some(server)) = status(admin, name).await else { continue };
-        let new = &server["replacement"];
-        let (state, reason) = (text(new, "state"), text(new, "reason"));
-        let line = if reason.is_empty() { state } else { format!("{state}: {reason}") };
-        if !line.is_empty() && line != received {
+        let Some(new) = server.condition.replacement else { continue };
+        let state = new.state.name();
+        let line = if new.reason.is_empty() { state.to_owned() } else { format!("{state}: {}", new.reason) };
+        if line != received {
             print_message(&format!("{name}: the new one is {line}"));
             received = line;
         }
@@ -90,33 +90,28 @@ async fn progress<T>(admin: &AdminClient, name: &str) -> T {
 }
 
 /// Returns the server's entry in the status.
-async fn status(admin: &AdminClient, name: &str) -> anyhow::Result<Option<Value>> {
-    let status = admin.send_request("GET", "/api/v1/status", Duration::from_secs(10)).await?.json()?;
-    let found = status["servers"].as_array().and_then(|all| all.iter().find(|s| s["name"] == name));
-    Ok(found.cloned())
-}
-
-fn text(value: &Value, key: &str) -> String {
-    value[key].as_str().unwrap_or_default().to_owned()
+async fn status(admin: &AdminClient, name: &str) -> anyhow::Result<Option<ServerStatus>> {
+    let answer = admin.send_request("GET", "/api/v1/status", Duration::from_secs(10)).await?;
+    let status: GatewayStatus = answer.read()?;
+    Ok(status.servers.into_iter().find(|server| server.name() == name))
 }
 
 /// Makes the gateway read its config again.
 pub async fn reload(args: ReloadArgs) -> anyhow::Result<ExitCode> {
     let admin = args.gateway.client()?;
     let answer = admin.send_request("POST", "/api/v1/reload", Duration::from_secs(60)).await?;
-    let body = answer.json()?;
-    match body["outcome"].as_str() {
-        Some("applied" | "unchanged") => {
-            print_message(&super::plan::changes(&body["changes"]));
+    match answer.read() {
+        Ok(ReloadReport::Applied { changes } | ReloadReport::Unchanged { changes }) => {
+            print_message(&super::plan::describe_changes(&changes));
             Ok(ExitCode::SUCCESS)
         }
-        Some("refused") => {
-            print_message(text(&body, "message").trim_end());
+        Ok(ReloadReport::Refused { message }) => {
+            print_message(message.trim_end());
             print_message("nothing was changed");
             Ok(ExitCode::from(2))
         }
-        _ => {
-            print_message(&format!("error: {}", text(&body, "message")));
+        Err(_) => {
+            print_message(&format!("error: {}", answer.read::<ApiError>()?.message));
             Ok(ExitCode::FAILURE)
         }
     }

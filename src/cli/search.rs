@@ -6,9 +6,9 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use serde::Deserialize;
+use moongate_api::ToolSearch;
 
-use crate::cli::admin::GatewayArgs;
+use crate::cli::admin::{GatewayArgs, read_error};
 use crate::cli::process::print_message;
 use crate::cli::table_format::TableFormat;
 
@@ -31,26 +31,6 @@ pub struct SearchArgs {
     format: TableFormat,
 }
 
-#[derive(Deserialize)]
-struct SearchAnswer {
-    total: usize,
-    tools: Vec<SearchTool>,
-}
-
-#[derive(Deserialize)]
-struct SearchTool {
-    signature: String,
-    description: String,
-    #[serde(default)]
-    notes: Vec<String>,
-}
-
-/// Body of a refusal.
-#[derive(Default, Deserialize)]
-struct RefusalBody {
-    message: Option<String>,
-}
-
 /// Searches and prints what fits. Returns exit code 1 if nothing does.
 pub async fn run(args: SearchArgs) -> anyhow::Result<ExitCode> {
     let admin = args.gateway.client()?;
@@ -59,11 +39,11 @@ pub async fn run(args: SearchArgs) -> anyhow::Result<ExitCode> {
     query.append_pair("endpoint", &args.endpoint).append_pair("limit", &args.limit.to_string());
     let (status, body) = admin.get(&format!("/api/v1/search?{}", query.finish())).await?;
     if status != 200 {
-        let refused: RefusalBody = serde_json::from_slice(&body).unwrap_or_default();
-        let why = refused.message.unwrap_or_else(|| "is it an older version?".to_owned());
+        let refused = read_error(&body).message;
+        let why = if refused.is_empty() { "is it an older version?" } else { &refused };
         anyhow::bail!("the gateway refuses: HTTP status {status}; {why}");
     }
-    let answer: SearchAnswer = serde_json::from_slice(&body).context("the gateway's answer cannot be read")?;
+    let answer: ToolSearch = serde_json::from_slice(&body).context("the gateway's answer cannot be read")?;
     let mut out = std::io::stdout().lock();
     if args.format == TableFormat::Json {
         out.write_all(&body)?;

@@ -6,9 +6,8 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use serde::Deserialize;
 
-use crate::cli::admin::GatewayArgs;
+use crate::cli::admin::{GatewayArgs, read_error};
 use crate::cli::check_servers::topic_title;
 use crate::cli::notes::{self, ServerNotes};
 use crate::cli::table_format::TableFormat;
@@ -26,12 +25,6 @@ pub struct StatusArgs {
     /// How it is printed
     #[arg(long, value_enum, default_value_t)]
     format: TableFormat,
-}
-
-/// Body of a refusal.
-#[derive(Default, Deserialize)]
-struct RefusalBody {
-    message: Option<String>,
 }
 
 /// Returns the notes about one server below the table.
@@ -69,8 +62,8 @@ pub async fn run(args: StatusArgs) -> anyhow::Result<ExitCode> {
     let (status, body) = admin.get("/api/v1/status").await?;
     if status != 200 {
         // Whatever listens there may be no gateway, and its body then is anything.
-        let refused: RefusalBody = serde_json::from_slice(&body).unwrap_or_default();
-        let why = refused.message.unwrap_or_else(|| "is --admin one of its addresses?".to_owned());
+        let refused = read_error(&body).message;
+        let why = if refused.is_empty() { "is --admin one of its addresses?" } else { &refused };
         anyhow::bail!("the gateway refuses: HTTP status {status}; {why}");
     }
     let mut out = std::io::stdout().lock();

@@ -1,6 +1,6 @@
 //! Key check of the admin listener. Owns which pages need a key.
 //!
-//! Does not decide which role an action needs (`actions.rs`). Invariant: beyond loopback only probes, and metrics
+//! Does not decide which role an action needs (`operator_check.rs`). Invariant: beyond loopback only probes, and metrics
 //! unless they are restricted, are served without a key. With keys, the page's own files are, too.
 
 use moongate_telemetry::DeniedRule;
@@ -13,7 +13,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
-use crate::AdminState;
+use crate::admin_state::AdminState;
 use crate::cookie::cookie_hash;
 use crate::sign_in::KeyAttempt;
 use moongate_access::auth::{AdminKey, AuthError, KeyHash, MetricsAccess, UNKNOWN_KEY, bearer_hash};

@@ -7,12 +7,11 @@ use std::time::SystemTime;
 use axum::extract::Path;
 use axum::response::Response;
 use http::StatusCode;
-use serde_json::json;
 
-use crate::actions::{Operator, Viewer};
-use crate::json;
+use crate::json_answer::json;
+use crate::operator_check::{Operator, Viewer};
 use crate::query_map::QueryMap;
-use moongate_api::{CallError, CallList, CallRow, ClientName};
+use moongate_api::{ActionReport, CallError, CallList, CallRow, ClientName};
 use moongate_gateway::RecentCall;
 use moongate_listener::json_response;
 
@@ -34,7 +33,7 @@ pub(super) async fn calls(Viewer(admin): Viewer, query: QueryMap) -> Response {
 pub(super) async fn cancel(Operator(admin): Operator, Path(id): Path<String>) -> Response {
     let number = id.strip_prefix("c-").and_then(|number| number.parse().ok());
     if number.is_some_and(|number| admin.gateway.recent_calls().cancel(number)) {
-        return json(StatusCode::OK, &json!({ "outcome": "cancelled", "id": id }));
+        return json(StatusCode::OK, &ActionReport { outcome: "cancelled".to_owned(), id });
     }
     json_response(StatusCode::NOT_FOUND, "not_found", "There is no running call with this id; it may have ended")
 }

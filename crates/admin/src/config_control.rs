@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 
 use moongate_access::auth::KeySettings;
+use moongate_api::ReloadReport;
 use moongate_clients::import::ImportRow;
 use moongate_config::edit::{ConfigEditError, ConfigOperation, KnownReferences};
 use moongate_config::{AdminEdits, ConfigPlaces, ConfigProblem};
@@ -48,8 +49,8 @@ pub struct AppliedChange {
     pub servers: Vec<String>,
     /// Problems of new servers. Each fails until its problem is solved.
     pub problems: Vec<ConfigProblem>,
-    /// Report of the reload that followed: `outcome`, and `changes` or a `message`.
-    pub reload: serde_json::Value,
+    /// Reload that followed. `None` if the file is as it was.
+    pub reload: Option<ReloadReport>,
 }
 
 /// Change as it would be written.

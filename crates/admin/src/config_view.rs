@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use axum::response::Response;
 use http::StatusCode;
-use serde_json::{Value, json};
 
-use crate::actions::Viewer;
 use crate::config_control::ConfigStatus;
-use crate::json;
+use crate::json_answer::json;
+use crate::operator_check::Viewer;
 use moongate_access::policy::ItemRules;
-use moongate_api::EntrySource;
+use moongate_api::{ConfigFile, ConfigState, ConfigView, EntrySource, ItemRule, LastReload, PastEditRow, RuleList};
 use moongate_config::ReadFile;
 use moongate_config::edit::{EditAuthor, KeyList, PastEdit};
 use moongate_listener::json_response;
@@ -22,64 +21,64 @@ const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Handles `GET /api/v1/config`.
 pub(super) async fn config(Viewer(admin): Viewer) -> Response {
-    let status = admin.control.config();
-    let control = admin.control.clone();
-    let read = {
-        let status = status.clone();
-        // The timeout ends the request only. The thread stays until its file system answers.
-        tokio::task::spawn_blocking(move || {
-            let files: Vec<Value> = status.places.files().iter().map(file_with_text).collect();
-            let undo: Vec<Value> = control.past_edits().iter().map(past_edit_json).collect();
-            (files, undo)
-        })
-    };
-    let Ok(Ok((files, undo))) = tokio::time::timeout(READ_TIMEOUT, read).await else {
-        return json_response(StatusCode::GATEWAY_TIMEOUT, "timeout", "The config's files cannot be read in time");
-    };
-    let mut body = config_json(&status);
-    body["files"] = files.into();
-    body["undo"] = undo.into();
-    json(StatusCode::OK, &body)
+    let status = admin.reloader.config();
+    let state = config_state(&status);
+    let editor = admin.editor.clone();
+    // The timeout ends the request only. The thread stays until its file system answers.
+    let read = tokio::task::spawn_blocking(move || ConfigView {
+        state: ConfigState { files: status.places.files().iter().map(file_with_text).collect(), ..state },
+        undo: editor.past_edits().iter().map(past_edit_row).collect(),
+    });
+    match tokio::time::timeout(READ_TIMEOUT, read).await {
+        Ok(Ok(view)) => json(StatusCode::OK, &view),
+        _ => json_response(StatusCode::GATEWAY_TIMEOUT, "timeout", "The config's files cannot be read in time"),
+    }
 }
 
 /// Describes the config without its text.
-pub(super) fn config_json(status: &ConfigStatus) -> Value {
-    json!({
-        "files": status.places.files().iter().map(file_json).collect::<Vec<_>>(),
-        "reload": { "at": status.at, "outcome": status.outcome, "message": status.message },
-        "in_use_since": status.in_use_since,
-        "needs_restart": status.needs_restart,
-        "edit": status.edits.edit,
-        "allow_commands": status.edits.allow_commands,
-    })
-}
-
-fn file_json(file: &ReadFile) -> Value {
-    json!({ "path": file.path.display().to_string(), "etag": file.tag, "writable": file.why_not.is_none(), "why_not": file.why_not })
-}
-
-fn file_with_text(file: &ReadFile) -> Value {
-    let mut shown = file_json(file);
-    match moongate_config::read_redacted(&file.path) {
-        Ok((tag, text)) => {
-            // The tag of the text beside it. The one of the loaded config may be older.
-            shown["etag"] = tag.into();
-            shown["text_masked"] = text.into();
-        }
-        Err(message) => shown["error"] = message.into(),
+pub(super) fn config_state(status: &ConfigStatus) -> ConfigState {
+    ConfigState {
+        files: status.places.files().iter().map(file_row).collect(),
+        reload: LastReload {
+            at: status.at.clone(),
+            outcome: status.outcome.to_owned(),
+            message: status.message.clone(),
+        },
+        in_use_since: status.in_use_since.clone(),
+        needs_restart: status.needs_restart.clone(),
+        edit: status.edits.edit,
+        allow_commands: status.edits.allow_commands,
     }
-    shown
 }
 
-fn past_edit_json(edit: &PastEdit) -> Value {
-    json!({
-        "at": edit.at,
-        "file": edit.file.display().to_string(),
-        "summary": edit.summary,
-        "etag": edit.tag,
-        "via": edit.author.as_ref().map(EditAuthor::way),
-        "by": edit.author.as_ref().and_then(EditAuthor::operator),
-    })
+fn file_row(file: &ReadFile) -> ConfigFile {
+    ConfigFile {
+        path: file.path.display().to_string(),
+        etag: file.tag.clone(),
+        writable: file.why_not.is_none(),
+        why_not: file.why_not.clone(),
+        ..ConfigFile::default()
+    }
+}
+
+fn file_with_text(file: &ReadFile) -> ConfigFile {
+    let row = file_row(file);
+    match moongate_config::read_redacted(&file.path) {
+        // The tag of the text beside it. The one of the loaded config may be older.
+        Ok((etag, text)) => ConfigFile { etag, text_masked: Some(text), ..row },
+        Err(message) => ConfigFile { error: Some(message), ..row },
+    }
+}
+
+fn past_edit_row(edit: &PastEdit) -> PastEditRow {
+    PastEditRow {
+        at: edit.at.to_string(),
+        file: edit.file.display().to_string(),
+        summary: edit.summary.clone(),
+        etag: edit.tag.clone(),
+        via: edit.author.as_ref().map(|author| author.way().to_owned()),
+        by: edit.author.as_ref().and_then(EditAuthor::operator).map(str::to_owned),
+    }
 }
 
 /// Describes where a server is configured, and why that cannot be edited.
@@ -118,27 +117,33 @@ pub(super) struct RuleTable<'a> {
     pub(super) rules: &'a ItemRules,
 }
 
-/// Describes the rule that decides about an item: its list, its pattern, and its line. Null if there is none.
-pub(super) fn rule_json(status: &ConfigStatus, table: RuleTable<'_>, name: &str, is_hidden: bool) -> Value {
+/// Describes the rule that decides about an item: its list, its pattern, and its line. `None` if there is none.
+pub(super) fn describe_rule(
+    status: &ConfigStatus,
+    table: RuleTable<'_>,
+    name: &str,
+    is_hidden: bool,
+) -> Option<ItemRule> {
     let RuleTable { server, kind, rules } = table;
-    let hidden = rules.hide.deciding(name).filter(|_| is_hidden).map(|at| ("hide", at));
-    let Some((list, at)) = hidden.or_else(|| rules.deciding(name)) else {
+    let hidden = rules.hide.deciding(name).filter(|_| is_hidden).map(|at| (RuleList::Hide, at));
+    let deciding =
+        || rules.deciding(name).map(|(list, at)| (if list == "deny" { RuleList::Deny } else { RuleList::Allow }, at));
+    let Some((list, at)) = hidden.or_else(deciding) else {
         // Without a pattern only a list that names others can leave it out.
-        let left_out = json!({ "list": "allow", "pattern": null, "exact": false, "file": null, "line": null });
-        return if rules.allows_name(name) { Value::Null } else { left_out };
+        return (!rules.allows_name(name)).then(ItemRule::default);
     };
     let patterns = match list {
-        "hide" => &rules.hide,
-        "deny" => &rules.deny,
-        _ => &rules.allow,
+        RuleList::Hide => &rules.hide,
+        RuleList::Deny => &rules.deny,
+        RuleList::Allow => &rules.allow,
     };
     let pattern = patterns.patterns().get(at).map(String::as_str).unwrap_or_default();
-    let place = status.places.rule(server, kind, list, at);
-    json!({
-        "list": list,
-        "pattern": pattern,
-        "exact": moongate_config::edit::is_pattern_of(pattern, name),
-        "file": place.map(|(file, _)| file.display().to_string()),
-        "line": place.map(|(_, line)| line),
+    let place = status.places.rule(server, kind, list.name(), at);
+    Some(ItemRule {
+        list,
+        pattern: Some(pattern.to_owned()),
+        exact: moongate_config::edit::is_pattern_of(pattern, name),
+        file: place.map(|(file, _)| file.display().to_string()),
+        line: place.map(|(_, line)| line),
     })
 }

@@ -7,16 +7,18 @@ use std::sync::Arc;
 
 use axum::response::Response;
 use http::StatusCode;
-use serde_json::{Value, json};
 
-use crate::actions::Viewer;
+use crate::admin_state::AdminState;
+use crate::json_answer::json;
+use crate::operator_check::Viewer;
 use crate::query_map::QueryMap;
 use crate::sessions::session_rows;
-use crate::{AdminState, json};
-use moongate_api::SessionRow;
+use moongate_api::{
+    ClientList, ClientPresence, ClientRow, ConnectMethod, ConnectStep, ConnectSteps, SessionRow, StepKind,
+};
 use moongate_clients::{
-    ClientProfile, ConnectKey, ConnectMethod, ConnectRequest, ConnectRoute, LauncherVariables, StartCommand,
-    client_of_session, connect_steps, shown_file,
+    ClientProfile, ConnectKey, ConnectRequest, ConnectRoute, LauncherVariables, StartCommand, client_of_session,
+    connect_steps, shown_file,
 };
 use moongate_listener::json_response;
 use moongate_model::{ItemKind, Principal};
@@ -33,35 +35,45 @@ const PRESENCE_SECONDS: u64 = 600;
 
 /// Handles `GET /api/v1/clients`.
 pub(super) async fn clients(Viewer(admin): Viewer) -> Response {
-    let signs = client_signs(&admin);
-    let clients: Vec<Value> = moongate_clients::clients().map(|profile| client_json(&signs, profile)).collect();
-    json(StatusCode::OK, &json!({ "clients": clients }))
+    json(StatusCode::OK, &list_clients(&admin))
 }
 
-fn client_json(signs: &[ClientSign], profile: &ClientProfile) -> Value {
-    json!({
-        "id": profile.id,
-        "title": profile.title,
-        "method": method_name(profile.method),
-        "path": shown_file(profile, Platform::CURRENT),
-        "name_length": profile.limits.name_length,
-        "tools": profile.limits.tools,
-        "present": presence_json(signs, profile),
-    })
+/// Lists the clients, with what is known of their presence.
+pub(super) fn list_clients(admin: &AdminState) -> ClientList {
+    let signs = client_signs(admin);
+    ClientList { clients: moongate_clients::clients().map(|profile| client_row(&signs, profile)).collect() }
 }
 
-fn method_name(method: ConnectMethod) -> &'static str {
+/// Describes one client. `None` if there is none with this id.
+pub(super) fn find_client(admin: &AdminState, id: &str) -> Option<ClientRow> {
+    Some(client_row(&client_signs(admin), moongate_clients::client(id)?))
+}
+
+fn client_row(signs: &[ClientSign], profile: &ClientProfile) -> ClientRow {
+    ClientRow {
+        id: profile.id.to_owned(),
+        title: profile.title.to_owned(),
+        method: connect_method(profile.method),
+        path: shown_file(profile, Platform::CURRENT),
+        name_length: profile.limits.name_length,
+        tools: profile.limits.tools,
+        present: find_presence(signs, profile),
+    }
+}
+
+fn connect_method(method: moongate_clients::ConnectMethod) -> ConnectMethod {
     match method {
-        ConnectMethod::File => "file",
-        ConnectMethod::Paste => "paste",
-        ConnectMethod::PublicUrl => "public_url",
-        ConnectMethod::Discontinued => "discontinued",
+        moongate_clients::ConnectMethod::File => ConnectMethod::File,
+        moongate_clients::ConnectMethod::Paste => ConnectMethod::Paste,
+        moongate_clients::ConnectMethod::PublicUrl => ConnectMethod::PublicUrl,
+        moongate_clients::ConnectMethod::Discontinued => ConnectMethod::Discontinued,
     }
 }
 
 /// Handles `GET /api/v1/connect`.
 pub(super) async fn connect(Viewer(admin): Viewer, query: QueryMap) -> Response {
-    let (id, endpoint) = (query.text("client"), endpoint_name(query.text("endpoint")));
+    let id = query.text("client");
+    let endpoint = endpoint_name(query.text("endpoint"));
     if id.is_empty() {
         let message = "`client` is missing: GET /api/v1/clients lists their ids";
         return json_response(StatusCode::BAD_REQUEST, "bad_query", message);
@@ -80,8 +92,8 @@ pub(super) async fn connect(Viewer(admin): Viewer, query: QueryMap) -> Response 
         let message = "No URL leads to an endpoint: gateway.listen has sockets only";
         return json_response(StatusCode::CONFLICT, "no_address", message);
     }
-    let steps = steps_json(&admin, profile, &url);
-    json(StatusCode::OK, &json!({ "client": profile.id, "endpoint": endpoint, "url": url, "steps": steps }))
+    let steps = steps_of(&admin, profile, &url);
+    json(StatusCode::OK, &ConnectSteps { client: profile.id.to_owned(), endpoint: endpoint.to_owned(), url, steps })
 }
 
 /// Returns the name of an endpoint that is written as a name, or as a path.
@@ -90,8 +102,12 @@ fn endpoint_name(text: &str) -> &str {
     rest.strip_prefix('/').unwrap_or(rest)
 }
 
-/// Describes the steps that connect a client to the endpoint at a URL.
-pub(super) fn steps_json(admin: &AdminState, profile: &ClientProfile, url: &str) -> Vec<Value> {
+/// Describes the steps that connect a client to the endpoint at a URL. None for an unknown client.
+pub(super) fn find_steps(admin: &AdminState, client: &str, url: &str) -> Vec<ConnectStep> {
+    moongate_clients::client(client).map(|profile| steps_of(admin, profile, url)).unwrap_or_default()
+}
+
+fn steps_of(admin: &AdminState, profile: &ClientProfile, url: &str) -> Vec<ConnectStep> {
     let needs_key = !admin.listener_state.load().auth.is_open();
     let key = ConnectKey::Variable { name: KEY_VARIABLE.to_owned(), value: Some(KEY_PLACEHOLDER.to_owned()) };
     // The whole path: clients often start programs without the `PATH` of a shell.
@@ -107,12 +123,21 @@ pub(super) fn steps_json(admin: &AdminState, profile: &ClientProfile, url: &str)
         start,
     };
     let steps = connect_steps(profile, &request, shown_file(profile, Platform::CURRENT).as_deref());
-    steps
-        .iter()
-        .map(
-            |step| json!({ "kind": step.kind.name(), "text": step.text, "path": step.path, "language": step.language }),
-        )
-        .collect()
+    steps.into_iter().map(step_row).collect()
+}
+
+fn step_row(step: moongate_clients::ConnectStep) -> ConnectStep {
+    ConnectStep {
+        kind: match step.kind {
+            moongate_clients::StepKind::Link => StepKind::Link,
+            moongate_clients::StepKind::Command => StepKind::Command,
+            moongate_clients::StepKind::File => StepKind::File,
+            moongate_clients::StepKind::Note => StepKind::Note,
+        },
+        text: step.text,
+        path: step.path,
+        language: step.language.map(str::to_owned),
+    }
 }
 
 /// Returns the names of the keys that may use an endpoint.
@@ -129,7 +154,7 @@ pub(super) fn usable_keys(admin: &AdminState, endpoint: &str) -> Vec<String> {
 }
 
 /// Sign that a client uses the gateway: a session, or a recent call.
-pub(super) struct ClientSign {
+struct ClientSign {
     profile: &'static ClientProfile,
     name: String,
     version: String,
@@ -137,7 +162,7 @@ pub(super) struct ClientSign {
 }
 
 /// Collects the signs of all known clients.
-pub(super) fn client_signs(admin: &AdminState) -> Vec<ClientSign> {
+fn client_signs(admin: &AdminState) -> Vec<ClientSign> {
     let sign = |name: &str, version: &str, seconds| {
         let profile = client_of_session(name)?;
         Some(ClientSign { profile, name: name.to_owned(), version: version.to_owned(), seconds })
@@ -154,15 +179,15 @@ pub(super) fn client_signs(admin: &AdminState) -> Vec<ClientSign> {
     signs
 }
 
-/// Describes the newest sign of a client. Null if there is none.
-pub(super) fn presence_json(signs: &[ClientSign], profile: &ClientProfile) -> Value {
-    let newest = signs.iter().filter(|sign| sign.profile.id == profile.id).min_by_key(|sign| sign.seconds);
-    newest.map_or(Value::Null, |sign| json!({ "name": sign.name, "version": sign.version, "seconds": sign.seconds }))
+/// Describes the newest sign of a client. `None` if there is none.
+fn find_presence(signs: &[ClientSign], profile: &ClientProfile) -> Option<ClientPresence> {
+    let newest = signs.iter().filter(|sign| sign.profile.id == profile.id).min_by_key(|sign| sign.seconds)?;
+    Some(ClientPresence { name: newest.name.clone(), version: newest.version.clone(), seconds: newest.seconds })
 }
 
 /// Returns the exposed names that are too long for a client, with the name of our entry in front.
-pub(super) fn too_long_names(admin: &AdminState, profile: &ClientProfile, endpoint: &str) -> Vec<String> {
-    let (Some(max), Some(coverage)) = (profile.limits.name_length, admin.gateway.endpoint_coverage(endpoint)) else {
+pub(super) fn too_long_names(admin: &AdminState, client: &ClientRow, endpoint: &str) -> Vec<String> {
+    let (Some(max), Some(coverage)) = (client.name_length, admin.gateway.endpoint_coverage(endpoint)) else {
         return Vec::new();
     };
     let snapshot = admin.gateway.snapshot();

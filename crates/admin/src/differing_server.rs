@@ -5,9 +5,8 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
-
-use crate::AdminState;
+use crate::admin_state::AdminState;
+use moongate_api::{FoundServer, LackingSetting};
 use moongate_clients::import::{ImportRow, ImportState, MissingSetting};
 use moongate_config::edit::entry_lines;
 use moongate_config::{ParsedServer, VariableNames, secret_reference};
@@ -25,12 +24,13 @@ struct ShownSetting<'a> {
 }
 
 /// Adds what the config's entry lacks, and the lines for it, to the description of a row.
-pub(super) async fn describe(admin: &AdminState, row: &ImportRow, described: &mut Value) {
+pub(super) async fn describe(admin: &AdminState, row: &ImportRow, described: &mut FoundServer) {
     let ImportState::Differs { name, lacks } = &row.state else { return };
     let shown = shown_settings(name, &row.server, lacks);
-    described["lacks"] = shown.iter().map(|one| json!({ "path": one.setting.path(), "value": one.masked })).collect();
+    let lacking = |one: &ShownSetting<'_>| LackingSetting { path: one.setting.path(), value: one.masked.to_owned() };
+    described.lacks = shown.iter().map(lacking).collect();
     // Another row of the same text may be the one that lacks it. Then no file has its entry.
-    let Some(path) = admin.control.config().places.server(name).map(|(file, _)| file.path.clone()) else { return };
+    let Some(path) = admin.reloader.config().places.server(name).map(|(file, _)| file.path.clone()) else { return };
     let settings: Vec<(&'static str, String, String)> =
         shown.into_iter().map(|one| (one.setting.table, one.setting.key.clone(), one.written)).collect();
     let name = name.clone();
@@ -39,7 +39,7 @@ pub(super) async fn describe(admin: &AdminState, row: &ImportRow, described: &mu
             settings.iter().map(|(table, key, text)| (*table, key.as_str(), text.clone())).collect();
         entry_lines(&path, &name, &settings)
     });
-    described["lines"] = tokio::time::timeout(ENTRY_TIMEOUT, read).await.ok().and_then(Result::ok).flatten().into();
+    described.lines = tokio::time::timeout(ENTRY_TIMEOUT, read).await.ok().and_then(Result::ok).flatten();
 }
 
 /// Returns the settings that are missing, in their order, with a variable for each secret.
@@ -59,6 +59,8 @@ fn shown_settings<'a>(known: &str, server: &'a ParsedServer, lacks: &'a [Missing
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

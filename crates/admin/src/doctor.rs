@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use axum::response::Response;
 use http::StatusCode;
-use serde_json::json;
 
-use crate::actions::Viewer;
-use crate::json;
+use crate::json_answer::json;
+use crate::operator_check::Viewer;
+use moongate_api::FindingList;
 use moongate_listener::json_response;
 
 /// Time for the checks. They read files, and a network file system may stall.
@@ -17,8 +17,8 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Handles `GET /api/v1/doctor`.
 pub(super) async fn doctor(Viewer(admin): Viewer) -> Response {
-    match tokio::time::timeout(CHECK_TIMEOUT, admin.control.doctor()).await {
-        Ok(Some(findings)) => json(StatusCode::OK, &json!({ "findings": findings })),
+    match tokio::time::timeout(CHECK_TIMEOUT, admin.examiner.doctor()).await {
+        Ok(Some(findings)) => json(StatusCode::OK, &FindingList { findings }),
         Ok(None) => {
             let message = "This gateway was started without a config that could be checked";
             json_response(StatusCode::CONFLICT, "no_config", message)

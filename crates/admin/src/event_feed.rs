@@ -1,118 +1,38 @@
 //! Feed of changes for pages and programs that watch.
 //!
-//! Owns the task that polls for changes while somebody watches. Does not write event streams (`events.rs`). Invariants:
-//! with no watcher nothing is computed, and what waits for slow watchers is bounded in number and bytes.
+//! Owns the task that polls for changes while somebody watches. Does not write event streams (`events.rs`). Invariant:
+//! with no watcher nothing is computed.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use serde::Serialize;
-use serde_json::{Value, json};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast};
 use tokio::time::Instant;
 
-use crate::AdminState;
+use crate::admin_state::AdminState;
 use crate::calls::call_row;
-use crate::config_view::config_json;
+use crate::config_view::config_state;
+use crate::event_queue::{AdminEvent, KeptEvents, Watcher};
 use crate::sessions::session_rows;
 use crate::status::{gateway_status, server_statuses};
-use moongate_api::{CallRow, GatewayStatus, ServerCounters, ServerStatus, SessionRow};
+use moongate_api::{CallFlood, FeedSnapshot, RemovedServer, ServerCounters, ServerStatus, SessionRow, SessionsEvent};
 use moongate_gateway::RecentCalls;
 
 /// Interval of polling for changes: well below the 300 ms after which a person notices a delay.
 const POLL_INTERVAL: Duration = Duration::from_millis(150);
-/// Events that wait for a watcher at most. One that falls behind gets a new snapshot.
-const QUEUE_MAX: usize = 256;
-/// Bytes of the events that wait for watchers at most, for all watchers together. The last event is always kept.
-const QUEUE_BYTES_MAX: usize = 256 * 1024;
 /// Interval of changes that never end while clients are busy. After a pause they are reported at the next poll.
 // Nobody reads faster, and each report costs the browser a new table.
 const BUSY_INTERVAL: Duration = Duration::from_secs(2);
 /// Changes of calls that one poll reports one by one. Of more only their number is reported.
 const CALL_CHANGES_MAX: u64 = 20;
 
-/// Event for watchers: its kind, and a whole object as JSON.
-#[derive(Clone, Debug)]
-pub(super) struct AdminEvent {
-    pub(super) kind: &'static str,
-    pub(super) data: String,
-}
-
-impl AdminEvent {
-    fn new(kind: &'static str, data: &impl Serialize) -> Self {
-        // Fails only for maps whose keys are not strings, and there are none.
-        AdminEvent { kind, data: serde_json::to_string(data).unwrap_or_default() }
-    }
-}
-
-/// Feed of changes.
-pub struct EventFeed {
-    slots: Arc<Semaphore>,
-    /// Weak, so that a watcher that reads nothing keeps nothing.
-    sender: broadcast::Sender<Weak<AdminEvent>>,
-    is_polling: Mutex<bool>,
-}
-
-/// Watcher of the feed. Its slot is free again when it is dropped.
-pub(super) struct Watcher {
-    pub(super) events: broadcast::Receiver<Weak<AdminEvent>>,
-    _slot: OwnedSemaphorePermit,
-}
-
-/// Events that watchers can still read, the last ones.
-#[derive(Default)]
-struct KeptEvents {
-    events: VecDeque<Arc<AdminEvent>>,
-    bytes: usize,
-}
-
-impl KeptEvents {
-    /// Keeps an event. The oldest ones make room.
-    fn push(&mut self, event: AdminEvent) -> Weak<AdminEvent> {
-        let event = Arc::new(event);
-        self.bytes += event.data.len();
-        self.events.push_back(event.clone());
-        while self.events.len() > 1 && (self.bytes > QUEUE_BYTES_MAX || self.events.len() > QUEUE_MAX) {
-            self.bytes -= self.events.pop_front().map_or(0, |oldest| oldest.data.len());
-        }
-        Arc::downgrade(&event)
-    }
-}
-
-impl EventFeed {
-    /// Creates a feed for at most this many watchers.
-    pub fn new(watchers_max: usize) -> Self {
-        let sender = broadcast::Sender::new(QUEUE_MAX);
-        EventFeed { slots: Arc::new(Semaphore::new(watchers_max)), sender, is_polling: Mutex::new(false) }
-    }
-
-    /// Adds a watcher, or returns `None` if there are too many.
-    pub(super) fn watch(&self, admin: &Arc<AdminState>) -> Option<Watcher> {
-        let slot = self.slots.clone().try_acquire_owned().ok()?;
-        // Subscribed before the lock, so that a task about to stop counts this watcher.
-        let events = self.sender.subscribe();
-        let mut is_polling = self.is_polling.lock();
-        if !*is_polling {
-            *is_polling = true;
-            // The first poll happens before the task: later changes are all reported.
-            // Weak, or the task would keep the whole gateway alive for a page that nobody closes.
-            tokio::spawn(poll_changes(Arc::downgrade(admin), LastPoll::new(admin)));
-        }
-        Some(Watcher { events, _slot: slot })
-    }
-
-    /// Returns true if nobody watches. The next watcher then starts a new task.
-    fn stop_if_unwatched(&self) -> bool {
-        let mut is_polling = self.is_polling.lock();
-        // Counted under the lock: a watcher that comes now starts a task of its own.
-        let unwatched = self.sender.receiver_count() == 0;
-        if unwatched {
-            *is_polling = false;
-        }
-        unwatched
-    }
+/// Adds a watcher, or returns `None` if there are too many.
+pub(super) fn watch(admin: &Arc<AdminState>) -> Option<Watcher> {
+    admin.events.watch(|| {
+        // The first poll happens before the task: later changes are all reported.
+        // Weak, or the task would keep the whole gateway alive for a page that nobody closes.
+        tokio::spawn(poll_changes(Arc::downgrade(admin), LastPoll::new(admin)));
+    })
 }
 
 /// State at the last poll, as it was reported.
@@ -133,7 +53,7 @@ impl LastPoll {
             call_id: admin.gateway.recent_calls().last_id(),
             servers: by_name(server_statuses(admin)),
             sessions: session_rows(admin),
-            config_version: admin.control.config().version,
+            config_version: admin.reloader.config().version,
             busy_at: None,
         }
     }
@@ -150,10 +70,10 @@ impl LastPoll {
             events.push(AdminEvent::new("sessions", &event));
             self.sessions = event.sessions;
         }
-        let config = admin.control.config();
+        let config = admin.reloader.config();
         if config.version != self.config_version {
             self.config_version = config.version;
-            events.push(AdminEvent::new("config", &config_json(&config)));
+            events.push(AdminEvent::new("config", &config_state(&config)));
         }
         events
     }
@@ -164,7 +84,7 @@ impl LastPoll {
         self.servers.retain(|name, _| {
             let is_there = servers.contains_key(name);
             if !is_there {
-                events.push(AdminEvent::new("server", &json!({ "name": name, "removed": true })));
+                events.push(AdminEvent::new("server", &RemovedServer { name: name.clone(), removed: true }));
             }
             is_there
         });
@@ -195,28 +115,12 @@ impl LastPoll {
             (std::mem::replace(&mut self.call_change, last_change), std::mem::replace(&mut self.call_id, last_id));
         if is_flooded {
             self.busy_at = Some(Instant::now());
-            return vec![AdminEvent::new("calls", &json!({ "started": last_id - before.1 }))];
+            return vec![AdminEvent::new("calls", &CallFlood { started: last_id - before.1 })];
         }
         let mut calls = calls.changed_since(before.0);
         calls.retain(|call| call.change <= last_change);
         calls.iter().map(|call| AdminEvent::new("call", &call_row(call))).collect()
     }
-}
-
-/// Sessions that began or ended, with all others.
-#[derive(Serialize)]
-struct SessionsEvent {
-    sessions: Vec<SessionRow>,
-}
-
-/// What a watcher gets first.
-#[derive(Serialize)]
-struct FeedSnapshot {
-    #[serde(flatten)]
-    status: GatewayStatus,
-    calls: Vec<CallRow>,
-    sessions: Vec<SessionRow>,
-    config: Value,
 }
 
 /// Builds the event that a watcher gets first.
@@ -226,7 +130,7 @@ pub(super) fn snapshot_event(admin: &AdminState) -> AdminEvent {
         status: gateway_status(admin),
         calls: calls.iter().map(call_row).collect(),
         sessions: session_rows(admin),
-        config: config_json(&admin.control.config()),
+        config: config_state(&admin.reloader.config()),
     };
     AdminEvent::new("snapshot", &snapshot)
 }
@@ -240,8 +144,7 @@ async fn poll_changes(admin: Weak<AdminState>, mut last: LastPoll) {
             return;
         }
         for event in last.changes(&admin) {
-            // Fails if nobody watches any more, which the next poll sees.
-            let _ = admin.events.sender.send(kept.push(event));
+            admin.events.send(kept.push(event));
         }
     }
 }
@@ -277,17 +180,6 @@ fn ids(sessions: &[SessionRow]) -> Vec<&str> {
 mod tests {
     use super::*;
     use moongate_api::EntrySource;
-
-    #[test]
-    fn what_waits_for_watchers_is_bounded_in_bytes() {
-        let mut kept = KeptEvents::default();
-        let event = |bytes: usize| AdminEvent { kind: "server", data: "x".repeat(bytes) };
-        let sent: Vec<Weak<AdminEvent>> = (0..100).map(|_| kept.push(event(10_000))).collect();
-        assert_eq!(sent.iter().filter(|event| event.upgrade().is_some()).count(), 26);
-        assert!(sent[99].upgrade().is_some() && kept.bytes <= QUEUE_BYTES_MAX);
-        let large = kept.push(event(1_000_000));
-        assert!(large.upgrade().is_some() && kept.events.len() == 1, "the last one is kept");
-    }
 
     #[test]
     fn the_place_of_a_server_in_its_file_is_no_news() {

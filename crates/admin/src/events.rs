@@ -14,10 +14,11 @@ use http::{HeaderValue, StatusCode, header};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
 
-use crate::AdminState;
 use crate::access::AccessGrant;
-use crate::actions::Viewer;
-use crate::event_feed::{AdminEvent, Watcher, snapshot_event};
+use crate::admin_state::AdminState;
+use crate::event_feed::{snapshot_event, watch};
+use crate::event_queue::{AdminEvent, Watcher};
+use crate::operator_check::Viewer;
 use moongate_listener::json_response;
 use moongate_telemetry::CountGuard;
 
@@ -28,7 +29,7 @@ const PERMISSION_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Handles `GET /api/v1/events`.
 pub(super) async fn events(Viewer(admin): Viewer, Extension(grant): Extension<AccessGrant>) -> Response {
-    let Some(watcher) = admin.events.watch(&admin) else {
+    let Some(watcher) = watch(&admin) else {
         let message = "There are too many event streams (admin.streams); close a page, or raise the limit";
         return json_response(StatusCode::SERVICE_UNAVAILABLE, "too_many_streams", message);
     };

@@ -4,13 +4,13 @@
 
 use axum::response::Response;
 use http::StatusCode;
-use serde_json::{Value, json};
 
-use crate::actions::Viewer;
-use crate::json;
+use crate::json_answer::json;
+use crate::operator_check::Viewer;
 use crate::query_map::QueryMap;
+use moongate_api::{ExplainedRule, PlacedRule};
 use moongate_config::{ProblemOrigin, SettingPlaces};
-use moongate_gateway::{NamedThing, ToolExplanation};
+use moongate_gateway::NamedThing;
 use moongate_listener::json_response;
 
 /// Handles `GET /api/v1/explain`.
@@ -22,10 +22,10 @@ pub(super) async fn explain(Viewer(admin): Viewer, query: QueryMap) -> Response 
     let auth = admin.listener_state.load().auth.clone();
     match admin.gateway.explain_tool(&auth, principal, query.text("endpoint"), tool) {
         Ok(explanation) => {
-            let control = admin.control.clone();
+            let editor = admin.editor.clone();
             // The decision is right without places, too.
-            let places = tokio::task::spawn_blocking(move || control.setting_places()).await.ok().flatten();
-            json(StatusCode::OK, &with_places(&explanation, places.as_ref()))
+            let places = tokio::task::spawn_blocking(move || editor.setting_places()).await.ok().flatten();
+            json(StatusCode::OK, &explanation.map_rules(|rule| with_place(rule, places.as_ref())))
         }
         Err(unknown) => {
             let error = match unknown.thing {
@@ -37,16 +37,12 @@ pub(super) async fn explain(Viewer(admin): Viewer, query: QueryMap) -> Response 
     }
 }
 
-/// Adds to each rule the line of the config that has it.
-fn with_places(explanation: &ToolExplanation, places: Option<&SettingPlaces>) -> Value {
-    let mut body = json!(explanation);
-    for (at, rule) in explanation.rules.iter().enumerate() {
-        let origin = places.and_then(|places| places.find(&rule.key)).map(|place| place.origin);
-        let (file, line) = match origin {
-            Some(ProblemOrigin::File { path, line, .. }) => (Some(path.display().to_string()), Some(line)),
-            _ => (None, None),
-        };
-        (body["rules"][at]["file"], body["rules"][at]["line"]) = (file.into(), line.into());
+/// Adds the line of the config that has a rule.
+fn with_place(rule: ExplainedRule, places: Option<&SettingPlaces>) -> PlacedRule {
+    match places.and_then(|places| places.find(&rule.key)).map(|place| place.origin) {
+        Some(ProblemOrigin::File { path, line, .. }) => {
+            PlacedRule { rule, file: Some(path.display().to_string()), line: Some(line) }
+        }
+        _ => PlacedRule { rule, file: None, line: None },
     }
-    body
 }

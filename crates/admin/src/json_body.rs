@@ -12,7 +12,7 @@ use axum::response::Response;
 use http::{HeaderMap, StatusCode, header};
 use serde::de::DeserializeOwned;
 
-use crate::AdminState;
+use crate::admin_state::AdminState;
 use moongate_listener::{BodyError, PeerAddress, SlotRequest, WireBytes, collect_body, json_response};
 
 /// Size of the largest body, in bytes. A pasted config may be long.

@@ -9,62 +9,41 @@ use std::time::{Duration, SystemTime};
 use axum::extract::Path;
 use axum::response::Response;
 use http::StatusCode;
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use crate::actions::{Operator, Viewer};
-use crate::config_change::{ChangeTerms, apply, changed, refuse, request_change};
+use crate::admin_state::AdminState;
+use crate::change_answer::{changed, refuse};
+use crate::config_change::{ChangeTerms, apply, request_change};
 use crate::config_control::{ChangeKind, ChangeRefusal, ConfigStatus};
 use crate::config_view::key_source;
+use crate::json_answer::json;
 use crate::json_body::JsonBody;
+use crate::operator_check::{Operator, Viewer};
 use crate::query_map::QueryMap;
-use crate::{AdminState, json};
 use moongate_access::auth::{AdminKey, KeyHash, KeySettings, is_key_name, new_key};
-use moongate_api::EntrySource;
+use moongate_api::{
+    ClientKey, EntrySource, KeyListName, KeyLists, KeyPlace, KeyRemovalReport, NewKey, NewKeyReport, OperatorKey,
+};
 use moongate_config::RateSetting;
 use moongate_config::edit::{ConfigOperation, KeyList, without_references};
 use moongate_listener::json_response;
 
-/// List of keys, as a request names it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum ListName {
-    #[default]
-    Clients,
-    Operators,
-}
-
-impl ListName {
-    fn list(self) -> KeyList {
-        match self {
-            ListName::Clients => KeyList::Clients,
-            ListName::Operators => KeyList::Operators,
-        }
+/// Returns the list of the config that a request names.
+fn config_list(name: KeyListName) -> KeyList {
+    match name {
+        KeyListName::Clients => KeyList::Clients,
+        KeyListName::Operators => KeyList::Operators,
     }
-}
-
-/// Body of `POST /api/v1/keys`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct NewKey {
-    name: String,
-    #[serde(default)]
-    list: ListName,
-    role: Option<String>,
-    views: Option<Vec<String>>,
-    tools: Option<Vec<String>>,
-    rate: Option<String>,
-    expires: Option<String>,
 }
 
 /// Handles `GET /api/v1/keys`.
 pub(super) async fn keys(Viewer(admin): Viewer) -> Response {
-    json(StatusCode::OK, &keys_json(&admin))
+    json(StatusCode::OK, &list_keys(&admin))
 }
 
 /// Lists the keys that are in use.
-pub(super) fn keys_json(admin: &AdminState) -> Value {
-    let status = admin.control.config();
+pub(super) fn list_keys(admin: &AdminState) -> KeyLists {
+    let status = admin.reloader.config();
     let principals = admin.listener_state.load().auth.principals().all();
     let calls: HashMap<&str, SystemTime> = principals
         .iter()
@@ -73,46 +52,41 @@ pub(super) fn keys_json(admin: &AdminState) -> Value {
             Some((principal.name.as_str(), at))
         })
         .collect();
-    let clients = status.client_keys.iter().map(|key| client_json(&status, key, calls.get(key.name.as_str())));
+    let clients = status.client_keys.iter().map(|key| client_key(&status, key, calls.get(key.name.as_str())));
     let access = admin.access.load();
-    let operators =
-        access.keys.iter().map(|key| operator_json(&status, key, admin.sign_in.key_uses.last(key).as_ref()));
-    json!({ "clients": clients.collect::<Vec<_>>(), "operators": operators.collect::<Vec<_>>() })
+    let operators = access.keys.iter().map(|key| operator_key(&status, key, admin.sign_in.key_uses.last(key).as_ref()));
+    KeyLists { clients: clients.collect(), operators: operators.collect() }
 }
 
-fn client_json(status: &ConfigStatus, key: &KeySettings, last_used: Option<&SystemTime>) -> Value {
+fn client_key(status: &ConfigStatus, key: &KeySettings, last_used: Option<&SystemTime>) -> ClientKey {
     let patterns = key.tools.patterns();
-    let own = json!({
-        "name": key.name,
-        "hash_prefix": key.hash.prefix(),
-        "views": key.views,
+    ClientKey {
+        name: key.name.clone(),
+        hash_prefix: key.hash.prefix(),
+        views: key.views.clone(),
         // One star is the same as no list.
-        "tools": Some(patterns).filter(|patterns| *patterns != ["*"]),
-        "rate": key.rate.map(RateSetting),
-        "expires": key.expires.map(|at| at.to_string()),
-        "expired": key.expires.is_some_and(|at| at <= jiff::Timestamp::now()),
-        "last_used": last_used.and_then(time_text),
-    });
-    with_source(own, status, KeyList::Clients, &key.name)
+        tools: Some(patterns).filter(|patterns| *patterns != ["*"]).map(<[String]>::to_vec),
+        rate: key.rate.map(|rate| RateSetting(rate).to_string()),
+        expires: key.expires.map(|at| at.to_string()),
+        expired: key.expires.is_some_and(|at| at <= jiff::Timestamp::now()),
+        last_used: last_used.and_then(time_text),
+        place: key_place(status, KeyList::Clients, &key.name),
+    }
 }
 
-fn operator_json(status: &ConfigStatus, key: &AdminKey, last_used: Option<&SystemTime>) -> Value {
-    let own = json!({
-        "name": key.name,
-        "role": key.role.name(),
-        "hash_prefix": key.hash.prefix(),
-        "last_used": last_used.and_then(time_text),
-    });
-    with_source(own, status, KeyList::Operators, &key.name)
+fn operator_key(status: &ConfigStatus, key: &AdminKey, last_used: Option<&SystemTime>) -> OperatorKey {
+    OperatorKey {
+        name: key.name.clone(),
+        role: key.role.name().to_owned(),
+        hash_prefix: key.hash.prefix(),
+        last_used: last_used.and_then(time_text),
+        place: key_place(status, KeyList::Operators, &key.name),
+    }
 }
 
-fn with_source(mut own: Value, status: &ConfigStatus, list: KeyList, name: &str) -> Value {
+fn key_place(status: &ConfigStatus, list: KeyList, name: &str) -> KeyPlace {
     let EntrySource { file, line, editable, why_not, .. } = key_source(status, list, name);
-    own["file"] = file.into();
-    own["line"] = line.into();
-    own["editable"] = editable.into();
-    own["why_not"] = why_not.into();
-    own
+    KeyPlace { file, line, editable, why_not }
 }
 
 fn time_text(at: &SystemTime) -> Option<String> {
@@ -130,19 +104,18 @@ pub(super) async fn make_key(
         Ok(entry) => entry,
         Err((code, message)) => return json_response(StatusCode::BAD_REQUEST, code, &message),
     };
-    let (name, list) = (wanted.name, wanted.list.list());
+    let list = config_list(wanted.list);
+    let name = wanted.name;
     let change = ChangeKind::Edit(vec![ConfigOperation::AddKey { list, entry }]);
     let was_closed = list == KeyList::Clients && !admin.listener_state.load().auth.is_open();
-    let mut body = match request_change(&admin, change, terms).await {
-        Ok(body) => body,
+    let change = match request_change(&admin, change, terms).await {
+        Ok(change) => change,
         Err(refusal) => return refuse(&admin, &with_command(refusal, &name, list)),
     };
     // From now on everybody else needs a key, too: people must hear of it.
-    let names = names_of(&admin, list);
-    body["first_key"] = (names == [name.as_str()] && !was_closed).into();
-    body["name"] = name.into();
-    body["key"] = key.into();
-    changed(StatusCode::CREATED, &body)
+    let first_key = names_of(&admin, list) == [name.as_str()] && !was_closed;
+    let report = NewKeyReport { change, first_key, name, key };
+    changed(StatusCode::CREATED, &report.change.etag, &report)
 }
 
 /// Says how to get a key and its entry where none can be written here.
@@ -166,17 +139,16 @@ fn entry(wanted: &NewKey, key: &str) -> Result<Value, (&'static str, String)> {
     let mut entry =
         Map::from_iter([("name".to_owned(), text(name)), ("hash".to_owned(), KeyHash::of(key).to_string().into())]);
     let given = [
-        ("role", role.as_ref().map(text), ListName::Operators),
-        ("views", views.as_ref().map(texts), ListName::Clients),
-        ("tools", tools.as_ref().map(texts), ListName::Clients),
-        ("rate", rate.as_ref().map(text), ListName::Clients),
-        ("expires", expires.as_ref().map(text), ListName::Clients),
+        ("role", role.as_ref().map(text), KeyListName::Operators),
+        ("views", views.as_ref().map(texts), KeyListName::Clients),
+        ("tools", tools.as_ref().map(texts), KeyListName::Clients),
+        ("rate", rate.as_ref().map(text), KeyListName::Clients),
+        ("expires", expires.as_ref().map(text), KeyListName::Clients),
     ];
     for (member, value, of) in given {
         match value {
             Some(_) if of != *list => {
-                let owners = if of == ListName::Clients { "clients" } else { "operators" };
-                return Err(("bad_value", format!("`{member}` is for keys of {owners} only: leave it out")));
+                return Err(("bad_value", format!("`{member}` is for keys of {} only: leave it out", of.name())));
             }
             Some(value) => drop(entry.insert(member.to_owned(), value)),
             None => {}
@@ -209,11 +181,14 @@ pub(super) async fn remove_key(
     let stays_closed = stays_closed.filter(|_| is_last && list == KeyList::Clients);
     let operations = stays_closed.into_iter().chain([ConfigOperation::RemoveKey(list, name)]).collect();
     match apply(&admin, ChangeKind::Edit(operations), terms).await {
-        Ok(mut body) => {
-            body["last_key"] = names_of(&admin, list).is_empty().into();
-            // Open to all programs of this machine, also to one that still sends the key.
-            body["open"] = admin.listener_state.load().auth.is_open().into();
-            changed(StatusCode::OK, &body)
+        Ok(change) => {
+            let report = KeyRemovalReport {
+                change,
+                last_key: names_of(&admin, list).is_empty(),
+                // Open to all programs of this machine, also to one that still sends the key.
+                open: admin.listener_state.load().auth.is_open(),
+            };
+            changed(StatusCode::OK, &report.change.etag, &report)
         }
         Err(refused) => refused,
     }
@@ -222,7 +197,7 @@ pub(super) async fn remove_key(
 /// Returns the names of the keys that are in use.
 fn names_of(admin: &AdminState, list: KeyList) -> Vec<String> {
     match list {
-        KeyList::Clients => admin.control.config().client_keys.iter().map(|key| key.name.clone()).collect(),
+        KeyList::Clients => admin.reloader.config().client_keys.iter().map(|key| key.name.clone()).collect(),
         KeyList::Operators => admin.access.load().keys.iter().map(|key| key.name.clone()).collect(),
     }
 }

@@ -3,31 +3,21 @@
 //! Owns the body and the order of the checks. Does not write the config (`config_change.rs`). Invariant: several servers
 //! are one edit and one undo, or none of them is written.
 
-use std::collections::BTreeMap;
-
 use axum::response::Response;
 use http::StatusCode;
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
-use crate::actions::Operator;
-use crate::config_change::{ChangeTerms, apply, changed, refuse};
+use crate::admin_state::AdminState;
+use crate::change_answer::{changed, refuse};
+use crate::config_change::{ChangeTerms, apply};
 use crate::config_control::ChangeKind;
+use crate::json_answer::json;
 use crate::json_body::JsonBody;
-use crate::server_source::{SERVERS_MAX, ServerChoice, ServerSource, SourceProblem};
-use crate::{AdminState, json};
+use crate::operator_check::Operator;
+use crate::server_source::{SERVERS_MAX, ServerChoice, SourceProblem, find_servers};
+use moongate_api::{NewServers, UnreadableText};
 use moongate_config::edit::ConfigOperation;
 use moongate_listener::json_response;
-
-/// Body of `POST /api/v1/servers`: settings, or the source that a preview was made of.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct NewServers {
-    servers: Option<BTreeMap<String, Map<String, Value>>>,
-    from: Option<ServerSource>,
-    only: Option<Vec<String>>,
-    names: BTreeMap<String, String>,
-}
 
 /// Handles `POST /api/v1/servers`.
 pub(super) async fn add_servers(
@@ -40,7 +30,7 @@ pub(super) async fn add_servers(
         Err(refused) => return refused,
     };
     match apply(&admin, ChangeKind::Edit(operations), terms).await {
-        Ok(body) => changed(StatusCode::CREATED, &body),
+        Ok(report) => changed(StatusCode::CREATED, &report.etag, &report),
         Err(refused) => refused,
     }
 }
@@ -58,7 +48,7 @@ async fn operations(admin: &AdminState, wanted: NewServers) -> Result<Vec<Config
         }
         NewServers { servers: None, from: Some(source), only, names } => {
             let is_chosen = only.is_some();
-            let found = source.find(admin, ServerChoice { only, names }).await;
+            let found = find_servers(source, admin, ServerChoice { only, names }).await;
             let found = found.map_err(|problem| refuse_source(admin, problem))?;
             let operations = found.operations();
             // What was not chosen by name may be there already: then the rest is added.
@@ -78,8 +68,8 @@ pub(super) fn refuse_source(admin: &AdminState, problem: SourceProblem) -> Respo
         SourceProblem::BadRequest(code, message) => json_response(StatusCode::BAD_REQUEST, code, &message),
         SourceProblem::Config(refusal) => refuse(admin, &refusal),
         SourceProblem::Unreadable(problems) => {
-            let message = problems.first().map_or(Value::Null, |problem| problem["message"].clone());
-            let body = json!({ "error": "problems", "message": message, "problems": problems });
+            let message = problems.first().map(|problem| problem.message.clone());
+            let body = UnreadableText { error: "problems".to_owned(), message, problems };
             json(StatusCode::UNPROCESSABLE_ENTITY, &body)
         }
     }

@@ -6,8 +6,8 @@ use axum::response::Response;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
-use crate::actions::Viewer;
-use crate::json;
+use crate::json_answer::json;
+use crate::operator_check::Viewer;
 use crate::routes::{ApiRoute, ROUTES};
 use moongate_access::auth::AdminRole;
 

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use axum::routing::{MethodRouter, delete, get, patch, post};
 use axum::{Extension, Router};
 
+use crate::admin_state::AdminState;
 use crate::query_map::DeclaredQuery;
 use crate::{
-    AdminState, actions, calls, config_change, config_view, connect, context, doctor, events, explain, items, keys,
-    new_servers, openapi, popular, search, server_preview, sessions, signin_routes, status, try_call,
+    calls, config_change, config_view, connect, doctor, endpoint_cost, events, explain, keys, new_servers, openapi,
+    popular, search, server_actions, server_items, server_preview, sessions, signin_routes, status, try_call,
 };
 use moongate_access::auth::AdminRole;
 
@@ -140,7 +141,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     })
     .edit(),
     ApiRoute::view("GET", "/api/v1/servers/{name}/items", "Tools, resources and prompts of a server.", || {
-        get(items::items)
+        get(server_items::items)
     }),
     ApiRoute::view("GET", "/api/v1/search", "Tools that a model would find at an endpoint.", || get(search::search))
         .query(&[
@@ -215,17 +216,21 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         get(popular::popular)
     }),
     ApiRoute::view("GET", "/api/v1/context", "Cost of an endpoint's tools in every conversation.", || {
-        get(context::context)
+        get(endpoint_cost::context)
     })
     .query(&[("endpoint", "Name or path of a view or server. Default: all servers.")]),
     ApiRoute::view("GET", "/api/v1/doctor", "What is wrong with the config, this machine and its servers.", || {
         get(doctor::doctor)
     }),
-    ApiRoute::view("GET", "/api/v1/plan", "The changes that a reload would make.", || get(actions::plan)),
-    ApiRoute::operate("POST", "/api/v1/reload", "Reads the config again and applies it.", || post(actions::reload)),
-    ApiRoute::operate("POST", "/api/v1/servers/{name}/restart", "Starts a server anew.", || post(actions::restart)),
+    ApiRoute::view("GET", "/api/v1/plan", "The changes that a reload would make.", || get(server_actions::plan)),
+    ApiRoute::operate("POST", "/api/v1/reload", "Reads the config again and applies it.", || {
+        post(server_actions::reload)
+    }),
+    ApiRoute::operate("POST", "/api/v1/servers/{name}/restart", "Starts a server anew.", || {
+        post(server_actions::restart)
+    }),
     ApiRoute::operate("POST", "/api/v1/servers/{name}/refresh", "Asks a server for its lists again.", || {
-        post(actions::refresh)
+        post(server_actions::refresh)
     }),
     ApiRoute::operate("POST", "/api/v1/try", "Calls a tool as an operator, and streams its events.", || {
         post(try_call::start)

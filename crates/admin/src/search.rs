@@ -4,12 +4,12 @@
 
 use axum::response::Response;
 use http::StatusCode;
-use serde_json::{Value, json};
 
-use crate::actions::Viewer;
 use crate::calls::endpoint_path;
-use crate::json;
+use crate::json_answer::json;
+use crate::operator_check::Viewer;
 use crate::query_map::QueryMap;
+use moongate_api::{SearchHit, ToolSearch};
 use moongate_gateway::FoundTool;
 use moongate_listener::json_response;
 
@@ -39,20 +39,20 @@ pub(super) async fn search(Viewer(admin): Viewer, query: QueryMap) -> Response {
         None => json_response(StatusCode::NOT_FOUND, "not_found", &format!("There is no endpoint {name:?}")),
         Some(Err(error)) => json_response(StatusCode::INTERNAL_SERVER_ERROR, "internal", &error.message),
         Some(Ok(found)) => {
-            let hits: Vec<Value> = found.tools.iter().map(tool_json).collect();
-            json(StatusCode::OK, &json!({ "endpoint": endpoint_path(name), "total": found.total, "tools": hits }))
+            let tools = found.tools.iter().map(describe_hit).collect();
+            json(StatusCode::OK, &ToolSearch { endpoint: endpoint_path(name), total: found.total, tools })
         }
     }
 }
 
-fn tool_json(tool: &FoundTool) -> Value {
-    json!({
-        "name": &*tool.name,
-        "server": &*tool.server,
-        "signature": tool.signature,
-        "description": tool.about,
-        "notes": tool.notes,
-        "score": (f64::from(tool.score) * 1000.0).round() / 1000.0,
-        "matched_words": tool.matched_words,
-    })
+fn describe_hit(tool: &FoundTool) -> SearchHit {
+    SearchHit {
+        name: tool.name.to_string(),
+        server: tool.server.to_string(),
+        signature: tool.signature.clone(),
+        description: tool.about.clone(),
+        notes: tool.notes.iter().map(|&note| note.to_owned()).collect(),
+        score: (f64::from(tool.score) * 1000.0).round() / 1000.0,
+        matched_words: tool.matched_words.clone(),
+    }
 }

@@ -6,16 +6,14 @@
 use std::path::Path;
 use std::time::Duration;
 
-use serde_json::{Value, json};
-
-use moongate_api::{ServerIdentity, ServerVersion};
+use moongate_api::{EffectiveSettings, ServerIdentity, ServerVersion};
 use moongate_gateway::{DisabledServer, RunningServer};
 use moongate_telemetry::secret_look::mask_secrets;
 use moongate_telemetry::{Metrics, logs};
 use moongate_transport::socket::SocketAddress;
 use moongate_upstream::{ConnectTarget, transport_name};
 
-use crate::AdminState;
+use crate::admin_state::AdminState;
 
 /// Programs that run the one that their first argument names.
 const RUNNERS: [&str; 14] = [
@@ -63,21 +61,21 @@ pub(super) fn describe_disabled(server: &DisabledServer, name_prefix: Option<Str
     }
 }
 
-/// Returns the values of a server's settings that hold now, as the config would write them. Null for a server that is off.
-pub(super) fn effective_settings(admin: &AdminState, name: &str) -> Value {
+/// Returns the values of a server's settings that hold now, as the config would write them. `None` for a server that is
+/// off.
+pub(super) fn effective_settings(admin: &AdminState, name: &str) -> Option<EffectiveSettings> {
     let servers = admin.gateway.servers();
-    let Some(server) = servers.iter().find(|server| server.settings.name == name) else { return Value::Null };
-    let settings = &server.settings;
+    let settings = &servers.iter().find(|server| server.settings.name == name)?.settings;
     let time = |time: Duration| match time.subsec_millis() {
         0 => format!("{}s", time.as_secs()),
         _ => format!("{}ms", time.as_millis()),
     };
-    json!({
-        "prefix": settings.prefix,
-        "timeout": time(settings.timeout),
-        "share": settings.share,
-        "start": settings.start,
-        "idle_stop": time(settings.idle_stop),
+    Some(EffectiveSettings {
+        prefix: settings.prefix.clone(),
+        timeout: time(settings.timeout),
+        share: settings.share,
+        start: settings.start,
+        idle_stop: time(settings.idle_stop),
     })
 }
 

@@ -5,36 +5,22 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 
-use crate::AdminState;
+use crate::admin_state::AdminState;
+use crate::change_answer::problem_row;
 use crate::config_control::{ChangeRefusal, ComparedServers};
+use moongate_api::{ConfigProblemRow, ProblemConcern, ServerSource, TextProblem};
 use moongate_clients::import::{ImportError, ImportRow, ImportState, ImportedServers, read_text};
 use moongate_config::edit::{ConfigEditError, ConfigOperation, KnownReferences};
-use moongate_config::{ConfigProblems, popular_server};
+use moongate_config::{ConfigProblem, popular_server};
 
 /// Most servers at once. A pasted file of a client has a few dozen at most.
 pub(super) const SERVERS_MAX: usize = 200;
 
 /// Slot of the text that is being read. One for the process, since all listeners share its memory.
 static READING: Semaphore = Semaphore::const_new(1);
-
-/// Source of servers: one of a text, a URL and a popular server.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct ServerSource {
-    /// Text of a client's config, a `server.json`, a command line or a URL.
-    pub(super) text: Option<String>,
-    pub(super) url: Option<String>,
-    /// Headers for the URL.
-    pub(super) headers: Option<BTreeMap<String, String>>,
-    /// Name in the table of popular servers.
-    pub(super) popular: Option<String>,
-    /// Arguments of a popular server.
-    pub(super) args: Vec<String>,
-}
 
 /// Choice among the servers of a source.
 #[derive(Clone, Debug, Default)]
@@ -58,65 +44,65 @@ pub(super) struct FoundServers {
 /// Reason why a source has no servers.
 pub(super) enum SourceProblem {
     /// Text that cannot be read. Normal while somebody types.
-    Unreadable(Vec<Value>),
+    Unreadable(Vec<TextProblem>),
     /// Request that cannot be understood: a code, and a message.
     BadRequest(&'static str, String),
     /// Config that cannot be read.
     Config(ChangeRefusal),
 }
 
-impl ServerSource {
-    /// Reads the servers, and compares them with those of the config.
-    pub(super) async fn find(self, admin: &AdminState, choice: ServerChoice) -> Result<FoundServers, SourceProblem> {
-        let broke_off = || SourceProblem::Config(ConfigEditError::new("internal", "the reading broke off").into());
-        let written = self.written();
-        // One text at a time: its tree takes many times its size, and operators paste one after the other.
-        let slot = READING.acquire().await.map_err(|_| broke_off())?;
-        // `spawn_blocking`: a quarter of a megabyte of YAML takes a while. The slot is held until that has ended, even if
-        // the operator is gone.
-        let read = tokio::task::spawn_blocking(move || {
-            let read = self.read();
-            drop(slot);
-            read
-        });
-        let read = read.await.map_err(|_| broke_off())??;
-        if read.servers.len() > SERVERS_MAX {
-            let message = format!("the text has {} servers, and {SERVERS_MAX} are taken at once", read.servers.len());
-            return Err(SourceProblem::BadRequest("too_many_servers", message));
-        }
-        let planned = admin.control.plan_import(read.servers, admin.endpoint_url.clone()).await;
-        let ComparedServers { rows, known } = planned.map_err(SourceProblem::Config)?;
-        let rows = choice.apply(rows)?;
-        Ok(FoundServers { rows, warnings: [read.warnings, read.ignored].concat(), known, written })
+/// Reads the servers of a source, and compares them with those of the config.
+pub(super) async fn find_servers(
+    source: ServerSource,
+    admin: &AdminState,
+    choice: ServerChoice,
+) -> Result<FoundServers, SourceProblem> {
+    let broke_off = || SourceProblem::Config(ConfigEditError::new("internal", "the reading broke off").into());
+    let written = written_text(&source);
+    // One text at a time: its tree takes many times its size, and operators paste one after the other.
+    let slot = READING.acquire().await.map_err(|_| broke_off())?;
+    // `spawn_blocking`: a quarter of a megabyte of YAML takes a while. The slot is held until that has ended, even if
+    // the operator is gone.
+    let read = tokio::task::spawn_blocking(move || {
+        let read = read_source(source);
+        drop(slot);
+        read
+    });
+    let read = read.await.map_err(|_| broke_off())??;
+    if read.servers.len() > SERVERS_MAX {
+        let message = format!("the text has {} servers, and {SERVERS_MAX} are taken at once", read.servers.len());
+        return Err(SourceProblem::BadRequest("too_many_servers", message));
     }
+    let planned = admin.editor.plan_import(read.servers, admin.endpoint_url.clone()).await;
+    let ComparedServers { rows, known } = planned.map_err(SourceProblem::Config)?;
+    let rows = choice.apply(rows)?;
+    Ok(FoundServers { rows, warnings: [read.warnings, read.ignored].concat(), known, written })
+}
 
-    /// Returns all that somebody wrote.
-    fn written(&self) -> String {
-        let headers = self.headers.iter().flatten().map(|(_, value)| value);
-        // Not those of the table of popular servers: an operator gives a key when the server is added.
-        self.text.iter().chain(&self.url).chain(headers).map(String::as_str).collect::<Vec<_>>().join("\n")
-    }
+/// Returns all that somebody wrote.
+fn written_text(source: &ServerSource) -> String {
+    let headers = source.headers.iter().flatten().map(|(_, value)| value);
+    // Not those of the table of popular servers: an operator gives a key when the server is added.
+    source.text.iter().chain(&source.url).chain(headers).map(String::as_str).collect::<Vec<_>>().join("\n")
+}
 
-    fn read(self) -> Result<ImportedServers, SourceProblem> {
-        let bad = |message: &str| Err(SourceProblem::BadRequest("bad_body", message.to_owned()));
-        let ServerSource { text, url, headers, popular, args } = self;
-        match (text, url, popular) {
-            (Some(_), None, None) | (None, None, Some(_)) if headers.is_some() => bad("`headers` belong to a `url`"),
-            (Some(_), None, None) | (None, Some(_), None) if !args.is_empty() => {
-                bad("`args` belong to a `popular` server")
+fn read_source(source: ServerSource) -> Result<ImportedServers, SourceProblem> {
+    let bad = |message: &str| Err(SourceProblem::BadRequest("bad_body", message.to_owned()));
+    let ServerSource { text, url, headers, popular, args } = source;
+    match (text, url, popular) {
+        (Some(_), None, None) | (None, None, Some(_)) if headers.is_some() => bad("`headers` belong to a `url`"),
+        (Some(_), None, None) | (None, Some(_), None) if !args.is_empty() => bad("`args` belong to a `popular` server"),
+        (Some(text), None, None) => read_text(&text).map_err(unreadable),
+        (None, Some(url), None) => {
+            let mut settings = Map::from_iter([("url".to_owned(), Value::from(url.trim()))]);
+            if let Some(headers) = headers.filter(|headers| !headers.is_empty()) {
+                settings.insert("headers".to_owned(), json!(headers));
             }
-            (Some(text), None, None) => read_text(&text).map_err(unreadable),
-            (None, Some(url), None) => {
-                let mut settings = Map::from_iter([("url".to_owned(), Value::from(url.trim()))]);
-                if let Some(headers) = headers.filter(|headers| !headers.is_empty()) {
-                    settings.insert("headers".to_owned(), json!(headers));
-                }
-                // As if the entry had been pasted: the name and the masks come from one place.
-                read_text(&Value::Object(settings).to_string()).map_err(unreadable)
-            }
-            (None, None, Some(name)) => popular_entry(&name, &args),
-            _ => bad("give one of `text`, `url` and `popular`"),
+            // As if the entry had been pasted: the name and the masks come from one place.
+            read_text(&Value::Object(settings).to_string()).map_err(unreadable)
         }
+        (None, None, Some(name)) => popular_entry(&name, &args),
+        _ => bad("give one of `text`, `url` and `popular`"),
     }
 }
 
@@ -212,21 +198,15 @@ fn popular_entry(name: &str, args: &[String]) -> Result<ImportedServers, SourceP
 
 fn unreadable(error: ImportError) -> SourceProblem {
     SourceProblem::Unreadable(match error {
-        ImportError::Unreadable(problems) => problems_json(&problems),
+        ImportError::Unreadable(problems) => problems.errors.iter().map(text_problem).collect(),
         ImportError::Unknown | ImportError::CommandLine(_) => {
-            vec![json!({ "line": null, "column": null, "message": error.to_string(), "hint": null })]
+            vec![TextProblem { message: error.to_string(), ..TextProblem::default() }]
         }
     })
 }
 
-fn problems_json(problems: &ConfigProblems) -> Vec<Value> {
-    let described = problems.errors.iter().map(|problem| {
-        let mut described = crate::config_change::problem_json(problem);
-        // The text has no file: its name here is one that was made up.
-        if let Some(described) = described.as_object_mut() {
-            described.remove("file");
-        }
-        described
-    });
-    described.collect()
+/// Describes a problem of a text. It has no file: its name here is one that was made up.
+fn text_problem(problem: &ConfigProblem) -> TextProblem {
+    let ConfigProblemRow { line, column, message, hint, server, file: _ } = problem_row(problem);
+    TextProblem { line, column, message, hint: Some(hint), concern: Some(ProblemConcern { server }) }
 }

@@ -5,12 +5,12 @@
 use axum::extract::Path;
 use axum::response::Response;
 use http::StatusCode;
-use serde_json::json;
 
-use crate::actions::{Operator, Viewer};
+use crate::admin_state::AdminState;
 use crate::calls::endpoint_path;
-use crate::{AdminState, json};
-use moongate_api::{ClientName, SessionList, SessionRow, StatelessClient};
+use crate::json_answer::json;
+use crate::operator_check::{Operator, Viewer};
+use moongate_api::{ActionReport, ClientName, SessionList, SessionRow, StatelessClient};
 use moongate_listener::json_response;
 use moongate_protocol::{Era, era_of};
 use moongate_session::SessionSummary;
@@ -29,7 +29,7 @@ pub(super) async fn sessions(Viewer(admin): Viewer) -> Response {
 /// Handles `DELETE /api/v1/sessions/{id}`.
 pub(super) async fn end(Operator(admin): Operator, Path(id): Path<String>) -> Response {
     if admin.listener_state.load().downstream.sessions.end_by_short_id(&id) {
-        return json(StatusCode::OK, &json!({ "outcome": "ended", "id": id }));
+        return json(StatusCode::OK, &ActionReport { outcome: "ended".to_owned(), id });
     }
     json_response(StatusCode::NOT_FOUND, "not_found", "There is no session with this id; it may have ended")
 }

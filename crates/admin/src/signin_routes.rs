@@ -9,28 +9,18 @@ use axum::Extension;
 use axum::extract::State as Shared;
 use axum::response::Response;
 use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
-use serde::Deserialize;
-use serde_json::{Value, json};
 
 use crate::access::{AccessGrant, KeyCarrier, refuse_guesses};
-use crate::actions::{SameSite, Viewer, is_direct};
+use crate::admin_state::AdminState;
 use crate::cookie::{BrowserPath, CLEAR_COOKIES, cookie_hash};
+use crate::json_answer::json;
 use crate::json_body::JsonBody;
+use crate::operator_check::{SameSite, Viewer, is_direct};
 use crate::sign_in::{KeyAttempt, TICKET_LIFETIME};
-use crate::{AdminState, json};
 use moongate_access::auth::{AdminRole, KeyHash, UNKNOWN_KEY};
+use moongate_api::{SignInRequest, SignInTicket, SignOutReport, SignedInOperator};
 use moongate_listener::{PeerAddress, json_response};
 use moongate_telemetry::DeniedRule;
-
-/// Body of `POST /api/v1/signin`.
-#[derive(Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub(super) enum SignInRequest {
-    /// Key of `admin.keys`.
-    Key(String),
-    /// Ticket of `POST /api/v1/tickets`.
-    Ticket(String),
-}
 
 /// Handles `POST /api/v1/signin`.
 pub(super) async fn sign_in(
@@ -91,7 +81,7 @@ pub(super) async fn sign_out(_: SameSite, Shared(admin): Shared<Arc<AdminState>>
     if let Some(session) = cookie_hash(&headers) {
         admin.sign_in.sessions.end(&session);
     }
-    let mut response = json(StatusCode::OK, &json!({ "outcome": "signed_out" }));
+    let mut response = json(StatusCode::OK, &SignOutReport { outcome: "signed_out".to_owned() });
     // By both names: an earlier sign-in may have come another way.
     for cookie in CLEAR_COOKIES {
         response.headers_mut().append(header::SET_COOKIE, cookie);
@@ -115,8 +105,7 @@ pub(super) async fn make_ticket(
             let ticket = admin.sign_in.tickets.issue(key.hash);
             // Behind `#`, which browsers never send: no log on the way has the ticket.
             let path = format!("/signin#t={ticket}");
-            let body = json!({ "ticket": ticket, "path": path, "expires_seconds": TICKET_LIFETIME.as_secs() });
-            json(StatusCode::OK, &body)
+            json(StatusCode::OK, &SignInTicket { ticket, path, expires_seconds: TICKET_LIFETIME.as_secs() })
         }
         AccessGrant::Key { .. } => {
             let message = "Only this machine gets tickets: over loopback or a Unix socket, with a key and no proxy";
@@ -136,9 +125,13 @@ pub(super) async fn me(_: Viewer, Extension(grant): Extension<AccessGrant>) -> R
 }
 
 /// Describes who a request is of. Without keys, this machine operates.
-fn who(key: Option<(&str, AdminRole)>, by: &str) -> Value {
-    let role = key.map_or(AdminRole::Operate, |(_, role)| role).name();
-    json!({ "name": key.map(|(name, _)| name), "role": role, "by": by, "keys": key.is_some() })
+fn who(key: Option<(&str, AdminRole)>, by: &str) -> SignedInOperator {
+    SignedInOperator {
+        name: key.map(|(name, _)| name.to_owned()),
+        role: key.map_or(AdminRole::Operate, |(_, role)| role).name().to_owned(),
+        by: by.to_owned(),
+        keys: key.is_some(),
+    }
 }
 
 fn no_keys() -> Response {

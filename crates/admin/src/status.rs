@@ -11,13 +11,15 @@ use axum::response::Response;
 use http::StatusCode;
 use tokio::time::Instant;
 
-use crate::actions::SameSite;
+use crate::admin_state::AdminState;
 use crate::calls::timestamp;
 use crate::config_control::ConfigStatus;
 use crate::config_view::entry_source;
-use crate::items::ServerUse;
+use crate::json_answer::json;
+use crate::operator_check::SameSite;
+use crate::server_details;
 use crate::server_name::ServerName;
-use crate::{AdminState, items, json, server_details};
+use crate::server_use::{ServerUse, count_use, use_by_server};
 use moongate_api::{
     GatewayStatus, LastError, PendingReplacement, ServerCondition, ServerCounters, ServerFindings, ServerStatus,
     SharedConnection, StatusHint,
@@ -61,10 +63,10 @@ pub(super) fn gateway_status(admin: &AdminState) -> GatewayStatus {
 /// Describes every configured server, disabled ones last.
 pub(super) fn server_statuses(admin: &AdminState) -> Vec<ServerStatus> {
     let snapshot = admin.gateway.snapshot();
-    let uses = items::use_by_server(&snapshot);
+    let uses = use_by_server(&snapshot);
     let gathered = GatheredFacts {
         admin,
-        config: &admin.control.config(),
+        config: &admin.reloader.config(),
         errors: admin.gateway.recent_calls().last_errors(),
         uses: &uses,
         snapshot: &snapshot,
@@ -117,14 +119,14 @@ impl GatheredFacts<'_> {
         let status = server.status();
         let elapsed = status.since().map(|since| since.elapsed());
         let since = elapsed.and_then(|elapsed| jiff::Timestamp::now().checked_sub(elapsed).ok());
-        let hint = self.admin.control.server_hint(server);
+        let hint = self.admin.examiner.server_hint(server);
         let replacement = self.admin.gateway.replacement_status(&server.settings.name);
         let until = |at: Instant| at.saturating_duration_since(Instant::now()).as_secs_f64();
         let shared = server.shared_connections().into_iter();
         ServerCondition {
             state: status.state,
             reason: logs::redact(&status.reason),
-            hint: hint.map(|hint| StatusHint { code: hint.code.to_owned(), text: logs::redact(&hint.text) }),
+            hint: hint.map(|hint| StatusHint { text: logs::redact(&hint.text), ..hint }),
             next_attempt_seconds: status.next_attempt.map(until),
             // Replacement that has not connected yet.
             replacement: replacement
@@ -153,7 +155,7 @@ impl GatheredFacts<'_> {
             tools: listed(ItemKind::Tools),
             resources: listed(ItemKind::Resources),
             prompts: listed(ItemKind::Prompts),
-            ..items::count_use(server, self.uses.get(name), self.snapshot)
+            ..count_use(server, self.uses.get(name), self.snapshot)
         }
     }
 

@@ -5,32 +5,14 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
-
-use crate::AdminState;
+use crate::admin_state::AdminState;
 use crate::config_control::ConfigStatus;
 use crate::config_view::entry_source;
-use crate::items::{item_summary, with_rule};
-use moongate_api::ToolOwner;
+use crate::server_items::{summarize_item, with_rule};
+use moongate_api::{FoundTools, ServerItem, ServerTools, ToolOwner};
 use moongate_gateway::{CatalogRoute, EndpointCoverage, Gateway, RunningServer, Snapshot};
 use moongate_jsonrpc::json::{ByteString, JsonObject};
 use moongate_model::ItemKind;
-
-/// Tools of one server, as an endpoint has them.
-pub(super) struct ServerTools {
-    pub(super) owner: ToolOwner,
-    pub(super) tools: Vec<Value>,
-}
-
-/// Tools that fit a query.
-pub(super) struct FoundTools {
-    /// Listed tools, best first, each with its server.
-    pub(super) listed: Vec<(ToolOwner, Value)>,
-    /// Number of listed tools that fit.
-    pub(super) total: usize,
-    /// Tools that fit by their texts, and that no client sees.
-    pub(super) unlisted: Vec<(ToolOwner, Value)>,
-}
 
 /// Tools that the search returns at most, with those that are not shown.
 const FOUND_MAX: usize = 500;
@@ -39,7 +21,7 @@ const UNLISTED_MAX: usize = 20;
 
 /// Lists the tools of an endpoint by server. A view has exposed tools only, the other endpoints all.
 pub(super) fn tools_by_server(admin: &AdminState, coverage: &EndpointCoverage) -> Vec<ServerTools> {
-    let (snapshot, config) = (admin.gateway.snapshot(), admin.control.config());
+    let (snapshot, config) = (admin.gateway.snapshot(), admin.reloader.config());
     let world = CatalogView { gateway: &admin.gateway, coverage, snapshot: &snapshot, config: &config };
     let covered = |server: &&Arc<RunningServer>| coverage.includes(&server.settings.name);
     let describe = |server: &Arc<RunningServer>| {
@@ -58,7 +40,7 @@ pub(super) fn tools_by_server(admin: &AdminState, coverage: &EndpointCoverage) -
 
 /// Finds the tools of an endpoint that fit a query.
 pub(super) fn find_tools(admin: &AdminState, coverage: &EndpointCoverage, query: &str, shown: usize) -> FoundTools {
-    let (snapshot, config) = (admin.gateway.snapshot(), admin.control.config());
+    let (snapshot, config) = (admin.gateway.snapshot(), admin.reloader.config());
     let world = CatalogView { gateway: &admin.gateway, coverage, snapshot: &snapshot, config: &config };
     let servers = admin.gateway.servers();
     // More than are shown are asked for, since the page tells how many there are.
@@ -82,7 +64,7 @@ struct CatalogView<'a> {
 
 impl CatalogView<'_> {
     /// Finds tools by their texts that the endpoint does not list.
-    fn find_unlisted(&self, servers: &[Arc<RunningServer>], query: &str) -> Vec<(ToolOwner, Value)> {
+    fn find_unlisted(&self, servers: &[Arc<RunningServer>], query: &str) -> Vec<(ToolOwner, ServerItem)> {
         let CatalogView { coverage, snapshot, .. } = *self;
         // A view has the exposed tools it names. Others are not hidden in it, they are not part of it.
         if coverage.is_view() {
@@ -117,8 +99,8 @@ impl CatalogView<'_> {
         }
     }
 
-    fn describe_tool(&self, server: &RunningServer, item: &JsonObject) -> Value {
-        let tool = item_summary((self.gateway, self.snapshot), ItemKind::Tools, server, item);
+    fn describe_tool(&self, server: &RunningServer, item: &JsonObject) -> ServerItem {
+        let tool = summarize_item((self.gateway, self.snapshot), ItemKind::Tools, server, item);
         with_exposed_name(self.coverage, with_rule(self.config, server, tool))
     }
 }
@@ -129,10 +111,9 @@ fn find_route<'a>(snapshot: &'a Snapshot, server: &RunningServer, item: &JsonObj
 }
 
 /// Gives a tool the name that clients of the endpoint see.
-pub(super) fn with_exposed_name(coverage: &EndpointCoverage, mut tool: Value) -> Value {
+pub(super) fn with_exposed_name(coverage: &EndpointCoverage, tool: ServerItem) -> ServerItem {
     // A tool that no client sees must not get a name here.
-    if coverage.keeps_local_names() && !tool["exposed"].is_null() {
-        tool["exposed"] = tool["name"].clone();
-    }
-    tool
+    let is_local = coverage.keeps_local_names() && tool.exposed.is_some();
+    let exposed = if is_local { Some(tool.name.clone()) } else { tool.exposed };
+    ServerItem { exposed, ..tool }
 }

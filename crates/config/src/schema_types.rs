@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use std::fmt;
+
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -48,7 +50,13 @@ pub struct RateSetting(pub Option<RequestRate>);
 
 impl Serialize for RateSetting {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&parse_units::rate_text(self.0))
+        serializer.collect_str(self)
+    }
+}
+
+impl fmt::Display for RateSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&parse_units::rate_text(self.0))
     }
 }
 

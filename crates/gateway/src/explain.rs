@@ -6,46 +6,19 @@
 use std::fmt;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use crate::Gateway;
 use crate::decision::RecordedDecision;
 use crate::endpoint::Endpoint;
 use crate::explained_item::{ExplainedItem, ItemListing};
-pub use crate::explained_rules::ExplainedRule;
-use crate::explained_rules::{did_you_mean, server_rules};
+use crate::explained_rules::{did_you_mean, plain_rule, server_rules};
 use crate::generation::Generation;
 use crate::settings::DisabledServer;
 use moongate_access::auth::AuthMethods;
+use moongate_api::{ExplainedRule, ToolExplanation};
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{ItemKind, Principal};
 use moongate_search::few_edits_or_beginning;
 use moongate_telemetry::logs;
-
-/// Answer to the question whether a principal may call a tool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ToolExplanation {
-    /// True if a call would reach the server.
-    pub callable: bool,
-    /// Name of the principal.
-    pub principal: String,
-    /// Tool, as it was asked for.
-    pub tool: String,
-    /// Path of the endpoint.
-    pub endpoint: String,
-    /// Server of the tool, as far as the name tells.
-    pub server: Option<String>,
-    /// State of the server.
-    pub state: Option<String>,
-    /// Server's own name of the tool.
-    pub local_name: Option<String>,
-    /// True if the server's list has the tool. `None`: nobody has the list yet.
-    pub listed: Option<bool>,
-    /// Rules in the order in which they decide.
-    pub rules: Vec<ExplainedRule>,
-    /// Other endpoints at which the principal may call it.
-    pub other_endpoints: Vec<String>,
-}
 
 /// Error for a question about a key or an endpoint that does not exist. It reads on after "there is".
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,11 +116,11 @@ impl Gateway {
         });
         match disabled {
             Some(DisabledServer { name, .. }) => {
-                ExplainedRule::new(&["servers", name, "enabled"], false, "the server is switched off")
+                plain_rule(&["servers", name, "enabled"], false, "the server is switched off")
             }
             None => {
                 let reason = format!("no server has a tool of this name{}", did_you_mean(nearest.as_ref()));
-                ExplainedRule::new(&[], false, reason)
+                plain_rule(&[], false, reason)
             }
         }
     }
@@ -188,7 +161,7 @@ impl Endpoint {
         rules.extend(decision.0.iter().filter_map(|recorded| self.explain_rule(*recorded, principal, item)));
         // A refusal without a rule of its own is still a refusal.
         if !decision.allows() && rules.iter().all(|rule| rule.allows) {
-            rules.push(ExplainedRule::new(&[], false, "this endpoint does not have the tool"));
+            rules.push(plain_rule(&[], false, "this endpoint does not have the tool"));
         }
         rules
     }
@@ -210,7 +183,7 @@ fn nearest_endpoints(generation: &Generation, name: &str) -> Vec<String> {
 }
 
 fn expired_rule(principal: &Principal, at: impl std::fmt::Display) -> ExplainedRule {
-    ExplainedRule::new(&["auth", "keys", &principal.name, "expires"], false, format!("the key is refused since {at}"))
+    plain_rule(&["auth", "keys", &principal.name, "expires"], false, format!("the key is refused since {at}"))
 }
 
 fn endpoint_rule(generation: &Generation, principal: &Principal, path: &str) -> ExplainedRule {
@@ -218,8 +191,7 @@ fn endpoint_rule(generation: &Generation, principal: &Principal, path: &str) -> 
     let mut value: Vec<String> = names.cloned().collect();
     // A set has no order, and two explanations should be easy to compare.
     value.sort();
-    let rule =
-        ExplainedRule::new(&["auth", "keys", &principal.name, "views"], false, format!("{path} is none of them"));
+    let rule = plain_rule(&["auth", "keys", &principal.name, "views"], false, format!("{path} is none of them"));
     ExplainedRule { value, ..rule }
 }
 

@@ -3,85 +3,61 @@
 //! Owns how a rule is told. Does not decide (`permitted.rs`, `selected_item.rs`). Invariant: a rule says what the decision
 //! said.
 
-use serde::{Deserialize, Serialize};
-
 use crate::decision::DecisionRule;
 use crate::endpoint::Endpoint;
 use crate::endpoint_scope::EndpointScope;
 use crate::explained_item::{ExplainedItem, ItemListing};
 use moongate_access::policy::GlobList;
+use moongate_api::ExplainedRule;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Principal, UpstreamState};
-
-/// Rule that takes part in a decision.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ExplainedRule {
-    /// Path of its key in the config. Items of `auth.keys` go by their names. Empty: no key decides.
-    pub key: Vec<String>,
-    /// Value of the key: patterns or names.
-    pub value: Vec<String>,
-    /// True if the rule allows the call.
-    pub allows: bool,
-    /// True for the first rule that refuses.
-    pub decides: bool,
-    /// Reason in words.
-    pub reason: String,
-    /// Name that the patterns are compared with. Empty for other rules.
-    #[serde(default)]
-    pub name: String,
-}
 
 /// Beginning of the reason of a server that fails.
 const UNUSABLE: &str = "the server cannot be used";
 
-impl ExplainedRule {
-    /// Returns the command or the line that would change the decision. `place` says where the rule stands.
-    pub fn remedy(&self, tool: &str, place: &str) -> String {
-        let key: Vec<&str> = self.key.iter().map(String::as_str).collect();
-        match key[..] {
-            ["servers", server, "tools", _] => format!("moongate enable {server} {tool}"),
-            ["servers", server, "enabled"] => format!("moongate enable {server}"),
-            ["servers", server] if self.reason.starts_with(UNUSABLE) => {
-                format!("`moongate doctor {server}` says what to correct")
-            }
-            ["servers", server] => format!("`moongate tools --server {server}` shows what the server has"),
-            ["auth", "keys", _, "expires"] => format!("change {place}, or make another key: moongate key new NAME"),
-            ["auth", "keys", _, "views"] => format!("add a view or a server to {place}"),
-            ["auth" | "views", .., "servers"] => format!("add the server to {place}"),
-            ["auth" | "views", ..] => self.pattern_remedy(place),
-            _ => "`moongate tools` lists the tools, and `moongate status` the servers".to_owned(),
+/// Returns the command or the line that would change a decision. `place` says where its rule stands.
+pub fn remedy(rule: &ExplainedRule, tool: &str, place: &str) -> String {
+    let key: Vec<&str> = rule.key.iter().map(String::as_str).collect();
+    match key[..] {
+        ["servers", server, "tools", _] => format!("moongate enable {server} {tool}"),
+        ["servers", server, "enabled"] => format!("moongate enable {server}"),
+        ["servers", server] if rule.reason.starts_with(UNUSABLE) => {
+            format!("`moongate doctor {server}` says what to correct")
         }
+        ["servers", server] => format!("`moongate tools --server {server}` shows what the server has"),
+        ["auth", "keys", _, "expires"] => format!("change {place}, or make another key: moongate key new NAME"),
+        ["auth", "keys", _, "views"] => format!("add a view or a server to {place}"),
+        ["auth" | "views", .., "servers"] => format!("add the server to {place}"),
+        ["auth" | "views", ..] => pattern_remedy(rule, place),
+        _ => "`moongate tools` lists the tools, and `moongate status` the servers".to_owned(),
     }
+}
 
-    /// Returns the change of patterns that would let the name pass.
-    fn pattern_remedy(&self, place: &str) -> String {
-        let globs = GlobList::new(&self.value).unwrap_or_default();
-        match globs.deciding_pattern(&self.name) {
-            // An exclusion wins over each pattern that would be added.
-            Some(pattern) if pattern.starts_with('!') => format!("take {pattern:?} out of {place}"),
-            _ if self.name.is_empty() => format!("change {place}"),
-            _ => format!("add {:?} to {place}", self.name),
-        }
+/// Returns the change of patterns that would let the name pass.
+fn pattern_remedy(rule: &ExplainedRule, place: &str) -> String {
+    let globs = GlobList::new(&rule.value).unwrap_or_default();
+    match globs.deciding_pattern(&rule.name) {
+        // An exclusion wins over each pattern that would be added.
+        Some(pattern) if pattern.starts_with('!') => format!("take {pattern:?} out of {place}"),
+        _ if rule.name.is_empty() => format!("change {place}"),
+        _ => format!("add {:?} to {place}", rule.name),
     }
+}
 
-    pub(super) fn new(key: &[&str], allows: bool, reason: impl Into<String>) -> Self {
-        let key = key.iter().map(|step| (*step).to_owned()).collect();
-        ExplainedRule { key, allows, reason: reason.into(), ..ExplainedRule::default() }
-    }
+/// Describes a rule of a key without a value.
+pub(super) fn plain_rule(key: &[&str], allows: bool, reason: impl Into<String>) -> ExplainedRule {
+    let key = key.iter().map(|step| (*step).to_owned()).collect();
+    ExplainedRule { key, allows, reason: reason.into(), ..ExplainedRule::default() }
+}
 
-    fn with_value(self, value: &[String]) -> Self {
-        ExplainedRule { value: value.to_vec(), ..self }
-    }
-
-    /// Describes a list of patterns.
-    fn of_globs(key: &[&str], globs: &GlobList, name: &str, allows: bool) -> Self {
-        let reason = match globs.deciding_pattern(name) {
-            Some(pattern) => format!("{pattern:?} fits {name}"),
-            None => format!("nothing fits {name}"),
-        };
-        let rule = ExplainedRule::new(key, allows, reason).with_value(globs.patterns());
-        ExplainedRule { name: name.to_owned(), ..rule }
-    }
+/// Describes a list of patterns.
+fn glob_rule(key: &[&str], globs: &GlobList, name: &str, allows: bool) -> ExplainedRule {
+    let reason = match globs.deciding_pattern(name) {
+        Some(pattern) => format!("{pattern:?} fits {name}"),
+        None => format!("nothing fits {name}"),
+    };
+    let rule = plain_rule(key, allows, reason);
+    ExplainedRule { name: name.to_owned(), value: globs.patterns().to_vec(), ..rule }
 }
 
 /// Returns the question about the name that was probably meant, for the end of a reason.
@@ -98,29 +74,29 @@ pub(super) fn server_rules(item: &ExplainedItem) -> Vec<ExplainedRule> {
     let is_failed = matches!(status.state, UpstreamState::Failed | UpstreamState::NeedsLogin);
     if is_failed || item.server.is_misconfigured() {
         let reason = format!("{UNUSABLE}: {}", status.reason);
-        rules.push(ExplainedRule::new(&["servers", name], false, reason));
+        rules.push(plain_rule(&["servers", name], false, reason));
     }
     match &item.listing {
         ItemListing::Missing { nearest } => {
             let reason = format!("the server lists no tool {local}{}", did_you_mean(nearest.as_ref()));
-            rules.push(ExplainedRule::new(&["servers", name], false, reason));
+            rules.push(plain_rule(&["servers", name], false, reason));
         }
-        ItemListing::Excluded(reason) => rules.push(ExplainedRule::new(&["servers", name], false, reason.clone())),
+        ItemListing::Excluded(reason) => rules.push(plain_rule(&["servers", name], false, reason.clone())),
         ItemListing::Listed | ItemListing::Unknown => {}
     }
     if allow.patterns() != ["*"] {
         let key = ["servers", name, "tools", "allow"];
-        rules.push(ExplainedRule::of_globs(&key, allow, local, allow.matches(local)));
+        rules.push(glob_rule(&key, allow, local, allow.matches(local)));
     }
     if !deny.patterns().is_empty() {
         let key = ["servers", name, "tools", "deny"];
-        rules.push(ExplainedRule::of_globs(&key, deny, local, !deny.matches(local)));
+        rules.push(glob_rule(&key, deny, local, !deny.matches(local)));
     }
     if settings.tools.hide.matches(local) {
         let key = ["servers", name, "tools", "hide"];
         rules.push(ExplainedRule {
             reason: "no list has it".to_owned(),
-            ..ExplainedRule::of_globs(&key, &settings.tools.hide, local, true)
+            ..glob_rule(&key, &settings.tools.hide, local, true)
         });
     }
     rules
@@ -141,13 +117,13 @@ impl Endpoint {
                 let reason =
                     format!("{} {} of the view", item.server.settings.name, if allows { "is" } else { "is no server" });
                 let key = ["views", view.name.as_str(), "servers"];
-                let rule = ExplainedRule::new(&key, allows, reason);
-                Some(rule.with_value(view.servers.as_ref()?))
+                let rule = plain_rule(&key, allows, reason);
+                Some(ExplainedRule { value: view.servers.clone()?, ..rule })
             }
             (DecisionRule::Tools, EndpointScope::View(view)) => {
                 let key = ["views", view.name.as_str(), "tools"];
                 let is_all = view.tools.patterns() == ["*"];
-                (!is_all).then(|| ExplainedRule::of_globs(&key, &view.tools, exposed, allows))
+                (!is_all).then(|| glob_rule(&key, &view.tools, exposed, allows))
             }
             (DecisionRule::Tools, EndpointScope::Union(_)) => {
                 let key = ["auth", "keys", principal.name.as_str(), "views"];
@@ -155,15 +131,15 @@ impl Endpoint {
                 let mut names: Vec<String> =
                     access.allowed_endpoints(principal.role()).into_iter().flatten().cloned().collect();
                 names.sort();
-                Some(ExplainedRule::new(&key, allows, reason).with_value(&names))
+                Some(ExplainedRule { value: names, ..plain_rule(&key, allows, reason) })
             }
             (DecisionRule::Principal, _) => {
                 let key = ["auth", "keys", principal.name.as_str(), "tools"];
                 match access.tools_of(principal.role(), exposed) {
                     Some(tools) if allows && tools.patterns() == ["*"] => None,
-                    Some(tools) => Some(ExplainedRule::of_globs(&key, tools, exposed, allows)),
+                    Some(tools) => Some(glob_rule(&key, tools, exposed, allows)),
                     None if allows => None,
-                    None => Some(ExplainedRule::new(&key, false, "the key may use nothing")),
+                    None => Some(plain_rule(&key, false, "the key may use nothing")),
                 }
             }
             // The other endpoints have all servers, or their own. A union's servers show in its tools.

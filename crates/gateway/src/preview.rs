@@ -6,8 +6,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use serde::Serialize;
-
 use crate::Gateway;
 use crate::catalog::Snapshot;
 use crate::endpoint::Endpoint;
@@ -15,19 +13,9 @@ use crate::generation::Generation;
 use crate::running_server::RunningServer;
 use crate::settings::GatewaySettings;
 use moongate_access::auth::PrincipalChange;
+use moongate_api::ToolAccessChange;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{ItemKind, Principal};
-
-/// Tools that a principal would gain and lose.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ToolAccessChange {
-    /// Name of the key. `None`: callers without one.
-    pub key: Option<String>,
-    /// Gained tools, by exposed name.
-    pub gains: Vec<String>,
-    /// Lost tools, by exposed name.
-    pub loses: Vec<String>,
-}
 
 impl Gateway {
     /// Returns the tools that each principal would gain or lose, among known servers.

@@ -3,34 +3,18 @@
 //! Owns code, severity, title, reason and remedy. Does not look for anything (the files beside it). Invariant: the page
 //! of codes has exactly these, since it is made of them.
 
+use moongate_api::FindingSeverity;
+
 /// Facts about one code.
 pub(crate) struct CodeInfo {
     /// Code, as people search for it.
     pub(crate) id: &'static str,
-    pub(crate) severity: CodeSeverity,
+    pub(crate) severity: FindingSeverity,
     pub(crate) title: &'static str,
     /// Reason why it matters.
     pub(crate) why: &'static str,
     /// General remedy. A finding names the exact one.
     pub(crate) fix: &'static str,
-}
-
-/// Weight of a finding. The worst comes first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum CodeSeverity {
-    /// Something does not work.
-    Broken,
-    /// Something works, and probably not as meant.
-    Warning,
-}
-
-impl CodeSeverity {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            CodeSeverity::Broken => "broken",
-            CodeSeverity::Warning => "warning",
-        }
-    }
 }
 
 macro_rules! codes {
@@ -52,7 +36,7 @@ macro_rules! codes {
             pub(crate) fn info(self) -> CodeInfo {
                 match self {
                     $(DoctorCode::$name => CodeInfo {
-                        id: $id, severity: CodeSeverity::$severity, title: $title, why: $why, fix: $fix,
+                        id: $id, severity: FindingSeverity::$severity, title: $title, why: $why, fix: $fix,
                     }),*
                 }
             }

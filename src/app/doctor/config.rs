@@ -2,13 +2,14 @@
 //!
 //! Owns the codes of its problems. Does not find problems (`moongate-config`). Invariant: nothing is written.
 
+use moongate_api::FindingSeverity;
 use moongate_config::edit::{ConfigOperation, raw_entry};
 use moongate_config::{ConfigProblem, ProblemKind, ProblemOrigin, SettingPlaces, pinned_package};
 use moongate_platform::private_file;
 use moongate_upstream::{ConnectTarget, ServerSettings};
 use serde_json::{Map, Value};
 
-use super::codes::{CodeSeverity, DoctorCode};
+use super::codes::DoctorCode;
 use super::examined::ExaminedGateway;
 use super::finding::{DoctorFinding, FileRepair};
 
@@ -46,20 +47,20 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
     }
     match &gateway.loaded {
         Err(problems) => {
-            found.extend(problems.errors.iter().map(|problem| of_problem(gateway, problem, CodeSeverity::Broken)));
-            found.extend(problems.warnings.iter().map(|problem| of_problem(gateway, problem, CodeSeverity::Warning)));
+            found.extend(problems.errors.iter().map(|problem| of_problem(gateway, problem, FindingSeverity::Broken)));
+            found
+                .extend(problems.warnings.iter().map(|problem| of_problem(gateway, problem, FindingSeverity::Warning)));
         }
         Ok(loaded) => {
-            found.extend(loaded.failed.iter().map(|problem| of_problem(gateway, problem, CodeSeverity::Broken)));
+            found.extend(loaded.failed.iter().map(|problem| of_problem(gateway, problem, FindingSeverity::Broken)));
             let warnings = loaded.warnings.iter().chain(&loaded.advice);
-            found.extend(warnings.map(|problem| of_problem(gateway, problem, CodeSeverity::Warning)));
+            found.extend(warnings.map(|problem| of_problem(gateway, problem, FindingSeverity::Warning)));
         }
     }
     found.extend(secrets(gateway));
     found.extend(archived_packages(gateway));
     found.extend(same_servers(gateway));
-    let needed = gateway.changes["needs_restart"].as_array().into_iter().flatten().filter_map(|key| key.as_str());
-    found.extend(needed.map(|key| {
+    found.extend(gateway.changes.needs_restart.iter().map(|key| {
         DoctorFinding::new(
             DoctorCode::NeedsRestart,
             format!("`{key}` changed after the gateway started"),
@@ -69,7 +70,7 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
     found
 }
 
-fn of_problem(gateway: &ExaminedGateway, problem: &ConfigProblem, severity: CodeSeverity) -> DoctorFinding {
+fn of_problem(gateway: &ExaminedGateway, problem: &ConfigProblem, severity: FindingSeverity) -> DoctorFinding {
     let code = match problem.kind {
         ProblemKind::Syntax => DoctorCode::ConfigSyntax,
         ProblemKind::UnknownKey | ProblemKind::ClientSetting => DoctorCode::UnknownKey,
@@ -77,7 +78,7 @@ fn of_problem(gateway: &ExaminedGateway, problem: &ConfigProblem, severity: Code
         ProblemKind::Access => DoctorCode::OpenFile,
         ProblemKind::Package => DoctorCode::UnpinnedPackage,
         ProblemKind::OpenListener => DoctorCode::OpenWithoutKeys,
-        ProblemKind::Value | ProblemKind::Missing | ProblemKind::Conflict if severity == CodeSeverity::Warning => {
+        ProblemKind::Value | ProblemKind::Missing | ProblemKind::Conflict if severity == FindingSeverity::Warning => {
             DoctorCode::DoubtfulSetting
         }
         ProblemKind::Type

@@ -2,17 +2,17 @@
 //!
 //! Owns their form, and those about this machine. Does not ask a gateway or judge. Invariant: nothing is changed.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use moongate_api::{ServerCondition, ServerCounters, ServerFindings, ServerIdentity, ServerStatus};
+use moongate_api::{
+    ConfigDifference, ConfigFile, ServerCondition, ServerCounters, ServerFindings, ServerIdentity, ServerStatus,
+};
 use moongate_clients::import::SelfAddresses;
 use moongate_config::{ConfigProblems, GatewayAddresses, LoadOptions, LoadedConfig};
 use moongate_gateway::{FindingTopic, Gateway, RunningServer, Snapshot};
 use moongate_model::ItemKind;
 use moongate_telemetry::logs;
 use moongate_upstream::{ConnectTarget, ServerSettings};
-use serde::Deserialize;
-use serde_json::Value;
 
 use super::finding::DoctorFinding;
 use crate::app::configured_servers::self_addresses;
@@ -25,12 +25,12 @@ pub(crate) struct ExaminedGateway {
     pub(crate) own: SelfAddresses,
     pub(crate) answer: RunningGateway,
     /// Changes that a reload of the running gateway would make.
-    pub(crate) changes: Value,
+    pub(crate) changes: ConfigDifference,
     pub(crate) states: Vec<ServerStatus>,
     /// Rules of views and keys that match nothing.
     pub(crate) unmatched_filters: Vec<String>,
     /// Files that the running gateway has its config from. `None` if it has not said.
-    pub(crate) running_files: Option<Vec<RunningFile>>,
+    pub(crate) running_files: Option<Vec<ConfigFile>>,
     /// Findings of the running gateway about itself. `None` if it has not said.
     pub(crate) of_gateway: Option<Vec<DoctorFinding>>,
     /// True in a container.
@@ -47,23 +47,13 @@ pub(crate) enum RunningGateway {
     None(String),
 }
 
-/// File of the running gateway's config.
-#[derive(Clone, Debug, Deserialize)]
-pub(crate) struct RunningFile {
-    /// Path, as the gateway has it.
-    pub(crate) path: PathBuf,
-    /// Tag of its bytes.
-    #[serde(default)]
-    pub(crate) etag: String,
-}
-
 impl ExaminedGateway {
     /// Gathers the facts about a config, and about this machine. `answer` is that of a running gateway.
     pub(crate) fn new(
         options: LoadOptions<'static>,
         loaded: Result<LoadedConfig, ConfigProblems>,
         answer: RunningGateway,
-        changes: Value,
+        changes: ConfigDifference,
         states: Vec<ServerStatus>,
     ) -> Self {
         let files = ["/.dockerenv", "/run/.containerenv"];

@@ -5,18 +5,18 @@
 
 use std::path::PathBuf;
 
+use moongate_api::{Finding, FindingSeverity};
 use moongate_config::ConfigProblem;
 use moongate_config::edit::ConfigOperation;
 use moongate_telemetry::logs;
-use serde_json::{Value, json};
 
-use super::codes::{CodeSeverity, DoctorCode};
+use super::codes::DoctorCode;
 
 /// Thing that is wrong.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DoctorFinding {
     pub(crate) code: DoctorCode,
-    pub(crate) severity: CodeSeverity,
+    pub(crate) severity: FindingSeverity,
     /// Server that it is about.
     pub(crate) server: Option<String>,
     pub(crate) message: String,
@@ -50,7 +50,7 @@ impl DoctorFinding {
     }
 
     /// Creates the finding of a problem of the config.
-    pub(crate) fn of_problem(code: DoctorCode, severity: CodeSeverity, problem: &ConfigProblem) -> Self {
+    pub(crate) fn of_problem(code: DoctorCode, severity: FindingSeverity, problem: &ConfigProblem) -> Self {
         let place = problem.origin.place();
         let server = problem.server.clone();
         DoctorFinding { severity, server, place, ..DoctorFinding::new(code, &problem.message, &problem.fix) }
@@ -61,15 +61,13 @@ impl DoctorFinding {
     }
 
     /// Reads a finding of a running gateway. `None` for a code of another version.
-    pub(crate) fn of_json(finding: &Value) -> Option<Self> {
-        let text = |key: &str| finding[key].as_str().map(str::to_owned);
-        let code = DoctorCode::of_id(finding["code"].as_str()?)?;
-        let severities = [CodeSeverity::Broken, CodeSeverity::Warning];
+    pub(crate) fn of_row(row: Finding) -> Option<Self> {
+        let code = DoctorCode::of_id(&row.code)?;
         Some(DoctorFinding {
-            severity: severities.into_iter().find(|severity| finding["severity"] == severity.name())?,
-            server: text("server"),
-            place: text("place"),
-            ..DoctorFinding::new(code, text("message")?, text("fix")?)
+            severity: row.severity,
+            server: row.server,
+            place: row.place,
+            ..DoctorFinding::new(code, row.message, row.fix)
         })
     }
 
@@ -78,13 +76,21 @@ impl DoctorFinding {
         matches!(self.code, DoctorCode::UnsetReference | DoctorCode::CommandNotFound)
     }
 
-    pub(crate) fn json(&self) -> Value {
+    /// Returns the finding as programs read it.
+    pub(crate) fn row(&self) -> Finding {
         let info = self.code.info();
-        json!({
-            "code": info.id, "severity": self.severity.name(), "title": info.title, "server": self.server,
-            "message": self.message, "place": self.place, "why": info.why, "fix": self.fix,
-            "remedy": info.fix, "can_fix": self.repair.is_some(),
-        })
+        Finding {
+            code: info.id.to_owned(),
+            severity: self.severity,
+            title: info.title.to_owned(),
+            server: self.server.clone(),
+            message: self.message.clone(),
+            place: self.place.clone(),
+            why: info.why.to_owned(),
+            fix: self.fix.clone(),
+            remedy: info.fix.to_owned(),
+            can_fix: self.repair.is_some(),
+        }
     }
 
     pub(crate) fn text(&self) -> String {

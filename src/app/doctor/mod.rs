@@ -12,12 +12,12 @@ mod listening;
 mod running_config;
 mod servers;
 
-use moongate_admin::ServerHint;
-use moongate_api::ServerStatus;
+use moongate_api::FindingSeverity;
+use moongate_api::{ServerStatus, StatusHint};
 use moongate_gateway::RunningServer;
 
-pub(crate) use codes::{CodeSeverity, DoctorCode};
-pub(crate) use examined::{ExaminedGateway, RunningFile, RunningGateway, statuses_of};
+pub(crate) use codes::DoctorCode;
+pub(crate) use examined::{ExaminedGateway, RunningGateway, statuses_of};
 pub(crate) use finding::{DoctorFinding, FileRepair};
 pub(crate) use running_config::is_same;
 
@@ -40,13 +40,13 @@ pub(crate) fn run_checks(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
 }
 
 /// Returns what would help a server that does not work.
-pub(crate) fn server_hint(server: &RunningServer) -> Option<ServerHint> {
+pub(crate) fn server_hint(server: &RunningServer) -> Option<StatusHint> {
     let status = server.status();
     let mut shown = ServerStatus::default();
     shown.identity.name.clone_from(&server.settings.name);
     (shown.condition.state, shown.condition.reason) = (status.state, status.reason.clone());
     let finding = servers::judge_connection(Some(&server.settings.connect), &shown)?;
-    Some(ServerHint { code: finding.code.info().id, text: finding.fix })
+    Some(StatusHint { code: finding.code.info().id.to_owned(), text: finding.fix })
 }
 
 /// Lets the gateway judge its own variables and its own PATH, which differ from those of a shell.
@@ -56,7 +56,7 @@ fn judge_environment(gateway: &ExaminedGateway, found: &mut Vec<DoctorFinding>) 
         found.extend(of_gateway.iter().filter(|finding| finding.is_of_environment()).cloned());
     } else if matches!(gateway.answer, RunningGateway::Refused(_)) {
         for finding in found.iter_mut().filter(|finding| finding.is_of_environment()) {
-            finding.severity = CodeSeverity::Warning;
+            finding.severity = FindingSeverity::Warning;
             finding.message += " here; the gateway that runs may have it";
         }
     }

@@ -3,10 +3,12 @@
 //! Owns the comparison of the files. Does not read the gateway's settings. Invariant: files with the same bytes count as
 //! the same, since a container has its own paths.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use moongate_api::ConfigFile;
 
 use super::codes::DoctorCode;
-use super::examined::{ExaminedGateway, RunningFile};
+use super::examined::ExaminedGateway;
 use super::finding::DoctorFinding;
 
 /// Compares the config that was read with the one of the running gateway.
@@ -16,14 +18,17 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Option<DoctorFinding> {
     if here.len() == running.len() && here.iter().zip(running).all(|(here, running)| is_same(here, running)) {
         return None;
     }
-    let files: Vec<&PathBuf> = running.iter().map(|file| &file.path).collect();
-    let message = format!("the running gateway has its config from {}, and this command read {}", names(&files), {
-        names(&here.iter().collect::<Vec<_>>())
-    });
+    let files: Vec<&str> = running.iter().map(|file| file.path.as_str()).collect();
+    let read: Vec<String> = here.iter().map(|file| file.display().to_string()).collect();
+    let message = format!(
+        "the running gateway has its config from {}, and this command read {}",
+        names(&files),
+        names(&read.iter().map(String::as_str).collect::<Vec<_>>())
+    );
     let fix = match files[..] {
         [] => "restart the gateway with this config: `moongate --config PATH`".to_owned(),
         _ => {
-            let flags: Vec<String> = files.iter().map(|file| format!("--config {}", file.display())).collect();
+            let flags: Vec<String> = files.iter().map(|file| format!("--config {file}")).collect();
             format!("moongate doctor {}", flags.join(" "))
         }
     };
@@ -31,14 +36,12 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Option<DoctorFinding> {
 }
 
 /// Returns true if both are one file, or have the same bytes.
-pub(crate) fn is_same(here: &Path, running: &RunningFile) -> bool {
-    let is_one = here.canonicalize().is_ok_and(|here| running.path.canonicalize().is_ok_and(|there| here == there));
+pub(crate) fn is_same(here: &Path, running: &ConfigFile) -> bool {
+    let is_one =
+        here.canonicalize().is_ok_and(|here| Path::new(&running.path).canonicalize().is_ok_and(|there| here == there));
     is_one || moongate_config::read_redacted(here).is_ok_and(|(tag, _)| tag == running.etag)
 }
 
-fn names(files: &[&PathBuf]) -> String {
-    match files {
-        [] => "no file".to_owned(),
-        files => files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", "),
-    }
+fn names(files: &[&str]) -> String {
+    if files.is_empty() { "no file".to_owned() } else { files.join(", ") }
 }

@@ -3,11 +3,11 @@
 //! Owns the code of each state. Does not connect (`examined.rs`). Invariant: a server has one finding about its
 //! connection at most.
 
-use moongate_api::{ServerCondition, ServerStatus};
+use moongate_api::{FindingSeverity, ServerCondition, ServerStatus};
 use moongate_model::UpstreamState;
 use moongate_upstream::ConnectTarget;
 
-use super::codes::{CodeSeverity, DoctorCode};
+use super::codes::DoctorCode;
 use super::examined::ExaminedGateway;
 use super::finding::DoctorFinding;
 
@@ -104,7 +104,7 @@ pub(super) fn judge_connection(connect: Option<&ConnectTarget>, server: &ServerS
         _ if is_slow => {
             let fix =
                 format!("correct the command or the URL of `servers.{name}`, or raise `servers.{name}.start_timeout`");
-            let severity = if is_judged { CodeSeverity::Broken } else { CodeSeverity::Warning };
+            let severity = if is_judged { FindingSeverity::Broken } else { FindingSeverity::Warning };
             DoctorFinding { severity, ..finding(DoctorCode::SlowStart, fix) }
         }
         _ if is_program && reason.contains("command not found") => {

@@ -4,20 +4,19 @@
 //! (`moongate_config::edit`). Invariant: one change or reload at a time, and a change that was written is applied even if
 //! nobody waits for it any more.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 
 use super::undo_rights::check_undo;
-use super::{ConfigReloader, ReloadOutcome, ReloadSource, failing_with_new, working_servers};
+use super::{ConfigReloader, FileEditor, ReloadOutcome, ReloadSource, failing_with_new, working_servers};
 use crate::app::metadata_address::is_metadata_target;
 use moongate_access::auth::AdminRole;
 use moongate_admin::{AppliedChange, ChangeKind, ChangeRefusal, ConfigChange};
 use moongate_config::edit::{
-    ConfigEditError, ConfigOperation, EditAuthor, EditHistory, KeyList, PastEdit, PreparedEdit, prepare_operator_edit,
+    ConfigEditError, ConfigOperation, EditAuthor, EditHistory, KeyList, PastEdit, PreparedEdit,
 };
-use moongate_config::{AdminEdits, ConfigProblem, ErrorTolerance, LoadOptions, Plan};
+use moongate_config::{ConfigProblem, ErrorTolerance, LoadOptions, Plan};
 use moongate_transport::metadata_address::MetadataAccess;
 use moongate_upstream::ServerSettings;
 
@@ -31,13 +30,14 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
 const WRITE_ATTEMPTS: u32 = 40;
 const WRITE_PAUSE: Duration = Duration::from_millis(25);
 
-impl ConfigReloader {
+impl FileEditor {
     /// Writes a change and applies it. Goes on in the background if its caller disconnects, or if it takes too long.
     pub(super) async fn change_config_files(&self, change: ConfigChange) -> Result<AppliedChange, ChangeRefusal> {
-        let Some(own) = self.self_ref.upgrade().filter(|own| own.source.is_some()) else {
+        if self.reloader.source.is_none() {
             let message = "this gateway was started without a config that could be written";
             return Err(ConfigEditError::new("read_only", message).into());
-        };
+        }
+        let own = self.clone();
         // A task of its own: a caller that disconnects would otherwise stop it between write and reload.
         let changing = tokio::spawn(async move { own.change_in_turn(change).await });
         // The timeout drops the handle only, and the task goes on.
@@ -48,37 +48,10 @@ impl ConfigReloader {
         }
     }
 
-    /// Prepares an edit. Only where this gateway read no file at all may one be begun.
-    pub(super) fn prepare_edit(
-        &self,
-        edits: AdminEdits,
-        options: &LoadOptions<'_>,
-        operations: &[ConfigOperation],
-    ) -> Result<PreparedEdit, ConfigEditError> {
-        let status = self.status.load();
-        let known = status.places.files();
-        let gone = |file: &std::path::Path| {
-            let message = format!(
-                "{} is gone, and the gateway goes on with what it read there: restore the file, then try again",
-                file.display()
-            );
-            ConfigEditError::new("no_file", message)
-        };
-        if let Some(file) = known.iter().find(|file| !file.path.exists()) {
-            return Err(gone(&file.path));
-        }
-        let created = moongate_config::users_file(&options.env);
-        let prepared = prepare_operator_edit(edits, options, created.as_deref(), operations)?;
-        // Begun anew, the file would have this entry alone, and the reload would stop all that is missing there.
-        match prepared.is_new_file() && !known.is_empty() {
-            true => Err(gone(prepared.path())),
-            false => Ok(prepared),
-        }
-    }
-
-    async fn change_in_turn(self: Arc<Self>, change: ConfigChange) -> Result<AppliedChange, ChangeRefusal> {
+    async fn change_in_turn(self, change: ConfigChange) -> Result<AppliedChange, ChangeRefusal> {
+        let reloader = self.reloader.clone();
         // Locked until the change is applied: a reload in between would take its effect from this report.
-        let Ok(mut running) = tokio::time::timeout(TURN_TIMEOUT, self.running.lock()).await else {
+        let Ok(mut running) = tokio::time::timeout(TURN_TIMEOUT, reloader.running.lock()).await else {
             return Err(busy("another change or a reload is under way; try again"));
         };
         // Read under the lock, since the reload before may have switched edits off.
@@ -90,12 +63,12 @@ impl ConfigReloader {
         };
         let mut failing = failing_with_new(&running, operations);
         let working = working_servers(&running.plan);
-        let (own, tolerated) = (self.clone(), failing.clone());
+        let tolerated = failing.clone();
         // `spawn_blocking`: files are read and written.
-        let writing = tokio::task::spawn_blocking(move || match &own.source {
+        let writing = tokio::task::spawn_blocking(move || match &self.reloader.source {
             Some(source) => {
-                let history = own.history.as_ref();
-                PendingChange { reloader: &own, source, history, failing: tolerated, working, plan }
+                let history = self.history.as_deref();
+                PendingChange { reloader: &self.reloader, source, history, failing: tolerated, working, plan }
                     .write_patiently(&change)
             }
             None => Err(busy("there is no config")),
@@ -108,16 +81,16 @@ impl ConfigReloader {
         if !applied.diff.is_empty() {
             tracing::info!(operator, "config changed by an operator: {}", applied.summary);
             failing.extend(applied.problems.iter().filter_map(|problem| problem.server.clone()));
-            let read = self.watched.current().await;
-            let outcome = match self.load(failing.clone()).await {
-                Ok(loaded) => self.adopt(&mut running, loaded),
+            let read = reloader.watched.current().await;
+            let outcome = match reloader.load(failing.clone()).await {
+                Ok(loaded) => reloader.adopt(&mut running, loaded),
                 Err(refused) => ReloadOutcome::Refused(refused),
             };
             // If another mistake is in the way, the reload after its correction must accept what was written here.
             running.accepted = if matches!(outcome, ReloadOutcome::Refused(_)) { failing } else { Vec::new() };
-            self.watched.record(&read).await;
-            self.log_outcome(&outcome);
-            applied.reload = outcome.report().1;
+            reloader.watched.record(&read).await;
+            reloader.log_outcome(&outcome);
+            applied.reload = Some(outcome.report());
         }
         Ok(applied)
     }
@@ -286,7 +259,7 @@ impl PendingChange<'_> {
             can_undo: matches!(noted, Some(Ok(()))),
             servers,
             problems: Vec::new(),
-            reload: serde_json::Value::Null,
+            reload: None,
         })
     }
 }

@@ -1,32 +1,60 @@
-//! Checks that a running gateway makes of itself.
+//! Checks that a running gateway makes of itself and of servers.
 //!
 //! Owns where their facts come from. Does not judge (`app/doctor/`). Invariant: nothing is changed, and no client's file is
 //! read.
 
-use serde_json::Value;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
 
 use super::ConfigReloader;
 use crate::app::doctor::{self, DoctorFinding, ExaminedGateway, RunningGateway, statuses_of};
-use moongate_admin::AdminControl as _;
+use moongate_admin::{Examiner, ProbeReport, Reloader};
+use moongate_api::{Finding, PlanReport, StatusHint};
+use moongate_config::edit::ConfigOperation;
 use moongate_config::{ErrorTolerance, LoadOptions};
+use moongate_gateway::RunningServer;
 
-impl ConfigReloader {
+/// Examiner of a running gateway.
+pub(in crate::app) struct GatewayExaminer {
+    /// Reload of its config.
+    pub(in crate::app) reloader: Arc<ConfigReloader>,
+}
+
+impl GatewayExaminer {
     /// Runs the checks. The worst findings come first. `None` without a config.
-    pub(super) async fn examine(&self) -> Option<Vec<Value>> {
-        let own = self.self_ref.upgrade().filter(|own| own.source.is_some())?;
-        let (_, plan) = self.plan().await;
-        let states = statuses_of(&self.targets.gateway);
+    async fn examine(&self) -> Option<Vec<Finding>> {
+        let reloader = self.reloader.clone();
+        reloader.source.as_ref()?;
+        let changes = match Reloader::plan(&*reloader).await {
+            PlanReport::Fine { changes, .. } => changes,
+            PlanReport::Refused { .. } => Default::default(),
+        };
+        let states = statuses_of(&reloader.targets.gateway);
         // `spawn_blocking`: the files are read.
         let looking = tokio::task::spawn_blocking(move || {
-            let source = own.source.as_ref()?;
+            let source = reloader.source.as_ref()?;
             let options = LoadOptions { tolerance: ErrorTolerance::PerServer, ..(source.options)() };
             let loaded = moongate_config::load(&options);
-            let changes = plan["changes"].clone();
             let examined = ExaminedGateway::new(options, loaded, RunningGateway::Running, changes, states);
             let mut found = doctor::run_checks(&examined);
             doctor::sort(&mut found);
-            Some(found.iter().map(DoctorFinding::json).collect())
+            Some(found.iter().map(DoctorFinding::row).collect())
         });
         looking.await.ok().flatten()
+    }
+}
+
+impl Examiner for GatewayExaminer {
+    fn doctor(&self) -> BoxFuture<'_, Option<Vec<Finding>>> {
+        Box::pin(self.examine())
+    }
+
+    fn probe(&self, operation: ConfigOperation) -> BoxFuture<'_, ProbeReport> {
+        Box::pin(self.reloader.probe_new_server(operation))
+    }
+
+    fn server_hint(&self, server: &RunningServer) -> Option<StatusHint> {
+        doctor::server_hint(server)
     }
 }

@@ -11,8 +11,8 @@ use crate::app::configured_servers::{known_servers, reference_variables, self_ad
 use crate::app::probe::probe_for_operator;
 use moongate_admin::{ChangePreview, ChangeRefusal, ComparedServers, ProbeReport};
 use moongate_clients::import::{SelfAddresses, plan_import};
-use moongate_config::edit::{ConfigEditError, ConfigOperation, KnownReferences, PreparedEdit};
-use moongate_config::{LoadOptions, ParsedServer};
+use moongate_config::edit::{ConfigEditError, ConfigOperation, KnownReferences, PreparedEdit, prepare_operator_edit};
+use moongate_config::{AdminEdits, LoadOptions, ParsedServer};
 use moongate_telemetry::Metrics;
 use moongate_transport::reaper::Reaper;
 use moongate_upstream::UpstreamRuntime;
@@ -81,6 +81,34 @@ impl ConfigReloader {
                 probe_for_operator(settings, &shared, self.status.load().edits.allow_commands).await
             }
             None => failed("it would be switched off".to_owned(), "leave out `enabled = false` to try it"),
+        }
+    }
+
+    /// Prepares an edit. Only where this gateway read no file at all may one be begun.
+    pub(super) fn prepare_edit(
+        &self,
+        edits: AdminEdits,
+        options: &LoadOptions<'_>,
+        operations: &[ConfigOperation],
+    ) -> Result<PreparedEdit, ConfigEditError> {
+        let status = self.status.load();
+        let known = status.places.files();
+        let gone = |file: &std::path::Path| {
+            let message = format!(
+                "{} is gone, and the gateway goes on with what it read there: restore the file, then try again",
+                file.display()
+            );
+            ConfigEditError::new("no_file", message)
+        };
+        if let Some(file) = known.iter().find(|file| !file.path.exists()) {
+            return Err(gone(&file.path));
+        }
+        let created = moongate_config::users_file(&options.env);
+        let prepared = prepare_operator_edit(edits, options, created.as_deref(), operations)?;
+        // Begun anew, the file would have this entry alone, and the reload would stop all that is missing there.
+        match prepared.is_new_file() && !known.is_empty() {
+            true => Err(gone(prepared.path())),
+            false => Ok(prepared),
         }
     }
 

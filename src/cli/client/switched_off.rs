@@ -7,9 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use moongate_api::GatewayStatus;
+use moongate_api::{GatewayStatus, ItemState, ServerItem, ServerItems};
 use moongate_jsonrpc::json::JsonObject;
-use serde::Deserialize;
 
 use crate::cli::admin::AdminClient;
 
@@ -20,18 +19,6 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) struct SwitchedOffTools {
     pub(super) server: String,
     pub(super) tools: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct PartialItems {
-    tools: Vec<PartialTool>,
-}
-
-#[derive(Deserialize)]
-struct PartialTool {
-    name: String,
-    exposed: Option<String>,
-    state: String,
 }
 
 /// Looks for switched-off tools. `only` is the server that the endpoint is for, and `listed` is what the caller sees.
@@ -52,16 +39,16 @@ async fn ask(admin: &AdminClient, only: Option<&str>, listed: &[String]) -> Opti
         }
         let (_, body) = admin.get(&format!("/api/v1/servers/{name}/items")).await.ok()?;
         // A server that is off has none, and the others still have theirs.
-        let Ok(items) = serde_json::from_slice::<PartialItems>(&body) else { continue };
+        let Ok(items) = serde_json::from_slice::<ServerItems>(&body) else { continue };
         // A key or a view may hide a whole server, and then its tools are no matter of this caller.
-        let is_seen = |tool: &PartialTool| {
+        let is_seen = |tool: &ServerItem| {
             let shown = if only.is_some() { Some(&tool.name) } else { tool.exposed.as_ref() };
-            tool.state == "on" && shown.is_some_and(|shown| listed.contains(shown))
+            tool.state == ItemState::On && shown.is_some_and(|shown| listed.contains(shown))
         };
         if !items.tools.iter().any(is_seen) {
             continue;
         }
-        let off = items.tools.into_iter().filter(|tool| tool.state == "off");
+        let off = items.tools.into_iter().filter(|tool| tool.state == ItemState::Off);
         let tools: Vec<String> = off.map(|tool| tool.name).collect();
         if !tools.is_empty() {
             found.push(SwitchedOffTools { server: name, tools });

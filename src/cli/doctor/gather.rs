@@ -5,10 +5,9 @@
 
 use std::time::Duration;
 
-use moongate_api::{GatewayStatus, ServerStatus};
+use moongate_api::{ConfigView, FindingList, GatewayStatus, PlanReport, ServerStatus};
 use moongate_config::LoadedConfig;
-use serde::Deserialize;
-use serde_json::Value;
+use serde::de::DeserializeOwned;
 
 use crate::app::doctor::{DoctorFinding, ExaminedGateway, RunningGateway, statuses_of};
 use crate::cli::admin::GatewayArgs;
@@ -23,22 +22,24 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 pub(super) async fn gather(args: &GatewayArgs) -> anyhow::Result<ExaminedGateway> {
     let options = args.load_options();
     let loaded = moongate_config::load(&options);
-    let (answer, status) = ask(args, "/api/v1/status").await;
-    let (_, plan) = ask(args, "/api/v1/plan").await;
-    let (_, doctor) = ask(args, "/api/v1/doctor").await;
-    let (_, config) = ask(args, "/api/v1/config").await;
+    let (answer, status) = ask::<GatewayStatus>(args, "/api/v1/status").await;
+    let (_, plan) = ask::<PlanReport>(args, "/api/v1/plan").await;
+    let (_, doctor) = ask::<FindingList>(args, "/api/v1/doctor").await;
+    let (_, config) = ask::<ConfigView>(args, "/api/v1/config").await;
     // An older gateway may not say, and one without a config has an empty list.
-    let running_files = serde_json::from_value(config["files"].clone()).ok();
-    let findings = doctor["findings"].as_array();
-    let of_gateway = findings.map(|found| found.iter().filter_map(DoctorFinding::of_json).collect());
-    let status = GatewayStatus::deserialize(&status).unwrap_or_default();
+    let running_files = config.map(|config| config.state.files);
+    let of_gateway = doctor.map(|found| found.findings.into_iter().filter_map(DoctorFinding::of_row).collect());
+    let status = status.unwrap_or_default();
     let states = match (&answer, &loaded) {
         (RunningGateway::Running, _) => status.servers,
         (RunningGateway::None(_), Ok(loaded)) => connect_once(loaded).await?,
         // Not started a second time: two copies of a program may fight over a port or a file.
         (RunningGateway::Refused(_), _) | (_, Err(_)) => Vec::new(),
     };
-    let changes = plan["changes"].clone();
+    let changes = match plan {
+        Some(PlanReport::Fine { changes, .. }) => changes,
+        Some(PlanReport::Refused { .. }) | None => Default::default(),
+    };
     Ok(ExaminedGateway {
         unmatched_filters: status.unmatched_filters,
         of_gateway,
@@ -48,21 +49,19 @@ pub(super) async fn gather(args: &GatewayArgs) -> anyhow::Result<ExaminedGateway
 }
 
 /// Asks a running gateway. Returns what answers there, and its answer.
-async fn ask(args: &GatewayArgs, path: &str) -> (RunningGateway, Value) {
+async fn ask<T: DeserializeOwned>(args: &GatewayArgs, path: &str) -> (RunningGateway, Option<T>) {
     let client = match args.client() {
         Ok(client) => client,
-        Err(error) => return (RunningGateway::None(format!("{error:#}")), Value::Null),
+        Err(error) => return (RunningGateway::None(format!("{error:#}")), None),
     };
     let response = match client.send_request("GET", path, ANSWER_TIMEOUT).await {
         Ok(response) => response,
-        Err(error) => return (RunningGateway::None(format!("{error:#}")), Value::Null),
+        Err(error) => return (RunningGateway::None(format!("{error:#}")), None),
     };
-    match (response.status, response.json()) {
-        (200, Ok(body)) => (RunningGateway::Running, body),
-        (401 | 403, Ok(body)) => {
-            (RunningGateway::Refused(body["message"].as_str().unwrap_or_default().to_owned()), Value::Null)
-        }
-        (_, Ok(_)) | (_, Err(_)) => (RunningGateway::None("what answers there is no Moongate".to_owned()), Value::Null),
+    match (response.status, response.read::<T>()) {
+        (200, Ok(body)) => (RunningGateway::Running, Some(body)),
+        (401 | 403, _) => (RunningGateway::Refused(response.error().message), None),
+        (_, Ok(_)) | (_, Err(_)) => (RunningGateway::None("what answers there is no Moongate".to_owned()), None),
     }
 }
 

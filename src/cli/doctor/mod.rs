@@ -7,15 +7,16 @@
 mod clients;
 mod gather;
 
+use moongate_api::{Finding, FindingSeverity};
 use std::io::Write;
 use std::process::ExitCode;
 
 use moongate_config::edit::prepare_edit;
 use moongate_config::{LoadOptions, nearest};
 use moongate_telemetry::logs;
-use serde_json::json;
+use serde::Serialize;
 
-use crate::app::doctor::{self, CodeSeverity, DoctorCode, DoctorFinding, ExaminedGateway, FileRepair, RunningGateway};
+use crate::app::doctor::{self, DoctorCode, DoctorFinding, ExaminedGateway, FileRepair, RunningGateway};
 use crate::cli::admin::GatewayArgs;
 use crate::cli::config_edit::{show_edit, write_edit};
 use crate::cli::confirm::{can_ask, confirm};
@@ -75,7 +76,7 @@ pub async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     std::io::stdout().write_all(render(&found, &args).as_bytes())?;
     unasked.into_iter().for_each(print_message);
     let count = |severity| found.iter().filter(|finding| finding.severity == severity).count();
-    let (broken, warnings) = (count(CodeSeverity::Broken), count(CodeSeverity::Warning));
+    let (broken, warnings) = (count(FindingSeverity::Broken), count(FindingSeverity::Warning));
     match (broken, warnings) {
         // Not on stdout, where a program reads JSON.
         (0, 0) => print_message("nothing is wrong"),
@@ -179,13 +180,22 @@ fn make_repair(repair: &FileRepair, options: &LoadOptions<'_>, is_confirmed: boo
     }
 }
 
+/// Findings for programs, with the codes that are not the case.
+#[derive(Serialize)]
+struct DoctorReport {
+    findings: Vec<Finding>,
+    fine: Vec<&'static str>,
+}
+
 fn render(found: &[DoctorFinding], args: &DoctorArgs) -> String {
     let fine = DoctorCode::ALL.iter().filter(|code| args.all && !found.iter().any(|finding| finding.code == **code));
     match args.format {
         DoctorFormat::Json => {
-            let fine: Vec<&str> = fine.map(|code| code.info().id).collect();
-            let findings: Vec<_> = found.iter().map(DoctorFinding::json).collect();
-            format!("{:#}\n", json!({ "findings": findings, "fine": fine }))
+            let report = DoctorReport {
+                findings: found.iter().map(DoctorFinding::row).collect(),
+                fine: fine.map(|code| code.info().id).collect(),
+            };
+            serde_json::to_string_pretty(&report).unwrap_or_default() + "\n"
         }
         DoctorFormat::Text => {
             let fine = fine.map(|code| format!("{} is not the case: {}\n", code.info().id, code.info().title));

@@ -4,11 +4,10 @@
 //! Invariant: what is written is shown before, and no text of a server is markup.
 
 use maud::{Markup, html};
+use moongate_api::{FoundServer, FoundState, ListedPopular, PopularRow, ServerPreview, ServerProbe, TextProblem};
 use moongate_model::{CallState, UpstreamState};
-use serde_json::Value;
 
 use super::copy::code_block;
-use super::facts::{list, number, text};
 use super::icons::StateIcon;
 use super::shell_line::add_line;
 use super::text::{VisibleText, count, estimate};
@@ -22,7 +21,7 @@ const TABS: [(&str, &str); 4] =
 pub(super) struct AddView<'a> {
     pub(super) query: &'a ViewQuery,
     /// Popular servers, as the API lists them.
-    pub(super) popular: &'a [Value],
+    pub(super) popular: &'a [ListedPopular],
     /// True if servers that start a program may be added here.
     pub(super) allow_commands: bool,
     pub(super) may_act: bool,
@@ -75,50 +74,33 @@ impl AddView<'_> {
 
     fn popular(&self) -> Markup {
         let chosen =
-            self.query.get("server").and_then(|name| self.popular.iter().find(|server| text(server, "name") == name));
+            self.query.get("server").and_then(|name| self.popular.iter().find(|listed| listed.server.name == name));
         html! {
-            @if let Some(server) = chosen { (self.popular_form(server)) }
+            @if let Some(listed) = chosen { (self.popular_form(&listed.server)) }
             @else {
                 ul class="cards" {
-                    @for server in self.popular {
-                        li { (self.popular_card(server)) }
+                    @for listed in self.popular {
+                        li { (popular_card(listed)) }
                     }
                 }
             }
         }
     }
 
-    fn popular_card(&self, server: &Value) -> Markup {
-        let name = text(server, "name");
-        let host = text(server, "url").split('/').nth(2).unwrap_or_default();
-        html! {
-            a class="panel" href=(format!("/add?tab=popular&server={}", segment(name))) data-row {
-                b { (text(server, "title")) }
-                span { "For " (text(server, "purpose")) }
-                span class="soft" { code { (if host.is_empty() { "a program" } else { host }) } }
-                span class="foot" {
-                    span class="badge" { (key_text(server)) }
-                    @if server["added"] == true { span class="green" { "added" } }
-                    @if server["stale"] == true { span class="soft" { "checked long ago" } }
-                }
-            }
-        }
-    }
-
-    fn popular_form(&self, server: &Value) -> Markup {
-        let name = text(server, "name");
-        let arguments = list(server, "arguments");
-        let is_program = text(server, "url").is_empty();
+    fn popular_form(&self, server: &PopularRow) -> Markup {
+        let arguments = &server.arguments;
+        let target = server.url.as_ref().or(server.command.as_ref()).map(String::as_str).unwrap_or_default();
+        let is_program = server.url.is_none();
         html! {
             div class="panel form" {
-                h2 { (text(server, "title")) " " a class="back always" href="/add?tab=popular" { "All popular servers" } }
-                p { "For " (text(server, "purpose")) ". " span class="soft" { code { (if is_program { text(server, "command") } else { text(server, "url") }) } } }
-                @if is_program && !self.allow_commands { (no_commands()) (code_block(&format!("moongate add {}", text(server, "usage")), "the command")) }
+                h2 { (server.title) " " a class="back always" href="/add?tab=popular" { "All popular servers" } }
+                p { "For " (server.purpose) ". " span class="soft" { code { (target) } } }
+                @if is_program && !self.allow_commands { (no_commands()) (code_block(&format!("moongate add {}", server.usage), "the command")) }
                 @else {
                     form method="post" data-preview data-now[arguments.is_empty()] {
-                        input type="hidden" name="popular" value=(name);
+                        input type="hidden" name="popular" value=(server.name);
                         @for argument in arguments {
-                            label class="f" { span class="cap" { b { (text(argument, "name")) } " " span class="soft" { (text(argument, "purpose")) } }
+                            label class="f" { span class="cap" { b { (argument.name) } " " span class="soft" { (argument.purpose) } }
                                 input class="in" data-arg required autocomplete="off" spellcheck="false";
                             }
                         }
@@ -145,6 +127,23 @@ impl AddView<'_> {
                     (code_block("moongate add NAME -- npx -y PACKAGE@VERSION", "the command"))
                     p class="soft" { "The page follows by itself: the new server appears here at once." }
                 }
+            }
+        }
+    }
+}
+
+fn popular_card(listed: &ListedPopular) -> Markup {
+    let server = &listed.server;
+    let host = server.url.as_deref().and_then(|url| url.split('/').nth(2)).unwrap_or_default();
+    html! {
+        a class="panel" href=(format!("/add?tab=popular&server={}", segment(&server.name))) data-row {
+            b { (server.title) }
+            span { "For " (server.purpose) }
+            span class="soft" { code { (if host.is_empty() { "a program" } else { host }) } }
+            span class="foot" {
+                span class="badge" { (key_text(server)) }
+                @if listed.added { span class="green" { "added" } }
+                @if server.stale { span class="soft" { "checked long ago" } }
             }
         }
     }
@@ -187,12 +186,11 @@ fn no_references() -> Markup {
     }
 }
 
-fn key_text(server: &Value) -> String {
-    let key = &server["key"];
-    match key["required"] == true {
-        _ if key.is_null() => "no key".to_owned(),
-        true => format!("needs {}", text(key, "variable")),
-        false => "key optional".to_owned(),
+fn key_text(server: &PopularRow) -> String {
+    match &server.key {
+        None => "no key".to_owned(),
+        Some(key) if key.required => format!("needs {}", key.variable),
+        Some(_) => "key optional".to_owned(),
     }
 }
 
@@ -206,12 +204,9 @@ pub(super) fn without_blank_ends(diff: &str) -> String {
 }
 
 /// Renders what would be added: a row for each server, and what is written.
-pub(super) fn preview(found: &Value, allow_commands: bool) -> Markup {
-    let servers = list(found, "servers");
-    let problems = list(found, "problems");
-    let warnings: Vec<&str> = list(found, "warnings").iter().filter_map(Value::as_str).collect();
-    let can_add = |server: &&Value| is_addable(server, allow_commands);
-    let diff = text(found, "diff");
+pub(super) fn preview(found: &ServerPreview, allow_commands: bool) -> Markup {
+    let ServerPreview { servers, problems, warnings, .. } = found;
+    let diff = found.diff.as_deref().unwrap_or_default();
     html! {
         div class="panel" {
             @for problem in problems { (problem_line(problem)) }
@@ -219,10 +214,10 @@ pub(super) fn preview(found: &Value, allow_commands: bool) -> Markup {
             @if servers.is_empty() && problems.is_empty() { p class="empty" { "No server was found in it." } }
             form method="post" data-add {
                 @for server in servers { (found_server(server, allow_commands)) }
-                @if servers.iter().any(|server| can_add(&server)) {
+                @if servers.iter().any(|server| is_addable(server, allow_commands)) {
                     @if !diff.is_empty() {
                         div class="found" {
-                            p { "What is written, into " code { (VisibleText(text(found, "file"))) } ":" }
+                            p { "What is written, into " code { (VisibleText(found.file.as_deref().unwrap_or_default())) } ":" }
                             pre class="diff" tabindex="0" aria-label="What is written" { (VisibleText(&without_blank_ends(diff))) }
                         }
                     }
@@ -236,18 +231,15 @@ pub(super) fn preview(found: &Value, allow_commands: bool) -> Markup {
     }
 }
 
-fn is_addable(server: &Value, allow_commands: bool) -> bool {
-    is_new(server) && (allow_commands || server["needs_command"] != true)
+/// Returns true for a server that the page may add.
+pub(super) fn is_addable(server: &FoundServer, allow_commands: bool) -> bool {
+    server.state.is_new() && (allow_commands || !server.needs_command)
 }
 
-fn is_new(server: &Value) -> bool {
-    matches!(text(server, "state"), "new" | "renamed")
-}
-
-fn found_server(server: &Value, allow_commands: bool) -> Markup {
-    let name = text(server, "name");
+fn found_server(server: &FoundServer, allow_commands: bool) -> Markup {
+    let name = &server.name;
     let can_add = is_addable(server, allow_commands);
-    let notes: Vec<&str> = list(server, "notes").iter().filter_map(Value::as_str).collect();
+    let name_prefix = server.name_prefix.as_deref().filter(|prefix| can_add && !prefix.is_empty());
     html! {
         div class="found" data-name=[can_add.then_some(name)] {
             div class="row" {
@@ -256,85 +248,88 @@ fn found_server(server: &Value, allow_commands: bool) -> Markup {
                     input class="in" value=(name) aria-label={ "Name of " (VisibleText(name)) } autocomplete="off" spellcheck="false";
                 } @else { b { (VisibleText(name)) } }
                 (state_words(server))
-                @if can_add && !text(server, "name_prefix").is_empty() {
+                @if let Some(prefix) = name_prefix {
                     span class="soft" {
                         "tools begin with "
-                        code data-after=[text(server, "name_prefix").strip_prefix(name)] { (VisibleText(text(server, "name_prefix"))) }
+                        code data-after=[prefix.strip_prefix(name.as_str())] { (VisibleText(prefix)) }
                     }
                 }
-                span class="soft grow" { (VisibleText(text(server, "target"))) }
+                span class="soft grow" { (VisibleText(&server.target)) }
             }
-            @if is_new(server) && !can_add {
-                (if server["settings"]["command"].is_null() { no_references() } else { no_commands() })
+            @if server.state.is_new() && !can_add {
+                (if server.settings.contains_key("command") { no_commands() } else { no_references() })
                 @match add_line(server) {
                     Some(line) => { p { "On the gateway's machine:" } (code_block(&line, "the command")) }
                     None => { p { "On the gateway's machine, run this and paste the text there:" } (code_block("moongate add -", "the command")) }
                 }
             }
-            @for note in notes { p class="soft" { (VisibleText(note)) } }
-            @for secret in list(server, "secrets").iter().filter(|_| is_new(server)) {
-                @let variable = html! { code { "${" (VisibleText(text(secret, "suggest"))) "}" } };
+            @for note in &server.notes { p class="soft" { (VisibleText(note)) } }
+            @for secret in server.secrets.iter().filter(|_| server.state.is_new()) {
+                @let variable = html! { code { "${" (VisibleText(&secret.suggest)) "}" } };
                 p class="orange" {
-                    (VisibleText(text(secret, "path"))) " has a secret"
+                    (VisibleText(&secret.path)) " has a secret"
                     @if can_add && allow_commands { ", which is written as it is. Better: set a variable for the gateway, and paste " (variable) " in place of the secret." }
                     @else if can_add { ", which is written as it is. On the gateway's machine, " code { "moongate add" } " can take it from a variable." }
                     @else { ". Set " (variable) " in the environment of the gateway." }
                 }
             }
-            @if !server["probe"].is_null() { (probe(&server["probe"])) }
+            @if let Some(probe) = &server.probe { (probe_lines(probe)) }
         }
     }
 }
 
-fn state_words(server: &Value) -> Markup {
-    let (icon, words) = match text(server, "state") {
-        "new" => (CallState::Ok, "new".to_owned()),
-        "renamed" => (CallState::Ok, format!("new; its name {} is taken", text(server, "was"))),
-        "same" => (
-            CallState::Cancelled,
-            format!("you have it: {}", server["same_as"].as_str().unwrap_or_else(|| text(server, "name"))),
-        ),
-        "own" => (CallState::Cancelled, "this is the gateway itself".to_owned()),
-        _ => (CallState::Error, "it cannot be added".to_owned()),
+fn state_words(server: &FoundServer) -> Markup {
+    let (icon, words) = match server.state {
+        FoundState::New => (CallState::Ok, "new".to_owned()),
+        FoundState::Renamed => {
+            (CallState::Ok, format!("new; its name {} is taken", server.was.as_deref().unwrap_or_default()))
+        }
+        FoundState::Same => {
+            (CallState::Cancelled, format!("you have it: {}", server.same_as.as_ref().unwrap_or(&server.name)))
+        }
+        FoundState::Own => (CallState::Cancelled, "this is the gateway itself".to_owned()),
+        FoundState::Differs | FoundState::Problem => (CallState::Error, "it cannot be added".to_owned()),
     };
     html! { span class="outcome" { (StateIcon::of_call(icon).draw()) (VisibleText(&words)) } }
 }
 
-fn problem_line(problem: &Value) -> Markup {
+fn problem_line(problem: &TextProblem) -> Markup {
+    let hint = problem.hint.as_deref().unwrap_or_default();
     html! {
         p class="found" {
             span class="outcome red" { (StateIcon::of_call(CallState::Error).draw()) }
-            @if number(problem, "line") > 0 { " line " (number(problem, "line")) ", column " (number(problem, "column")) ":" }
-            " " (VisibleText(text(problem, "message")))
-            @if !text(problem, "hint").is_empty() { "; " (VisibleText(text(problem, "hint"))) }
+            @if let Some(line) = problem.line { " line " (line) ", column " (problem.column.unwrap_or_default()) ":" }
+            " " (VisibleText(&problem.message))
+            @if !hint.is_empty() { "; " (VisibleText(hint)) }
         }
     }
 }
 
 /// Renders what a server said when it was asked.
-fn probe(probe: &Value) -> Markup {
-    let fault = &probe["fault"];
-    let info = &probe["server_info"];
-    let names: Vec<&str> = list(probe, "tool_names").iter().filter_map(Value::as_str).collect();
-    let said = format!("{} {}", text(info, "name"), text(info, "version"));
+fn probe_lines(probe: &ServerProbe) -> Markup {
+    let names = &probe.tool_names;
+    let tools = probe.tools.unwrap_or_default();
+    let info = probe.server_info.as_ref();
+    let said = [info.and_then(|info| info.name.as_deref()), info.and_then(|info| info.version.as_deref())];
+    let said = said.map(Option::unwrap_or_default).join(" ");
     html! {
-        @if probe["needs_login"] == true {
+        @if probe.needs_login {
             p class="outcome" { (StateIcon::of_server(UpstreamState::NeedsLogin).draw()) "It asks for a sign-in: add it, then sign in." }
-        } @else if !fault.is_null() {
-            p class="outcome red" { (StateIcon::of_call(CallState::Error).draw()) span { (VisibleText(text(fault, "message"))) } }
-            @if !text(fault, "hint").is_empty() { p class="soft" { (VisibleText(text(fault, "hint"))) } }
+        } @else if let Some(fault) = &probe.fault {
+            p class="outcome red" { (StateIcon::of_call(CallState::Error).draw()) span { (VisibleText(&fault.message)) } }
+            @if !fault.hint.is_empty() { p class="soft" { (VisibleText(&fault.hint)) } }
         } @else {
             p class="outcome" {
                 (StateIcon::of_call(CallState::Ok).draw())
                 span {
-                    (text(probe, "transport")) " · " (VisibleText(text(probe, "revision"))) @if !said.trim().is_empty() { " · " (VisibleText(said.trim())) }
-                    " · " (count(number(probe, "tools"), "tool", "tools")) " · " (estimate(number(probe, "tokens"))) " tokens"
+                    (probe.transport.as_deref().unwrap_or_default()) " · " (VisibleText(probe.revision.as_deref().unwrap_or_default())) @if !said.trim().is_empty() { " · " (VisibleText(said.trim())) }
+                    " · " (count(tools as u64, "tool", "tools")) " · " (estimate(probe.tokens.unwrap_or_default())) " tokens"
                 }
             }
             @if !names.is_empty() {
                 p class="soft" {
                     @for (at, name) in names.iter().enumerate() { @if at > 0 { ", " } code { (VisibleText(name)) } }
-                    @if number(probe, "tools") > names.len() as u64 { ", …" }
+                    @if tools > names.len() { ", …" }
                 }
             }
         }
@@ -343,7 +338,8 @@ fn probe(probe: &Value) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use moongate_api::{FoundSecret, PopularArgumentRow, PopularKeyRow, ProbeFault, ProbedInfo};
+    use serde_json::{Map, json};
 
     use super::*;
 
@@ -351,10 +347,27 @@ mod tests {
 
     fn page(query: &str, allow_commands: bool, may_act: bool) -> String {
         let query = ViewQuery::parse(query);
-        let popular = [
-            json!({ "name": "deepwiki", "title": "DeepWiki", "purpose": "Asks.", "url": "https://mcp.deepwiki.com/mcp", "key": { "variable": "X", "required": false }, "added": true }),
-            json!({ "name": "files", "title": "Files", "purpose": "reading", "command": "npx", "usage": "files DIR", "arguments": [{ "name": "DIR", "purpose": "the folder" }], "stale": true }),
-        ];
+        let key = PopularKeyRow { variable: "X".to_owned(), ..PopularKeyRow::default() };
+        let deepwiki = PopularRow {
+            name: "deepwiki".to_owned(),
+            title: "DeepWiki".to_owned(),
+            purpose: "Asks.".to_owned(),
+            url: Some("https://mcp.deepwiki.com/mcp".to_owned()),
+            key: Some(key),
+            ..PopularRow::default()
+        };
+        let argument = PopularArgumentRow { name: "DIR".to_owned(), ..PopularArgumentRow::default() };
+        let files = PopularRow {
+            name: "files".to_owned(),
+            title: "Files".to_owned(),
+            purpose: "reading".to_owned(),
+            command: Some("npx".to_owned()),
+            usage: "files DIR".to_owned(),
+            arguments: vec![argument],
+            stale: true,
+            ..PopularRow::default()
+        };
+        let popular = [ListedPopular { server: deepwiki, added: true }, ListedPopular { server: files, added: false }];
         let view = AddView { query: &query, popular: &popular, allow_commands, may_act, why_not: None };
         view.page().into_string()
     }
@@ -391,18 +404,48 @@ mod tests {
 
     #[test]
     fn a_preview_offers_what_can_be_added_and_shows_texts_as_text() {
-        let server = |name: &str, state: &str, command: bool| {
-            json!({
-                "name": name, "state": state, "needs_command": command, "target": HOSTILE, "notes": [HOSTILE], "was": "a", "same_as": "b",
-                "secrets": [{ "path": "headers.Authorization", "suggest": "A_TOKEN" }], "settings": { "command": "npx", "args": ["x; y"] },
-                "probe": { "transport": "http", "revision": "2025-11-25", "server_info": { "name": HOSTILE, "version": "1" }, "tools": 3, "tokens": 610, "tool_names": [HOSTILE], "needs_login": false, "fault": null },
-            })
+        let probe = ServerProbe {
+            transport: Some("http".to_owned()),
+            revision: Some("2025-11-25".to_owned()),
+            server_info: Some(ProbedInfo { name: Some(HOSTILE.to_owned()), version: Some("1".to_owned()) }),
+            tools: Some(3),
+            tokens: Some(610),
+            tool_names: vec![HOSTILE.to_owned()],
+            ..ServerProbe::default()
         };
-        let mut found = json!({
-            "servers": [server("a-2", "renamed", false), server("c", "same", false), server("d", "new", true)],
-            "problems": [{ "line": 3, "column": 7, "message": HOSTILE, "hint": "Close it" }], "warnings": [HOSTILE], "file": "/etc/m.toml",
-            "diff": "+ \n+ [servers.a-2]\n+ \n",
-        });
+        let secret = FoundSecret { path: "headers.Authorization".to_owned(), suggest: "A_TOKEN".to_owned() };
+        let settings = json!({ "command": "npx", "args": ["x; y"] });
+        let server = |name: &str, state: FoundState, needs_command: bool| FoundServer {
+            name: name.to_owned(),
+            state,
+            needs_command,
+            target: HOSTILE.to_owned(),
+            notes: vec![HOSTILE.to_owned()],
+            was: Some("a".to_owned()),
+            same_as: Some("b".to_owned()),
+            secrets: vec![secret.clone()],
+            settings: settings.as_object().cloned().unwrap_or_default(),
+            probe: Some(probe.clone()),
+            ..FoundServer::default()
+        };
+        let problem = TextProblem {
+            line: Some(3),
+            column: Some(7),
+            message: HOSTILE.to_owned(),
+            hint: Some("Close it".to_owned()),
+            concern: None,
+        };
+        let found = ServerPreview {
+            servers: vec![
+                server("a-2", FoundState::Renamed, false),
+                server("c", FoundState::Same, false),
+                server("d", FoundState::New, true),
+            ],
+            problems: vec![problem],
+            warnings: vec![HOSTILE.to_owned()],
+            file: Some("/etc/m.toml".to_owned()),
+            diff: Some("+ \n+ [servers.a-2]\n+ \n".to_owned()),
+        };
         let html = preview(&found, false).into_string();
         assert!(!html.contains("<script>") && !html.contains('\u{202e}'), "{html}");
         assert_eq!(
@@ -423,9 +466,17 @@ mod tests {
             assert!(html.contains(part), "{part} in {html}");
         }
         assert_eq!(preview(&found, true).into_string().matches("type=\"checkbox\"").count(), 2);
-        found = json!({ "servers": [{ "name": "x", "state": "new", "probe": { "fault": { "message": "refused", "hint": "Start it" } } }] });
+        let fault = ProbeFault { message: "refused".to_owned(), hint: "Start it".to_owned() };
+        let refused = FoundServer {
+            name: "x".to_owned(),
+            state: FoundState::New,
+            settings: Map::new(),
+            probe: Some(ServerProbe { fault: Some(fault), ..ServerProbe::default() }),
+            ..FoundServer::default()
+        };
+        let found = ServerPreview { servers: vec![refused], ..ServerPreview::default() };
         let html = preview(&found, false).into_string();
         assert!(html.contains("refused") && html.contains("Start it") && html.contains("data-count"), "{html}");
-        assert!(preview(&json!({}), false).into_string().contains("No server was found"));
+        assert!(preview(&ServerPreview::default(), false).into_string().contains("No server was found"));
     }
 }

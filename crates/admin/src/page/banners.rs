@@ -4,12 +4,9 @@
 //! two are shown, the most severe first.
 
 use maud::{Markup, html};
-use serde_json::Value;
+use moongate_api::ConfigState;
 
-use super::facts::{list, text};
 use super::text::{VisibleText, count};
-use super::viewer::PageViewer;
-use crate::config_view::config_json;
 
 /// Notices that are shown at once.
 const SHOWN_MAX: usize = 2;
@@ -17,21 +14,13 @@ const SHOWN_MAX: usize = 2;
 /// Facts that notices are made of.
 pub(super) struct NoticeFacts {
     /// Config, as the API describes it.
-    pub(super) config: Value,
+    pub(super) config: ConfigState,
     /// Findings about views and keys.
-    pub(super) findings: Vec<Value>,
+    pub(super) findings: Vec<String>,
     pub(super) may_act: bool,
 }
 
 impl NoticeFacts {
-    /// Reads them from a running gateway.
-    pub(super) fn read(viewer: &PageViewer) -> Self {
-        let topic = moongate_gateway::FindingTopic::Filter;
-        let snapshot = viewer.admin.gateway.snapshot();
-        let findings = snapshot.findings_about(None, topic).into_iter().map(Value::from).collect();
-        NoticeFacts { config: config_json(&viewer.admin.control.config()), findings, may_act: viewer.may_act }
-    }
-
     /// Renders the most severe ones.
     pub(super) fn draw(&self) -> Markup {
         let all = [self.refused(), self.findings(), self.waiting(), self.viewing(), self.read_only()];
@@ -43,20 +32,19 @@ impl NoticeFacts {
     }
 
     fn refused(&self) -> Option<(&'static str, Markup)> {
-        let reload = &self.config["reload"];
-        let problem = FirstProblem::read(reload["message"].as_str()?);
+        let problem = FirstProblem::read(self.config.reload.message.as_deref()?);
         let words = html! {
             b { "The config on disk was refused" } ": " (VisibleText(&problem.message))
             @if let Some(place) = problem.place { " (" code { (VisibleText(place)) } ")" }
             @if problem.total > 1 { ", and " (count(problem.total as u64 - 1, "more problem", "more problems")) }
-            ". Nothing changed; still running the config of " (clock(text(&self.config, "in_use_since"))) "."
+            ". Nothing changed; still running the config of " (clock(&self.config.in_use_since)) "."
             @if let Some(fix) = problem.fix { " Fix: " (VisibleText(fix)) @if !fix.ends_with(['.', '?', '!']) { "." } }
         };
         Some(("banner red", words))
     }
 
     fn findings(&self) -> Option<(&'static str, Markup)> {
-        let first = self.findings.first()?.as_str()?;
+        let first = self.findings.first()?;
         let words = html! {
             (VisibleText(first))
             @if self.findings.len() > 1 { " · and " (count(self.findings.len() as u64 - 1, "more problem", "more problems")) }
@@ -65,7 +53,7 @@ impl NoticeFacts {
     }
 
     fn waiting(&self) -> Option<(&'static str, Markup)> {
-        let keys: Vec<&str> = list(&self.config, "needs_restart").iter().filter_map(Value::as_str).collect();
+        let keys = &self.config.needs_restart;
         let words = html! {
             b { (count(keys.len() as u64, "change waits", "changes wait")) " for a restart" } " of the gateway: "
             code { (keys.join(", ")) } ". Until then the old values hold."
@@ -78,14 +66,14 @@ impl NoticeFacts {
     }
 
     fn read_only(&self) -> Option<(&'static str, Markup)> {
-        let files = list(&self.config, "files");
-        let why = match self.config["edit"] == false {
-            true => "admin.edit is false",
+        let files = &self.config.files;
+        let why = match self.config.edit {
+            false => "admin.edit is false",
             // One file that can be written is enough for most changes. The cards say which cannot.
-            false if !files.is_empty() && files.iter().all(|file| file["writable"] == false) => {
-                files.iter().map(|file| text(file, "why_not")).find(|why| !why.is_empty())?
+            true if !files.is_empty() && files.iter().all(|file| !file.writable) => {
+                files.iter().filter_map(|file| file.why_not.as_deref()).find(|why| !why.is_empty())?
             }
-            false => return None,
+            true => return None,
         };
         Some(("banner", html! { "The config is read-only here: " (VisibleText(why)) "." }))
     }
@@ -130,9 +118,14 @@ fn clock(at: &str) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use moongate_api::{ConfigFile, LastReload};
 
     use super::*;
+
+    fn config(message: Option<&str>, edit: bool) -> ConfigState {
+        let reload = LastReload { message: message.map(str::to_owned), ..LastReload::default() };
+        ConfigState { reload, in_use_since: "2026-11-23T14:02:11Z".to_owned(), edit, ..ConfigState::default() }
+    }
 
     fn drawn(facts: &NoticeFacts) -> String {
         facts.draw().into_string()
@@ -142,11 +135,11 @@ mod tests {
     fn the_most_severe_two_are_shown() {
         let message = "warning: w\n\nerror: unknown key `tmeout`.\n --> /etc/m.toml:14:3\n  |\n14 | tmeout = 1\n  = fix: write `timeout`\n\nerror: b\n\n2 problems in the config\n";
         let mut facts = NoticeFacts {
-            config: json!({
-                "reload": { "outcome": "refused", "message": message }, "in_use_since": "2026-11-23T14:02:11Z", "edit": false,
-                "needs_restart": ["gateway.listen", "admin.streams"], "files": [],
-            }),
-            findings: vec![json!("views.a: <b> fits nothing")],
+            config: ConfigState {
+                needs_restart: ["gateway.listen", "admin.streams"].map(str::to_owned).to_vec(),
+                ..config(Some(message), false)
+            },
+            findings: vec!["views.a: <b> fits nothing".to_owned()],
             may_act: false,
         };
         let html = drawn(&facts);
@@ -159,25 +152,24 @@ mod tests {
             assert!(html.contains(part), "{part} in {html}");
         }
         assert!(html.contains("&lt;b&gt; fits nothing") && !html.contains("restart"), "{html}");
-        (facts.config["reload"]["message"], facts.findings) = (Value::Null, Vec::new());
+        facts.config.reload.message = None;
+        facts.findings.clear();
         let html = drawn(&facts);
         assert!(html.contains("2 changes wait for a restart") && html.contains("viewing only"), "{html}");
-        (facts.config["needs_restart"], facts.may_act) = (json!([]), true);
+        facts.config.needs_restart.clear();
+        facts.may_act = true;
         assert!(drawn(&facts).contains("read-only here: admin.edit is false"));
-        facts.config["edit"] = true.into();
+        facts.config.edit = true;
         assert!(!drawn(&facts).contains("banner"));
-        facts.config["files"] = json!([{ "writable": false, "why_not": "it is mounted read-only" }]);
+        let why_not = Some("it is mounted read-only".to_owned());
+        facts.config.files = vec![ConfigFile { why_not, ..ConfigFile::default() }];
         assert!(drawn(&facts).contains("mounted read-only"));
     }
 
     #[test]
     fn a_question_ends_with_its_own_mark() {
         let message = "error: unknown key `gatway`\n --> m.toml:1:1\n  = fix: did you mean `gateway`?\n";
-        let facts = NoticeFacts {
-            config: json!({ "reload": { "outcome": "refused", "message": message }, "in_use_since": "", "edit": true }),
-            findings: Vec::new(),
-            may_act: true,
-        };
+        let facts = NoticeFacts { config: config(Some(message), true), findings: Vec::new(), may_act: true };
         let html = drawn(&facts);
         assert!(html.contains("Fix: did you mean `gateway`?<"), "{html}");
     }

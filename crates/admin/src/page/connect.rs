@@ -3,13 +3,11 @@
 //! Owns their layout. Does not make the steps (`connect.rs` of the API). Invariant: nothing here changes a client's file.
 
 use maud::{Markup, html};
-use moongate_clients::{ClientProfile, ConnectMethod};
+use moongate_api::{ClientList, ClientRow, ConnectMethod, ConnectStep, StepKind};
 use moongate_model::CallState;
-use serde_json::Value;
 
 use super::copy::code_block;
 use super::endpoint_choice::EndpointChoice;
-use super::facts::{number, text};
 use super::icons::StateIcon;
 use super::keys;
 use super::text::{VisibleText, count, seconds};
@@ -22,10 +20,8 @@ const NAMES_MAX: usize = 3;
 
 /// Chosen client, with its steps.
 pub(super) struct ChosenClient {
-    pub(super) profile: &'static ClientProfile,
-    pub(super) steps: Vec<Value>,
-    /// Newest sign of the client, or null.
-    pub(super) presence: Value,
+    pub(super) client: ClientRow,
+    pub(super) steps: Vec<ConnectStep>,
     /// Names of tools that are too long for it.
     pub(super) too_long: Vec<String>,
 }
@@ -35,6 +31,7 @@ pub(super) struct ConnectView<'a> {
     pub(super) endpoint: &'a EndpointChoice,
     /// Address of the endpoint. Empty if no URL leads to it.
     pub(super) url: String,
+    pub(super) clients: ClientList,
     pub(super) chosen: Option<ChosenClient>,
     pub(super) query: &'a ViewQuery,
     /// Name for a new key of the chosen client.
@@ -68,17 +65,17 @@ impl ConnectView<'_> {
     }
 
     fn clients(&self) -> Markup {
-        let current = self.chosen.as_ref().map(|chosen| chosen.profile.id);
+        let current = self.chosen.as_ref().map(|chosen| chosen.client.id.as_str());
         html! {
             form class="filter" role="search" method="get" action="/connect" data-live-filter {
                 input class="in wide-in" type="search" aria-label="Filter clients" placeholder="Filter clients" data-search;
             }
             ul class="links" {
                 // The API still knows discontinued clients. Nobody should begin with one.
-                @for profile in moongate_clients::clients().filter(|profile| profile.method != ConnectMethod::Discontinued) {
+                @for client in self.clients.clients.iter().filter(|client| client.method != ConnectMethod::Discontinued) {
                     li data-filter {
-                        a href=(self.query.only(&["endpoint"]).with("client", Some(profile.id)).link("/connect")) data-row
-                            aria-current=[(current == Some(profile.id)).then_some("true")] { (profile.title) }
+                        a href=(self.query.only(&["endpoint"]).with("client", Some(&client.id)).link("/connect")) data-row
+                            aria-current=[(current == Some(client.id.as_str())).then_some("true")] { (client.title) }
                     }
                 }
             }
@@ -86,32 +83,31 @@ impl ConnectView<'_> {
     }
 
     fn steps(&self, chosen: &ChosenClient) -> Markup {
-        let profile = chosen.profile;
-        let path = match self.endpoint.name.as_str() {
+        let client = &chosen.client;
+        let path = match self.endpoint.name() {
             "" => String::new(),
             _ => format!(" --endpoint {}", self.endpoint.path()),
         };
         let key = if self.is_open { String::new() } else { format!(" --key {}", self.key_name) };
         html! {
-            h2 { (profile.title) " " a class="back" href=(self.query.only(&["endpoint"]).link("/connect")) { "All clients" } }
+            h2 { (client.title) " " a class="back" href=(self.query.only(&["endpoint"]).link("/connect")) { "All clients" } }
             form class="inline" method="get" action="/connect" data-auto-submit {
-                input type="hidden" name="client" value=(profile.id);
+                input type="hidden" name="client" value=(client.id);
                 (self.endpoint.field())
                 noscript { button class="btn" { "Show" } }
             }
-            @if self.endpoint.coverage.is_none() { (self.endpoint.missing()) }
+            @if !self.endpoint.is_there { (self.endpoint.missing()) }
             @else if self.url.is_empty() {
                 p class="banner orange" { "No URL leads to an endpoint: gateway.listen has sockets only." }
             } @else {
-                (self.key(profile))
-                @let (links, others): (Vec<&Value>, Vec<&Value>) = chosen.steps.iter().partition(|step| text(step, "kind") == "link");
-                @for step in links { (step_block(profile, step)) }
-                @if profile.method == ConnectMethod::File {
+                (self.key(client))
+                @for step in chosen.steps.iter().filter(|step| step.kind == StepKind::Link) { (step_block(client, step)) }
+                @if client.method == ConnectMethod::File {
                     h3 { "On the gateway's machine" }
                     p class="soft" { "One command does it. It shows the change, and asks." }
-                    (code_block(&format!("moongate connect {}{path} --write{key}", profile.id), "the command"))
+                    (code_block(&format!("moongate connect {}{path} --write{key}", client.id), "the command"))
                 }
-                @for step in others { (step_block(profile, step)) }
+                @for step in chosen.steps.iter().filter(|step| step.kind != StepKind::Link) { (step_block(client, step)) }
                 (too_long(chosen))
                 (self.presence(chosen))
             }
@@ -119,7 +115,7 @@ impl ConnectView<'_> {
     }
 
     /// Renders what the client needs to be let in.
-    fn key(&self, profile: &ClientProfile) -> Markup {
+    fn key(&self, client: &ClientRow) -> Markup {
         html! {
             h3 { "The key" }
             @if self.is_open { p { "None is needed: this machine may use the endpoint." } }
@@ -129,26 +125,25 @@ impl ConnectView<'_> {
                     "Any key that may use this endpoint will do, as far as you still have its text: " (some_names(&self.keys)) "."
                 }
             }
-            @if self.may_make_key { p { (keys::make_for_client(&self.key_name, profile.title)) } }
+            @if self.may_make_key { p { (keys::make_for_client(&self.key_name, &client.title)) } }
         }
     }
 
     /// Renders whether the client is there.
     pub(super) fn presence(&self, chosen: &ChosenClient) -> Markup {
-        let present = &chosen.presence;
-        let ago = number(present, "seconds");
+        let present = chosen.client.present.as_ref();
+        let title = &chosen.client.title;
         let part = self.query.only(&["client", "endpoint"]).link("/parts/connect");
-        let is_here = !present.is_null() && ago <= RECENT_SECONDS;
         html! {
             div id="presence" class="panel presence" role="status" data-part=(part) data-on="sessions calls snapshot" data-ticks="slow" {
-                @if is_here {
+                @if let Some(sign) = present.filter(|sign| sign.seconds <= RECENT_SECONDS) {
                     (StateIcon::of_call(CallState::Ok).draw())
-                    span { b class="green" { (chosen.profile.title) " is connected" } ": " (VisibleText(text(present, "name"))) " " (VisibleText(text(present, "version"))) ", " (seconds(ago)) " ago" }
+                    span { b class="green" { (title) " is connected" } ": " (VisibleText(&sign.name)) " " (VisibleText(&sign.version)) ", " (seconds(sign.seconds)) " ago" }
                 } @else {
                     (StateIcon::of_call(CallState::Running).draw())
                     span {
-                        "Waiting for " (chosen.profile.title) "…"
-                        @if !present.is_null() { span class="soft" { " It was here " (seconds(ago)) " ago." } }
+                        "Waiting for " (title) "…"
+                        @if let Some(sign) = present { span class="soft" { " It was here " (seconds(sign.seconds)) " ago." } }
                     }
                 }
             }
@@ -156,19 +151,19 @@ impl ConnectView<'_> {
     }
 }
 
-fn step_block(profile: &ClientProfile, step: &Value) -> Markup {
-    let (kind, words) = (text(step, "kind"), text(step, "text"));
+fn step_block(client: &ClientRow, step: &ConnectStep) -> Markup {
+    let words = &step.text;
     html! {
-        @match kind {
-            "link" => { p { a class="btn main" href=(words) rel="noopener noreferrer" { "Add to " (profile.title) } } }
+        @match step.kind {
+            StepKind::Link => { p { a class="btn main" href=(words) rel="noopener noreferrer" { "Add to " (client.title) } } }
             // The line that sets a key comes after the entry that names it.
-            "command" if words.starts_with("export ") => { h3 { "The key in your shell" } (code_block(words, "the line")) }
-            "command" => { h3 { "By command" } (code_block(words, "the command")) }
-            "file" => {
-                h3 { @match text(step, "path") { "" => "By text, to paste", path => { "By file: " code { (path) } } } }
+            StepKind::Command if words.starts_with("export ") => { h3 { "The key in your shell" } (code_block(words, "the line")) }
+            StepKind::Command => { h3 { "By command" } (code_block(words, "the command")) }
+            StepKind::File => {
+                h3 { @match &step.path { None => "By text, to paste", Some(path) => { "By file: " code { (path) } } } }
                 (code_block(words, "the text"))
             }
-            _ => { p { (words) } }
+            StepKind::Note => { p { (words) } }
         }
     }
 }
@@ -186,7 +181,7 @@ fn too_long(chosen: &ChosenClient) -> Markup {
     html! {
         @if !names.is_empty() {
             p class="banner orange" {
-                (count(names.len() as u64, "name is", "names are")) " too long for " (chosen.profile.title) ": "
+                (count(names.len() as u64, "name is", "names are")) " too long for " (chosen.client.title) ": "
                 (some_names(names))
                 " A prefix of the server that is shorter helps."
             }

@@ -1,16 +1,14 @@
 //! View of the context: what the listed tools cost in every conversation.
 //!
-//! Owns bars and warnings. Does not sum up (`crate::context`). Invariant: each bar has its number beside it.
+//! Owns bars and warnings. Does not sum up. Invariant: each bar has its number beside it.
 
 use maud::{Markup, html};
 
 use super::endpoint_choice::EndpointChoice;
-use super::facts::{number, text};
-use super::switch::{ConfigButton, server_url, tools_body};
+use super::switch::{ConfigButton, SwitchTarget, server_url, tools_body};
 use super::text::{VisibleText, count, estimate, grouped};
 use super::view_query::{ViewQuery, segment};
-pub(super) use crate::context::ServerCost;
-use moongate_gateway::SearchModeList;
+use moongate_api::{ServerCost, ToolOwner};
 
 /// Numbers of tools from which clients have trouble.
 const TOOL_LIMITS: [(u64, &str); 3] = [
@@ -25,18 +23,36 @@ const HIT_TOKENS: u64 = 260;
 /// Tokens from which the definitions are a noticeable part of a conversation.
 const TOKENS_MUCH: u64 = 10_000;
 
+/// Cost of a server's tools, with the place of its entry.
+pub(super) struct OwnedCost {
+    pub(super) owner: ToolOwner,
+    pub(super) cost: ServerCost,
+}
+
+/// List that clients get in search mode.
+#[derive(Clone, Copy)]
+pub(super) struct SearchCost {
+    /// True if they get it. False if the endpoint has full lists, and this is what it could have instead.
+    pub(super) is_listed: bool,
+    /// Number of its tools.
+    pub(super) tools: usize,
+    /// Estimated tokens of their definitions.
+    pub(super) tokens: u64,
+}
+
 /// Cost of one endpoint.
 pub(super) struct ContextView<'a> {
-    pub(super) costs: Vec<ServerCost>,
+    /// Servers, the most expensive first.
+    pub(super) costs: Vec<OwnedCost>,
     pub(super) endpoint: &'a EndpointChoice,
     /// List that clients get in search mode, or would get. `None`: the endpoint has full lists always.
-    pub(super) search: Option<SearchModeList>,
+    pub(super) search: Option<SearchCost>,
     pub(super) query: &'a ViewQuery,
     pub(super) may_act: bool,
 }
 
 /// Renders the whole view.
-pub(super) fn page(view: &mut ContextView<'_>) -> Markup {
+pub(super) fn page(view: &ContextView<'_>) -> Markup {
     html! {
         div class="title" {
             h1 { "Context" }
@@ -50,21 +66,20 @@ pub(super) fn page(view: &mut ContextView<'_>) -> Markup {
 }
 
 /// Renders the cost of each server and tool.
-pub(super) fn table(view: &mut ContextView<'_>) -> Markup {
-    view.costs.sort_by_key(|cost| std::cmp::Reverse(cost.tokens));
-    let costs = &view.costs;
-    let tokens: u64 = costs.iter().map(|cost| cost.tokens).sum();
-    let tools: u64 = costs.iter().map(|cost| cost.tools.len() as u64).sum();
-    let most = costs.first().map_or(0, |cost| cost.tokens);
-    let used: u64 = costs.iter().map(ServerCost::called_tokens).sum();
+pub(super) fn table(view: &ContextView<'_>) -> Markup {
+    let costs = || view.costs.iter().map(|owned| &owned.cost);
+    let tokens: u64 = costs().map(|cost| cost.tokens).sum();
+    let tools: u64 = costs().map(|cost| cost.tools.len() as u64).sum();
+    let most = costs().map(|cost| cost.tokens).max().unwrap_or_default();
+    let used: u64 = costs().map(ServerCost::called_tokens).sum();
     let search = view.search.filter(|list| list.is_listed);
     let listed = search.map_or(tools, |list| list.tools as u64);
-    let now = search.map_or(tokens, |list| list.tokens());
+    let now = search.map_or(tokens, |list| list.tokens);
     html! {
         div id="context" data-part=(view.query.link("/parts/context")) data-on="servers snapshot" {
-            @if view.endpoint.coverage.is_none() { (view.endpoint.missing()) }
+            @if !view.endpoint.is_there { (view.endpoint.missing()) }
             p class="lead" {
-                code { (VisibleText(&view.endpoint.path())) }
+                code { (VisibleText(view.endpoint.path())) }
                 @if search.is_some() { " is in search mode. It" }
                 " lists " (count(listed, "tool", "tools")) ": " b { (estimate(now)) " tokens" } " in every conversation."
                 @if search.is_some() { " A search finds " (count(tools, "tool", "tools")) "." }
@@ -79,21 +94,21 @@ pub(super) fn table(view: &mut ContextView<'_>) -> Markup {
             div class="wide panel" tabindex="0" role="region" aria-label="Cost of each server" {
                 table class="cost" {
                     thead { tr { th scope="col" { "Server" } th scope="col" class="barcell" { "Share" } th scope="col" { "Tokens" } th scope="col" { "Tools" } th scope="col" { "Calls" } } }
-                    tbody { @for cost in costs { (server_row(cost, most)) } }
+                    tbody { @for owned in &view.costs { (server_row(owned, most)) } }
                 }
             }
-            @for cost in costs.iter().filter(|cost| !cost.tools.is_empty()) { (tool_table(cost, view.may_act)) }
+            @for owned in view.costs.iter().filter(|owned| !owned.cost.tools.is_empty()) { (tool_table(owned, view.may_act)) }
             p class="soft" { "Estimate: 4.25 bytes of a definition are a token. Calls are counted since the gateway started." }
         }
     }
 }
 
-fn server_row(cost: &ServerCost, most: u64) -> Markup {
-    let server = &cost.server;
-    let calls = cost.calls();
+fn server_row(owned: &OwnedCost, most: u64) -> Markup {
+    let OwnedCost { owner, cost } = owned;
+    let calls = cost.calls;
     html! {
         tr {
-            th scope="row" { a href=(format!("/servers/{}", segment(&server.name))) { (VisibleText(server.title())) } }
+            th scope="row" { a href=(format!("/servers/{}", segment(&owner.name))) { (VisibleText(owner.title())) } }
             td class="barcell" { (bar(cost.tokens, most)) }
             td class="n" { (estimate(cost.tokens)) }
             td class="n" { (cost.tools.len()) }
@@ -120,19 +135,19 @@ fn tool_scale(tools: u64) -> Markup {
 }
 
 /// Renders the cost of each way to list the tools: all of them, those that were called, and search mode.
-fn what_it_would_be((tokens, used): (u64, u64), search: Option<SearchModeList>) -> Markup {
+fn what_it_would_be((tokens, used): (u64, u64), search: Option<SearchCost>) -> Markup {
     let searched = html! { span class="soft" { " (+ ≈ " (HIT_TOKENS) " a search)" } };
     html! {
         div class="panel would" {
             h2 { "What it would be" }
             dl {
                 @if let Some(list) = search.filter(|list| list.is_listed) {
-                    dt { "As now, in search mode" } dd { b { (estimate(list.tokens())) } (searched) }
+                    dt { "As now, in search mode" } dd { b { (estimate(list.tokens)) } (searched) }
                     dt { "Full lists" } dd { b { (estimate(tokens)) } span class="soft" { " with " code { "discovery = \"full\"" } } }
                 } @else { dt { "As now" } dd { b { (estimate(tokens)) } } }
                 dt { "Only tools that were called" } dd { b { (estimate(used)) } span class="soft" { " since the gateway started" } }
                 @if let Some(list) = search.filter(|list| !list.is_listed) {
-                    dt { "Search mode" } dd { b { (estimate(list.tokens())) } (searched) span class="soft" { " with " code { "discovery = \"search\"" } } }
+                    dt { "Search mode" } dd { b { (estimate(list.tokens)) } (searched) span class="soft" { " with " code { "discovery = \"search\"" } } }
                 }
             }
         }
@@ -140,19 +155,19 @@ fn what_it_would_be((tokens, used): (u64, u64), search: Option<SearchModeList>) 
 }
 
 /// Renders the button that switches off the tools that nobody called.
-fn idle_button(cost: &ServerCost) -> Markup {
-    let name = cost.server.name.as_str();
-    let idle: Vec<&str> =
-        cost.tools.iter().filter(|tool| number(tool, "calls") == 0).map(|tool| text(tool, "name")).collect();
+fn idle_button(owned: &OwnedCost) -> Markup {
+    let OwnedCost { owner, cost } = owned;
+    let name = &owner.name;
+    let idle: Vec<String> = cost.tools.iter().filter(|tool| tool.calls == 0).map(|tool| tool.name.clone()).collect();
     let what = count(idle.len() as u64, "tool", "tools");
     html! {
         // With all of them off the server would have nothing left.
-        @if cost.server.source.editable && !idle.is_empty() && idle.len() < cost.tools.len() {
+        @if owner.source.editable && !idle.is_empty() && idle.len() < cost.tools.len() {
             (ConfigButton {
                 label: "Switch off what nobody called",
                 method: "PATCH",
                 url: server_url(name),
-                body: Some(tools_body("off", &idle)),
+                body: Some(tools_body(SwitchTarget::Off, idle)),
                 done: format!("{what} of {name} switched off."),
                 confirm: Some((format!("Switch off {what} of {name} that nobody called since the gateway started? Clients lose them."), "Switch them off")),
             }.draw())
@@ -160,26 +175,27 @@ fn idle_button(cost: &ServerCost) -> Markup {
     }
 }
 
-fn tool_table(cost: &ServerCost, may_act: bool) -> Markup {
-    let most = cost.tools.first().map_or(0, |tool| number(tool, "tokens"));
-    let idle = cost.tools.iter().filter(|tool| number(tool, "calls") == 0).count();
+fn tool_table(owned: &OwnedCost, may_act: bool) -> Markup {
+    let OwnedCost { owner, cost } = owned;
+    let most = cost.tools.first().map_or(0, |tool| tool.tokens);
+    let idle = cost.tools.iter().filter(|tool| tool.calls == 0).count();
     html! {
-        details class="panel" id=(format!("cost-{}", cost.server.name)) {
+        details class="panel" id=(format!("cost-{}", owner.name)) {
             summary data-row {
-                b { (VisibleText(cost.server.title())) } " by tool"
+                b { (VisibleText(owner.title())) } " by tool"
                 @if idle > 0 { span class="soft" { " · " (count(idle as u64, "tool", "tools")) " nobody called" } }
             }
-            @if may_act { (idle_button(cost)) }
-            div class="wide" tabindex="0" role="region" aria-label=(format!("Cost of each tool of {}", cost.server.name)) {
+            @if may_act { (idle_button(owned)) }
+            div class="wide" tabindex="0" role="region" aria-label=(format!("Cost of each tool of {}", owner.name)) {
                 table class="cost" {
                     thead { tr { th scope="col" { "Tool" } th scope="col" class="barcell" { "Share" } th scope="col" { "Tokens" } th scope="col" { "Calls" } } }
                     tbody {
                         @for tool in &cost.tools {
                             tr {
-                                th scope="row" { code { (VisibleText(text(tool, "name"))) } }
-                                td class="barcell" { (bar(number(tool, "tokens"), most)) }
-                                td class="n" { (estimate(number(tool, "tokens"))) }
-                                td class="n" { @if number(tool, "calls") > 0 { (number(tool, "calls")) } @else { "none" } }
+                                th scope="row" { code { (VisibleText(&tool.name)) } }
+                                td class="barcell" { (bar(tool.tokens, most)) }
+                                td class="n" { (estimate(tool.tokens)) }
+                                td class="n" { @if tool.calls > 0 { (tool.calls) } @else { "none" } }
                             }
                         }
                     }

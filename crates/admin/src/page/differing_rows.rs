@@ -4,30 +4,26 @@
 //! other rows (`add.rs`). Invariant: no box is checked, since nothing is merged or doubled by itself.
 
 use maud::{Markup, html};
+use moongate_api::{FoundServer, FoundState, ServerPreview, ServerProbe};
 use moongate_model::CallState;
-use serde_json::Value;
 
 use super::add;
 use super::copy::code_block;
-use super::facts::{list, number, text};
 use super::icons::StateIcon;
 use super::text::{VisibleText, count};
 
 /// Renders a whole preview. Rows that differ stand before all others, whose button adds them, too.
-pub(super) fn preview(mut found: Value, allow_commands: bool) -> Markup {
-    let all = found["servers"].as_array_mut().map(std::mem::take).unwrap_or_default();
-    let (differing, others): (Vec<Value>, Vec<Value>) =
-        all.into_iter().partition(|server| text(server, "state") == "differs");
+pub(super) fn preview(found: ServerPreview, allow_commands: bool) -> Markup {
+    let (differing, others): (Vec<FoundServer>, Vec<FoundServer>) =
+        found.servers.into_iter().partition(|server| server.state == FoundState::Differs);
+    let found = ServerPreview { servers: others, ..found };
     if differing.is_empty() {
-        found["servers"] = others.into();
         return add::preview(&found, allow_commands);
     }
-    let is_allowed = |server: &Value| allow_commands || server["needs_command"] != true;
-    let is_new = |server: &&Value| matches!(text(server, "state"), "new" | "renamed") && is_allowed(server);
-    let has_button = others.iter().any(|server| is_new(&server));
-    let has_rest = ["problems", "warnings"].iter().any(|key| !list(&found, key).is_empty()) || !others.is_empty();
+    let is_allowed = |server: &FoundServer| allow_commands || !server.needs_command;
+    let has_button = found.servers.iter().any(|server| add::is_addable(server, allow_commands));
+    let has_rest = !found.problems.is_empty() || !found.warnings.is_empty() || !found.servers.is_empty();
     let can_add = differing.iter().any(is_allowed);
-    found["servers"] = others.into();
     let rows = html! { @for server in &differing { (row(server, is_allowed(server))) } };
     html! {
         // One element, since scripts take the first of a fragment.
@@ -42,11 +38,11 @@ pub(super) fn preview(mut found: Value, allow_commands: bool) -> Markup {
 }
 
 /// Renders what would be written, and the button.
-fn end(found: &Value) -> Markup {
+fn end(found: &ServerPreview) -> Markup {
     html! {
         div class="found" {
             p { "With a box checked, this is written:" }
-            pre class="diff" tabindex="0" aria-label="What is written" { (VisibleText(&add::without_blank_ends(text(found, "diff")))) }
+            pre class="diff" tabindex="0" aria-label="What is written" { (VisibleText(&add::without_blank_ends(found.diff.as_deref().unwrap_or_default()))) }
         }
         div class="found row" {
             a class="btn" href="/" { "Cancel" }
@@ -55,25 +51,26 @@ fn end(found: &Value) -> Markup {
     }
 }
 
-fn row(server: &Value, is_allowed: bool) -> Markup {
-    let (name, known) = (text(server, "name"), text(server, "same_as"));
-    let has_secrets = !list(server, "secrets").is_empty();
+fn row(server: &FoundServer, is_allowed: bool) -> Markup {
+    let name = &server.name;
+    let known = server.same_as.as_deref().unwrap_or_default();
+    let has_secrets = !server.secrets.is_empty();
     html! {
         div class="found" data-name=[is_allowed.then_some(name)] {
             div class="row" {
                 b { (VisibleText(known)) }
                 span class="outcome" { (StateIcon::of_call(CallState::ToolError).draw()) "you have it, without some settings" }
-                span class="soft grow" { (VisibleText(text(server, "target"))) }
+                span class="soft grow" { (VisibleText(&server.target)) }
             }
             p { "Your entry " code { (VisibleText(known)) } " lacks:" }
             ul {
-                @for setting in list(server, "lacks") {
-                    li { code { (VisibleText(text(setting, "path"))) } " = " code { (VisibleText(text(setting, "value"))) } }
+                @for setting in &server.lacks {
+                    li { code { (VisibleText(&setting.path)) } " = " code { (VisibleText(&setting.value)) } }
                 }
             }
-            (probe(&server["probe"]))
-            @if let Some(lines) = server["lines"].as_str() {
-                @let table = list(server, "lacks").first().and_then(|first| text(first, "path").split('.').next());
+            @if let Some(probe) = &server.probe { (probe_line(probe)) }
+            @if let Some(lines) = &server.lines {
+                @let table = server.lacks.first().and_then(|first| first.path.split('.').next());
                 p { "To use it there, add this to the " code { (table.unwrap_or_default()) } " of the entry in the config" @if lines.contains("${") { ", and set the variable where the gateway starts" } ":" }
                 (code_block(lines, "the lines"))
             }
@@ -92,37 +89,50 @@ fn row(server: &Value, is_allowed: bool) -> Markup {
 }
 
 /// Renders what the server said with these settings.
-fn probe(probe: &Value) -> Markup {
-    let fault = &probe["fault"];
+fn probe_line(probe: &ServerProbe) -> Markup {
     html! {
-        @if probe.is_null() {}
-        @else if fault.is_null() {
-            p class="outcome" { (StateIcon::of_call(CallState::Ok).draw()) "With it, the server answers: " (count(number(probe, "tools"), "tool", "tools")) "." }
-        } @else {
-            p class="outcome red" { (StateIcon::of_call(CallState::Error).draw()) span { "With it as well: " (VisibleText(text(fault, "message"))) } }
-            @if !text(fault, "hint").is_empty() { p class="soft" { (VisibleText(text(fault, "hint"))) } }
+        @match &probe.fault {
+            None => {
+                p class="outcome" { (StateIcon::of_call(CallState::Ok).draw()) "With it, the server answers: " (count(probe.tools.unwrap_or_default() as u64, "tool", "tools")) "." }
+            }
+            Some(fault) => {
+                p class="outcome red" { (StateIcon::of_call(CallState::Error).draw()) span { "With it as well: " (VisibleText(&fault.message)) } }
+                @if !fault.hint.is_empty() { p class="soft" { (VisibleText(&fault.hint)) } }
+            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use moongate_api::{FoundSecret, LackingSetting};
 
     use super::*;
 
-    fn differing(name: &str, command: bool) -> Value {
-        json!({
-            "name": name, "state": "differs", "same_as": "docs", "needs_command": command, "target": "https://<b>",
-            "lacks": [{ "path": "headers.Authorization", "value": "***" }], "secrets": [{ "path": "x", "suggest": "X" }],
-            "lines": "[servers.docs.headers]\nAuthorization = \"Bearer ${DOCS_TOKEN}\"\n",
-            "probe": { "tools": 3, "fault": null },
-        })
+    fn differing(name: &str, needs_command: bool) -> FoundServer {
+        let lacking = LackingSetting { path: "headers.Authorization".to_owned(), value: "***".to_owned() };
+        FoundServer {
+            name: name.to_owned(),
+            state: FoundState::Differs,
+            same_as: Some("docs".to_owned()),
+            needs_command,
+            target: "https://<b>".to_owned(),
+            lacks: vec![lacking],
+            secrets: vec![FoundSecret { path: "x".to_owned(), suggest: "X".to_owned() }],
+            lines: Some("[servers.docs.headers]\nAuthorization = \"Bearer ${DOCS_TOKEN}\"\n".to_owned()),
+            probe: Some(ServerProbe { tools: Some(3), ..ServerProbe::default() }),
+            ..FoundServer::default()
+        }
+    }
+
+    fn drawn(servers: Vec<FoundServer>, diff: Option<&str>) -> String {
+        let diff = diff.map(str::to_owned);
+        preview(ServerPreview { servers, diff, ..ServerPreview::default() }, false).into_string()
     }
 
     #[test]
     fn what_is_missing_can_be_pasted_or_added_under_another_name() {
-        let html = preview(json!({ "servers": [differing("docs-2", false)], "problems": [] }), false).into_string();
+        let html = drawn(vec![differing("docs-2", false)], None);
         for part in [
             "<code>headers.Authorization</code> = <code>***</code>",
             "Authorization = &quot;Bearer ${DOCS_TOKEN}&quot;",
@@ -140,15 +150,13 @@ mod tests {
 
     #[test]
     fn one_button_adds_all_that_is_chosen() {
-        let new = json!({ "name": "new", "state": "new", "notes": [], "secrets": [] });
-        let found =
-            json!({ "servers": [new, differing("docs-2", false)], "problems": [], "diff": "+ x", "file": "m.toml" });
-        let html = preview(found, false).into_string();
+        let new = FoundServer { name: "new".to_owned(), state: FoundState::New, ..FoundServer::default() };
+        let html = drawn(vec![new, differing("docs-2", false)], Some("+ x"));
         assert_eq!((html.matches("data-count").count(), html.matches("class=\"diff\"").count()), (1, 1), "{html}");
         assert!(html.find("docs-2") < html.find("data-count"), "the button is the last: {html}");
-        let html = preview(json!({ "servers": [differing("run-2", true)] }), false).into_string();
+        let html = drawn(vec![differing("run-2", true)], None);
         assert!(html.contains("moongate import - --only run-2") && !html.contains("data-count"), "{html}");
-        let none = preview(json!({ "servers": [] }), false).into_string();
+        let none = drawn(Vec::new(), None);
         assert!(none.contains("No server was found"), "{none}");
     }
 }

@@ -4,50 +4,45 @@
 //! so that a link never shows another one.
 
 use maud::{Markup, html};
-use moongate_gateway::EndpointCoverage;
 
 use super::text::VisibleText;
-use super::view_query::ViewQuery;
-use crate::AdminState;
-use crate::calls::endpoint_path;
+
+/// Endpoint, by its name and its path. The one over everything has no name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct EndpointName {
+    pub(super) name: String,
+    pub(super) path: String,
+}
 
 /// Endpoint that a view shows, and those it could show.
 pub(super) struct EndpointChoice {
-    names: Vec<String>,
-    /// Name of the chosen one. The endpoint over everything has none.
-    pub(super) name: String,
-    /// Servers and tools of the chosen one. `None` if there is no such endpoint.
-    pub(super) coverage: Option<EndpointCoverage>,
+    /// Endpoints that can be chosen.
+    pub(super) all: Vec<EndpointName>,
+    /// Chosen one.
+    pub(super) chosen: EndpointName,
+    /// True if there is such an endpoint.
+    pub(super) is_there: bool,
 }
 
 impl EndpointChoice {
-    /// Reads the choice of a URL.
-    pub(super) fn read(admin: &AdminState, query: &ViewQuery) -> Self {
-        let name = query.get("endpoint").unwrap_or_default().to_owned();
-        EndpointChoice { names: admin.gateway.endpoint_names(), coverage: admin.gateway.endpoint_coverage(&name), name }
-    }
-
-    /// Chooses among these names without a gateway. The first one is there.
-    #[cfg(test)]
-    pub(super) fn of(names: &[&str], name: &str) -> Self {
-        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        let coverage = (names[0] == name).then(EndpointCoverage::default);
-        EndpointChoice { names, name: name.to_owned(), coverage }
+    /// Returns the name of the chosen endpoint.
+    pub(super) fn name(&self) -> &str {
+        &self.chosen.name
     }
 
     /// Returns the path of the chosen endpoint.
-    pub(super) fn path(&self) -> String {
-        endpoint_path(&self.name)
+    pub(super) fn path(&self) -> &str {
+        &self.chosen.path
     }
 
     /// Renders the field of a form. Nothing to choose from renders nothing.
     pub(super) fn field(&self) -> Markup {
         html! {
-            @if self.names.len() > 1 || self.coverage.is_none() {
+            @if self.all.len() > 1 || !self.is_there {
                 select class="in" name="endpoint" aria-label="Endpoint" {
-                    @if self.coverage.is_none() { option value=(self.name) selected { (VisibleText(&self.path())) } }
-                    @for name in &self.names {
-                        option value=(name) selected[*name == self.name] { (VisibleText(&endpoint_path(name))) }
+                    @if !self.is_there { option value=(self.name()) selected { (VisibleText(self.path())) } }
+                    @for endpoint in &self.all {
+                        option value=(endpoint.name) selected[*endpoint == self.chosen] { (VisibleText(&endpoint.path)) }
                     }
                 }
             }
@@ -56,6 +51,6 @@ impl EndpointChoice {
 
     /// Renders the text for an endpoint that is not there.
     pub(super) fn missing(&self) -> Markup {
-        html! { p class="empty" { "There is no endpoint " code { (VisibleText(&self.path())) } "." } }
+        html! { p class="empty" { "There is no endpoint " code { (VisibleText(self.path())) } "." } }
     }
 }

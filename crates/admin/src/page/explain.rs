@@ -4,8 +4,7 @@
 //! meets them.
 
 use maud::{Markup, html};
-use moongate_config::{SettingPlace, SettingPlaces};
-use moongate_gateway::{ExplainedRule, ToolExplanation};
+use moongate_api::{ExplainedRule, ToolExplanation};
 use moongate_model::CallState;
 
 use super::copy::code_block;
@@ -13,6 +12,22 @@ use super::endpoint_choice::EndpointChoice;
 use super::icons::StateIcon;
 use super::text::VisibleText;
 use super::view_query::{ViewQuery, segment};
+
+/// Rule with its key and its place, as far as the config has them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct ShownRule {
+    pub(super) rule: ExplainedRule,
+    /// Key, as the config writes it.
+    pub(super) key: String,
+    pub(super) place: Option<String>,
+}
+
+/// Answer to a question.
+pub(super) struct ShownAnswer {
+    pub(super) explanation: ToolExplanation<ShownRule>,
+    /// Command or line that would change it. `None` if nothing refuses.
+    pub(super) remedy: Option<String>,
+}
 
 /// Question of the URL, and its answer.
 pub(super) struct ExplainView<'a> {
@@ -23,9 +38,7 @@ pub(super) struct ExplainView<'a> {
     /// Principal that is asked about.
     pub(super) principal: String,
     /// Answer. `None`: nothing was asked, or there is no such principal or endpoint.
-    pub(super) answer: Option<ToolExplanation>,
-    /// Places of settings. `None`: the config cannot be read now.
-    pub(super) places: Option<SettingPlaces>,
+    pub(super) answer: Option<ShownAnswer>,
 }
 
 impl ExplainView<'_> {
@@ -47,72 +60,59 @@ impl ExplainView<'_> {
             }
             div id="explained" {
                 @match &self.answer {
-                    Some(answer) => { (self.explained(answer)) }
+                    Some(answer) => { (explained(answer)) }
                     None if !is_known => { p class="empty" { "There is no key " code { (VisibleText(&self.principal)) } "." } }
-                    None if self.endpoint.coverage.is_none() => { (self.endpoint.missing()) }
+                    None if !self.endpoint.is_there => { (self.endpoint.missing()) }
                     None => { p class="empty" { "Name a tool, such as " code { "github__create_issue" } "." } }
                 }
             }
         }
     }
+}
 
-    fn explained(&self, answer: &ToolExplanation) -> Markup {
-        let (word, color) = if answer.callable { ("Yes", "green") } else { ("No", "red") };
-        let deciding = answer.rules.iter().find(|rule| rule.decides);
-        html! {
-            p class="lead" role="status" {
-                b class=(color) { (word) } ": " code { (VisibleText(&answer.principal)) } @if answer.callable { " may call " } @else { " may not call " }
-                code { (VisibleText(&answer.tool)) } " at " code { (VisibleText(&answer.endpoint)) }
-                @if answer.callable && answer.listed.is_none() { ", if its server has it" } "."
-                @if !answer.callable { " To it the tool looks unknown." }
-            }
-            @if let Some(server) = &answer.server {
-                p { "Server " a href=(format!("/servers/{}", segment(server))) { (VisibleText(server)) }
-                    @if let Some(state) = &answer.state { span class="soft" { ", " (state.replace('_', " ")) } } }
-            }
-            @if !answer.rules.is_empty() {
-                div class="wide panel" tabindex="0" role="region" aria-label="Rules" {
-                    table {
-                        thead { tr { th scope="col" { "Rule" } th scope="col" { "Says" } th scope="col" { "Why" } th scope="col" { "Place" } } }
-                        tbody { @for rule in &answer.rules { (self.rule(rule)) } }
-                    }
+fn explained(shown: &ShownAnswer) -> Markup {
+    let answer = &shown.explanation;
+    let (word, color) = if answer.callable { ("Yes", "green") } else { ("No", "red") };
+    html! {
+        p class="lead" role="status" {
+            b class=(color) { (word) } ": " code { (VisibleText(&answer.principal)) } @if answer.callable { " may call " } @else { " may not call " }
+            code { (VisibleText(&answer.tool)) } " at " code { (VisibleText(&answer.endpoint)) }
+            @if answer.callable && answer.listed.is_none() { ", if its server has it" } "."
+            @if !answer.callable { " To it the tool looks unknown." }
+        }
+        @if let Some(server) = &answer.server {
+            p { "Server " a href=(format!("/servers/{}", segment(server))) { (VisibleText(server)) }
+                @if let Some(state) = &answer.state { span class="soft" { ", " (state.replace('_', " ")) } } }
+        }
+        @if !answer.rules.is_empty() {
+            div class="wide panel" tabindex="0" role="region" aria-label="Rules" {
+                table {
+                    thead { tr { th scope="col" { "Rule" } th scope="col" { "Says" } th scope="col" { "Why" } th scope="col" { "Place" } } }
+                    tbody { @for rule in &answer.rules { (rule_row(rule)) } }
                 }
             }
-            @if !answer.other_endpoints.is_empty() { p { "Also at " code { (VisibleText(&answer.other_endpoints.join(", "))) } "." } }
-            @if let Some(rule) = deciding {
-                h2 { "To change it" }
-                (code_block(&self.remedy(rule, answer), "the way to change it"))
-            }
+        }
+        @if !answer.other_endpoints.is_empty() { p { "Also at " code { (VisibleText(&answer.other_endpoints.join(", "))) } "." } }
+        @if let Some(remedy) = &shown.remedy {
+            h2 { "To change it" }
+            (code_block(remedy, "the way to change it"))
         }
     }
+}
 
-    fn remedy(&self, rule: &ExplainedRule, answer: &ToolExplanation) -> String {
-        let place = self.place(rule).map(|(key, place)| format!("{key} ({place})"));
-        let tool = answer.local_name.as_deref().unwrap_or(&answer.tool);
-        rule.remedy(tool, &place.unwrap_or_else(|| rule.key.join(".")))
-    }
-
-    fn rule(&self, rule: &ExplainedRule) -> Markup {
-        let found = self.place(rule);
-        let key = found.as_ref().map_or_else(|| rule.key.join("."), |(key, _)| key.clone());
-        let icon = StateIcon::of_call(if rule.allows { CallState::Ok } else { CallState::Error });
-        html! {
-            tr {
-                td {
-                    code { (VisibleText(&key)) }
-                    @if !rule.value.is_empty() { " = " code { (VisibleText(&format!("{:?}", rule.value))) } }
-                }
-                td { span class="outcome" { (icon.draw()) @if rule.allows { "allows" } @else if rule.decides { b { "decides: no" } } @else { "no, too" } } }
-                td class="prose" { (VisibleText(&rule.reason)) }
-                td { @if let Some((_, place)) = &found { code { (VisibleText(place)) } } }
+fn rule_row(shown: &ShownRule) -> Markup {
+    let ShownRule { rule, key, place } = shown;
+    let icon = StateIcon::of_call(if rule.allows { CallState::Ok } else { CallState::Error });
+    html! {
+        tr {
+            td {
+                code { (VisibleText(key)) }
+                @if !rule.value.is_empty() { " = " code { (VisibleText(&format!("{:?}", rule.value))) } }
             }
+            td { span class="outcome" { (icon.draw()) @if rule.allows { "allows" } @else if rule.decides { b { "decides: no" } } @else { "no, too" } } }
+            td class="prose" { (VisibleText(&rule.reason)) }
+            td { @if let Some(place) = place { code { (VisibleText(place)) } } }
         }
-    }
-
-    /// Returns key and place of a rule, as far as the config has it.
-    fn place(&self, rule: &ExplainedRule) -> Option<(String, String)> {
-        let SettingPlace { key, origin } = self.places.as_ref()?.find(&rule.key)?;
-        Some((key, origin.place()?))
     }
 }
 
@@ -145,18 +145,19 @@ mod tests {
             state: Some("backing_off".to_owned()),
             local_name: Some("<b>".to_owned()),
             listed: Some(true),
-            rules: vec![rule],
+            rules: vec![ShownRule { key: rule.key.join("."), rule, place: None }],
             other_endpoints: Vec::new(),
         };
-        let (query, endpoint) = (ViewQuery::parse("tool=a__%3Cb%3E"), EndpointChoice::of(&["", "coding"], ""));
+        let remedy = Some("moongate enable a <b>".to_owned());
+        let query = ViewQuery::parse("tool=a__%3Cb%3E");
+        let endpoint = crate::page::tests::endpoint_choice(&["", "coding"], "");
         let (principals, principal) = (vec!["ci".to_owned()], "ci".to_owned());
         let mut view = ExplainView {
             query: &query,
             endpoint: &endpoint,
             principals,
             principal,
-            answer: Some(answer),
-            places: None,
+            answer: Some(ShownAnswer { explanation: answer, remedy }),
         };
         let html = view.page().into_string();
         for part in ["may not call", "decides: no", "moongate enable a &lt;b&gt;", "backing off", "⟨U+202E⟩"] {

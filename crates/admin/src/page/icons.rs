@@ -4,6 +4,7 @@
 //! in shape, since colour alone says nothing to some readers.
 
 use maud::{Markup, html};
+use moongate_api::ItemState;
 use moongate_model::{CallState, UpstreamState};
 
 /// Colour and shape of a state.
@@ -53,12 +54,12 @@ impl StateIcon {
     }
 
     /// Returns the icon of a tool's state.
-    pub(super) fn of_tool(state: &str) -> Self {
+    pub(super) fn of_tool(state: ItemState) -> Self {
         let (color, shape) = match state {
-            "on" => ("green", IconShape::Check),
-            "left_out" => ("orange", IconShape::Triangle),
-            "hidden" => ("grey", IconShape::HalfDisc),
-            _ => ("grey", IconShape::Ring),
+            ItemState::On => ("green", IconShape::Check),
+            ItemState::LeftOut => ("orange", IconShape::Triangle),
+            ItemState::Hidden => ("grey", IconShape::HalfDisc),
+            ItemState::Off => ("grey", IconShape::Ring),
         };
         StateIcon { color, shape }
     }

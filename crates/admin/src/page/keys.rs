@@ -4,17 +4,16 @@
 //! HTML; the script shows it once, from the answer that made it.
 
 use maud::{Markup, html};
-use serde_json::Value;
+use moongate_api::{ClientKey, KeyListName, KeyLists, KeyPlace, OperatorKey};
 
 use super::copy::copy_button;
-use super::facts::{list, number, text};
 use super::switch::{ConfigButton, place};
 use super::text::{VisibleText, show_invisible};
 use super::view_query::segment;
 
 /// Keys, as the API lists them.
 pub(super) struct KeysView<'a> {
-    pub(super) keys: &'a Value,
+    pub(super) keys: &'a KeyLists,
     pub(super) may_act: bool,
     /// True if changes of the config are taken here.
     pub(super) may_edit: bool,
@@ -36,7 +35,7 @@ impl KeysView<'_> {
 
     /// Renders both lists.
     pub(super) fn lists(&self) -> Markup {
-        let (clients, operators) = (list(self.keys, "clients"), list(self.keys, "operators"));
+        let KeyLists { clients, operators } = self.keys;
         html! {
             div id="keys" data-part="/parts/keys" data-on="config snapshot" data-ticks="slow" {
                 h2 { "Clients" }
@@ -44,68 +43,64 @@ impl KeysView<'_> {
                     p class="soft" { "No key, and " code { "auth.required" } " is on: nobody may use the endpoint until you make a key." }
                 } @else if clients.is_empty() {
                     p class="soft" { "No key: everybody who reaches the endpoint may use it. The first key closes it for all others." }
-                } @else { (self.table("clients", clients)) }
+                } @else {
+                    (table(KeyListName::Clients, html! { @for key in clients { (self.client_row(key)) } }))
+                }
                 h2 { "Operators" }
                 @if operators.is_empty() {
                     p class="soft" { "No key: this machine may see this page and act. The first key closes it for all others." }
-                } @else { (self.table("operators", operators)) }
-            }
-        }
-    }
-
-    fn table(&self, of: &str, keys: &[Value]) -> Markup {
-        let is_client = of == "clients";
-        html! {
-            div class="wide panel" tabindex="0" role="region" aria-label=(format!("Keys of {of}")) {
-                table class="keys" {
-                    thead { tr {
-                        th scope="col" { "Name" } th scope="col" { "Hash" }
-                        @if is_client { th scope="col" { "Views" } th scope="col" { "Tools" } th scope="col" { "Rate" } th scope="col" { "Expires" } }
-                        @else { th scope="col" { "Role" } }
-                        th scope="col" { "Last used" } th scope="col" { span class="unseen" { "Actions" } }
-                    } }
-                    tbody { @for key in keys { (self.row(of, key)) } }
+                } @else {
+                    (table(KeyListName::Operators, html! { @for key in operators { (self.operator_row(key)) } }))
                 }
             }
         }
     }
 
-    fn row(&self, of: &str, key: &Value) -> Markup {
-        let name = text(key, "name");
-        let names = |member: &str| {
-            let names: Vec<&str> = list(key, member).iter().filter_map(Value::as_str).collect();
-            if names.is_empty() { "all".to_owned() } else { names.join(", ") }
-        };
+    fn client_row(&self, key: &ClientKey) -> Markup {
         html! {
-            tr id=(format!("key-{of}-{name}")) {
-                td { b { (VisibleText(name)) } span class="soft" { (place(text(key, "file"), number(key, "line"))) } }
-                td { code { (text(key, "hash_prefix")) } }
-                @if of == "clients" {
-                    td { (VisibleText(&names("views"))) }
-                    td { (VisibleText(&names("tools"))) }
-                    td { (key["rate"].as_str().unwrap_or("no limit")) }
-                    td {
-                        @if key["expired"] == true { b class="red" { "expired" } " " }
-                        (moment(key, "expires", "never"))
-                    }
-                } @else { td { (text(key, "role")) } }
-                td { (moment(key, "last_used", "not since the start")) }
-                td class="n" {
-                    @if self.may_act && key["editable"] == true { (self.revoke(of, name)) }
-                    @else if self.may_act { span class="soft" { (VisibleText(text(key, "why_not"))) } }
+            tr id=(format!("key-clients-{}", key.name)) {
+                (name_cells(&key.name, &key.hash_prefix, &key.place))
+                td { (VisibleText(&all_or_names(key.views.as_deref()))) }
+                td { (VisibleText(&all_or_names(key.tools.as_deref()))) }
+                td { (key.rate.as_deref().unwrap_or("no limit")) }
+                td {
+                    @if key.expired { b class="red" { "expired" } " " }
+                    (moment(key.expires.as_deref(), "never"))
                 }
+                td { (moment(key.last_used.as_deref(), "not since the start")) }
+                (self.action_cell(KeyListName::Clients, &key.name, &key.place))
+            }
+        }
+    }
+
+    fn operator_row(&self, key: &OperatorKey) -> Markup {
+        html! {
+            tr id=(format!("key-operators-{}", key.name)) {
+                (name_cells(&key.name, &key.hash_prefix, &key.place))
+                td { (key.role) }
+                td { (moment(key.last_used.as_deref(), "not since the start")) }
+                (self.action_cell(KeyListName::Operators, &key.name, &key.place))
+            }
+        }
+    }
+
+    fn action_cell(&self, of: KeyListName, name: &str, place: &KeyPlace) -> Markup {
+        html! {
+            td class="n" {
+                @if self.may_act && place.editable { (self.revoke(of, name)) }
+                @else if self.may_act { span class="soft" { (VisibleText(place.why_not.as_deref().unwrap_or_default())) } }
             }
         }
     }
 
     /// Renders the buttons that revoke a key. Without the last one of a client, the endpoint would be open to everybody.
-    fn revoke(&self, of: &str, name: &str) -> Markup {
-        let is_last = of == "clients" && list(self.keys, of).len() == 1 && !self.is_required;
+    fn revoke(&self, of: KeyListName, name: &str) -> Markup {
+        let is_last = of == KeyListName::Clients && self.keys.clients.len() == 1 && !self.is_required;
         let button = |label, query, question: String, verb| {
             ConfigButton {
                 label,
                 method: "DELETE",
-                url: format!("/api/v1/keys/{}?list={of}{query}", segment(name)),
+                url: format!("/api/v1/keys/{}?list={}{query}", segment(name), of.name()),
                 body: None,
                 done: format!("The key {name} is revoked."),
                 confirm: Some((question, verb)),
@@ -152,7 +147,7 @@ impl KeysView<'_> {
                     (field("name", "Name", "who signs in here", "me", false))
                     label class="f" { span class="cap" { b { "Role" } }
                         // The first key must be able to act, or nobody could.
-                        @let is_first = list(self.keys, "operators").is_empty();
+                        @let is_first = self.keys.operators.is_empty();
                         select class="in" name="role" {
                             option value="view" { "view: sees all, changes nothing" }
                             option value="operate" selected[is_first] { "operate: may act" }
@@ -163,6 +158,38 @@ impl KeysView<'_> {
             }
             (new_key_dialog())
         }
+    }
+}
+
+fn table(of: KeyListName, rows: Markup) -> Markup {
+    html! {
+        div class="wide panel" tabindex="0" role="region" aria-label=(format!("Keys of {}", of.name())) {
+            table class="keys" {
+                thead { tr {
+                    th scope="col" { "Name" } th scope="col" { "Hash" }
+                    @match of {
+                        KeyListName::Clients => { th scope="col" { "Views" } th scope="col" { "Tools" } th scope="col" { "Rate" } th scope="col" { "Expires" } }
+                        KeyListName::Operators => { th scope="col" { "Role" } }
+                    }
+                    th scope="col" { "Last used" } th scope="col" { span class="unseen" { "Actions" } }
+                } }
+                tbody { (rows) }
+            }
+        }
+    }
+}
+
+fn name_cells(name: &str, hash: &str, at: &KeyPlace) -> Markup {
+    html! {
+        td { b { (VisibleText(name)) } span class="soft" { (place(at.file.as_deref(), at.line)) } }
+        td { code { (hash) } }
+    }
+}
+
+fn all_or_names(names: Option<&[String]>) -> String {
+    match names.unwrap_or_default() {
+        [] => "all".to_owned(),
+        names => names.join(", "),
     }
 }
 
@@ -189,8 +216,8 @@ pub(super) fn new_key_dialog() -> Markup {
 }
 
 /// Returns a name that no key of a client has: this one, or with a number.
-pub(super) fn unused_name(keys: &Value, wanted: &str) -> String {
-    let is_taken = |name: &str| list(keys, "clients").iter().any(|key| text(key, "name") == name);
+pub(super) fn unused_name(keys: &KeyLists, wanted: &str) -> String {
+    let is_taken = |name: &str| keys.clients.iter().any(|key| key.name == name);
     let numbered = (2..).map(|n| format!("{wanted}-{n}"));
     std::iter::once(wanted.to_owned()).chain(numbered).find(|name| !is_taken(name)).unwrap_or_default()
 }
@@ -207,8 +234,8 @@ pub(super) fn make_for_client(name: &str, title: &str) -> Markup {
 }
 
 /// Renders a time to the minute. The whole of it is in the title.
-fn moment(key: &Value, member: &str, never: &str) -> Markup {
-    let at = text(key, member);
+fn moment(at: Option<&str>, never: &str) -> Markup {
+    let at = at.unwrap_or_default();
     html! {
         @if at.is_empty() { span class="soft" { (never) } }
         @else { time datetime=(at) title=(at) { (at.get(..16).unwrap_or(at).replace('T', " ")) } }
@@ -217,20 +244,32 @@ fn moment(key: &Value, member: &str, never: &str) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
     fn keys_are_listed_and_only_those_of_files_can_be_revoked() {
-        let keys = json!({
-            "clients": [
-                { "name": "ci", "hash_prefix": "9f86d081", "views": ["coding"], "tools": null, "rate": "9/1m", "expires": "2027-01-31T00:00:00Z",
-                  "last_used": null, "editable": true, "file": "/etc/moongate.toml", "line": 9 },
-                { "name": "<b>\u{202e}", "hash_prefix": "", "editable": false, "why_not": "it comes from a variable", "expired": true },
-            ],
-            "operators": [],
-        });
+        let first = ClientKey {
+            name: "ci".to_owned(),
+            hash_prefix: "9f86d081".to_owned(),
+            views: Some(vec!["coding".to_owned()]),
+            rate: Some("9/1m".to_owned()),
+            expires: Some("2027-01-31T00:00:00Z".to_owned()),
+            place: KeyPlace {
+                file: Some("/etc/moongate.toml".to_owned()),
+                line: Some(9),
+                editable: true,
+                why_not: None,
+            },
+            ..ClientKey::default()
+        };
+        let why_not = Some("it comes from a variable".to_owned());
+        let second = ClientKey {
+            name: "<b>\u{202e}".to_owned(),
+            expired: true,
+            place: KeyPlace { why_not, ..KeyPlace::default() },
+            ..ClientKey::default()
+        };
+        let keys = KeyLists { clients: vec![first, second], operators: Vec::new() };
         let view = |may_act, may_edit| KeysView {
             keys: &keys,
             may_act,
@@ -262,7 +301,9 @@ mod tests {
 
     #[test]
     fn the_last_key_says_that_the_endpoint_opens() {
-        let keys = json!({ "clients": [{ "name": "ci", "editable": true }], "operators": [] });
+        let place = KeyPlace { editable: true, ..KeyPlace::default() };
+        let key = ClientKey { name: "ci".to_owned(), place, ..ClientKey::default() };
+        let keys = KeyLists { clients: vec![key], operators: Vec::new() };
         let view = |is_required| {
             KeysView { keys: &keys, may_act: true, may_edit: true, is_required, endpoints: Vec::new() }
                 .lists()

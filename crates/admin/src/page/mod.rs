@@ -13,7 +13,6 @@ mod copy;
 mod differing_rows;
 mod endpoint_choice;
 mod explain;
-mod facts;
 mod first_steps;
 mod form;
 mod icons;
@@ -24,6 +23,7 @@ mod settings_tab;
 mod sessions;
 mod shell;
 mod shell_line;
+mod state_groups;
 mod sign_in;
 mod switch;
 #[cfg(test)]
@@ -47,18 +47,20 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use maud::Markup;
-use serde_json::Value;
 
-use crate::AdminState;
 use crate::access::RefusalText;
-use crate::actions::Operator;
-use crate::connect::{client_signs, presence_json, steps_json, too_long_names, usable_keys};
-use crate::items::{items_json, tool_json};
+use crate::admin_state::AdminState;
+use crate::calls::{call_row, endpoint_path};
+use crate::config_view::config_state;
+use crate::connect::{find_client, find_steps, list_clients, too_long_names, usable_keys};
+use crate::endpoint_cost::server_cost;
 use crate::json_body::JsonBody;
-use crate::keys::keys_json;
-use crate::popular::popular_json;
+use crate::keys::list_keys;
+use crate::operator_check::Operator;
+use crate::popular::list_popular;
 use crate::server_details::effective_settings;
-use crate::server_preview::{self, PreviewRequest};
+use crate::server_items::{describe_tool, find_items};
+use crate::server_preview::preview_servers;
 use crate::sessions::{session_rows, stateless_clients};
 use crate::status::server_statuses;
 use crate::tool_catalog::{find_tools, tools_by_server, with_exposed_name};
@@ -66,17 +68,22 @@ use add::AddView;
 use banners::NoticeFacts;
 use calls::CallsView;
 use connect::{ChosenClient, ConnectView};
-use context::{ContextView, ServerCost};
-use endpoint_choice::EndpointChoice;
-use explain::ExplainView;
+use context::{ContextView, OwnedCost, SearchCost};
+use endpoint_choice::{EndpointChoice, EndpointName};
+use explain::{ExplainView, ShownAnswer, ShownRule};
 use keys::KeysView;
-use moongate_api::{CallRow, ServerStatus};
+use moongate_api::{CallRow, PreviewRequest, ServerStatus, ToolExplanation};
+use moongate_config::SettingPlaces;
+use moongate_gateway::{EndpointCoverage, FindingTopic};
+use moongate_jsonrpc::json::ByteString;
+use moongate_listener::json_response;
 use moongate_model::ItemKind;
 use server_tabs::OpenServer;
 use servers::ServersView;
 use sessions::SessionsView;
-use shell::{PageContent, document};
+use shell::{PageContent, PageFrame, document};
 use tools::{ToolRows, ToolsView};
+use try_it::{RepeatedCall, TriedTool};
 use view_query::segment;
 use viewer::PageViewer;
 
@@ -102,9 +109,6 @@ const HEADERS: [(HeaderName, HeaderValue); 6] = [
         HeaderValue::from_static("camera=(), microphone=(), geolocation=(), clipboard-read=()"),
     ),
 ];
-
-/// Bytes of a preview at most. What it is made of is bounded by the body of its request.
-const PREVIEW_MAX: usize = 4 << 20;
 
 /// Time for reading the files of the config.
 const ENTRY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -136,11 +140,11 @@ pub(super) fn routes() -> Router<Arc<AdminState>> {
         .route("/explain", get(explain_page))
         .route("/keys", get(async |viewer: PageViewer| whole(&viewer, "Keys", keys_view(&viewer, |view| view.page()))))
         .route("/parts/keys", get(async |viewer: PageViewer| part(keys_view(&viewer, |view| view.lists()))))
-        .route("/try/{server}/{tool}", get(try_it::page))
-        .route("/parts/try/{id}/{ask}", get(try_it::ask_part))
+        .route("/try/{server}/{tool}", get(try_page))
+        .route("/parts/try/{id}/{ask}", get(question_part))
         .route("/signin", get(signin_page))
         .route("/parts/summary", get(summary_part))
-        .route("/parts/notices", get(async |viewer: PageViewer| part(NoticeFacts::read(&viewer).draw())))
+        .route("/parts/notices", get(async |viewer: PageViewer| part(notices(&viewer).draw())))
         .route("/parts/chips", get(async |viewer: PageViewer| part(servers_view(&viewer, None, |view| view.chips()))))
         .route("/parts/servers", get(servers_part))
         .route("/parts/server/{name}", get(server_part))
@@ -154,8 +158,8 @@ pub(super) fn routes() -> Router<Arc<AdminState>> {
 }
 
 async fn add_page(viewer: PageViewer) -> Response {
-    let config = viewer.admin.control.config();
-    let popular = popular_json(&viewer.admin).await;
+    let config = viewer.admin.reloader.config();
+    let popular = list_popular(&viewer.admin).await;
     let files = config.places.files();
     let why_not = match config.edits.edit {
         false => Some("admin.edit is false".to_owned()),
@@ -163,7 +167,7 @@ async fn add_page(viewer: PageViewer) -> Response {
     };
     let view = AddView {
         query: &viewer.query,
-        popular: &popular,
+        popular: &popular.servers,
         allow_commands: config.edits.allow_commands,
         may_act: viewer.may_act,
         why_not,
@@ -172,23 +176,49 @@ async fn add_page(viewer: PageViewer) -> Response {
 }
 
 /// Renders the preview that the API makes.
-async fn preview_part(Operator(admin): Operator, body: JsonBody<PreviewRequest>) -> Response {
-    let allow_commands = admin.control.config().edits.allow_commands;
-    let response = server_preview::preview(Operator(admin), body).await;
-    if !response.status().is_success() {
-        return response;
+async fn preview_part(Operator(admin): Operator, JsonBody(wanted): JsonBody<PreviewRequest>) -> Response {
+    let allow_commands = admin.reloader.config().edits.allow_commands;
+    match preview_servers(&admin, wanted).await {
+        Ok(found) => part(differing_rows::preview(found, allow_commands)),
+        Err(refused) => refused,
     }
-    let bytes = axum::body::to_bytes(response.into_body(), PREVIEW_MAX).await.unwrap_or_default();
-    let found: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-    part(differing_rows::preview(found, allow_commands))
+}
+
+/// Reads the facts of the notices.
+fn notices(viewer: &PageViewer) -> NoticeFacts {
+    let snapshot = viewer.admin.gateway.snapshot();
+    let findings = snapshot.findings_about(None, FindingTopic::Filter);
+    NoticeFacts {
+        config: config_state(&viewer.admin.reloader.config()),
+        findings: findings.into_iter().map(str::to_owned).collect(),
+        may_act: viewer.may_act,
+    }
+}
+
+/// Reads the endpoint that a URL chooses, with what it covers.
+fn chosen_endpoint(viewer: &PageViewer) -> (EndpointChoice, Option<EndpointCoverage>) {
+    let gateway = &viewer.admin.gateway;
+    let name = viewer.query.get("endpoint").unwrap_or_default();
+    let coverage = gateway.endpoint_coverage(name);
+    let all = gateway.endpoint_names().into_iter().map(named_endpoint).collect();
+    (EndpointChoice { all, chosen: named_endpoint(name.to_owned()), is_there: coverage.is_some() }, coverage)
+}
+
+fn named_endpoint(name: String) -> EndpointName {
+    EndpointName { path: endpoint_path(&name), name }
 }
 
 fn keys_view(viewer: &PageViewer, render: impl FnOnce(&KeysView<'_>) -> Markup) -> Markup {
     let admin = &viewer.admin;
     let endpoints = admin.gateway.endpoint_names().into_iter().filter(|name| !name.is_empty()).collect();
-    let status = admin.control.config();
-    let (may_edit, is_required) = (status.edits.edit, status.keys_required);
-    render(&KeysView { keys: &keys_json(admin), may_act: viewer.may_act, may_edit, is_required, endpoints })
+    let status = admin.reloader.config();
+    render(&KeysView {
+        keys: &list_keys(admin),
+        may_act: viewer.may_act,
+        may_edit: status.edits.edit,
+        is_required: status.keys_required,
+        endpoints,
+    })
 }
 
 /// Answers a browser that has no key with a page, if it asked for one.
@@ -203,7 +233,11 @@ pub(super) async fn explain_refusal(request: Request, next: Next) -> Response {
     parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
     // The length was that of the JSON body.
     parts.headers.remove(header::CONTENT_LENGTH);
-    let body = AxumBody::from(sign_in::refusal_page(refusal).into_string());
+    let page = match refusal {
+        RefusalText::SignIn => sign_in::sign_in_page(),
+        RefusalText::Other(message) => sign_in::closed_page(message),
+    };
+    let body = AxumBody::from(page.into_string());
     add_headers(Response::from_parts(parts, body)).await
 }
 
@@ -254,7 +288,7 @@ async fn servers_part(viewer: PageViewer) -> Response {
 async fn server_part(viewer: PageViewer, Path(name): Path<String>) -> Response {
     let servers = server_statuses(&viewer.admin);
     let Some(server) = servers.iter().find(|server| server.name() == name) else {
-        return moongate_listener::json_response(StatusCode::NOT_FOUND, "not_found", "This server is gone");
+        return json_response(StatusCode::NOT_FOUND, "not_found", "This server is gone");
     };
     let open = open_card(&viewer).await;
     part(servers_view(&viewer, open, |view| view.card(server)))
@@ -269,7 +303,7 @@ async fn open_card(viewer: &PageViewer) -> Option<(&str, OpenServer)> {
 /// Reads what the card of a server shows when it is open.
 async fn open_server(viewer: &PageViewer, name: &str) -> OpenServer {
     let admin = &viewer.admin;
-    let path = admin.control.config().places.server(name).map(|(file, _)| file.path.clone());
+    let path = admin.reloader.config().places.server(name).map(|(file, _)| file.path.clone());
     let read = path.map(|path| {
         let name = name.to_owned();
         tokio::task::spawn_blocking(move || moongate_config::edit::shown_entry(&path, &name))
@@ -279,8 +313,7 @@ async fn open_server(viewer: &PageViewer, name: &str) -> OpenServer {
         Some(read) => tokio::time::timeout(ENTRY_TIMEOUT, read).await.ok().and_then(Result::ok).flatten(),
         None => None,
     };
-    let items = items_json(admin, name).unwrap_or(Value::Null);
-    OpenServer { items, entry, effective: effective_settings(admin, name) }
+    OpenServer { items: find_items(admin, name), entry, effective: effective_settings(admin, name) }
 }
 
 fn servers_view(
@@ -297,7 +330,7 @@ fn servers_view(
 
 fn calls_view(viewer: &PageViewer, render: impl FnOnce(&CallsView<'_>) -> Markup) -> Markup {
     let calls = viewer.admin.gateway.recent_calls().changed_since(0);
-    let calls: Vec<CallRow> = calls.iter().map(crate::calls::call_row).collect();
+    let calls: Vec<CallRow> = calls.iter().map(call_row).collect();
     let open = viewer.query.get("open").and_then(|id| calls.iter().find(|call| call.id == id));
     let try_path = open.filter(|call| call.method == "tools/call").and_then(|call| try_path(&viewer.admin, call));
     render(&CallsView { calls: &calls, query: &viewer.query, may_act: viewer.may_act, try_path })
@@ -313,35 +346,45 @@ fn try_path(admin: &AdminState, call: &CallRow) -> Option<String> {
     Some(format!("/try/{}/{}", segment(&route.upstream.settings.name), segment(&route.local)))
 }
 
-fn context_view(viewer: &PageViewer, render: impl FnOnce(&mut ContextView<'_>) -> Markup) -> Markup {
+fn context_view(viewer: &PageViewer, render: impl FnOnce(&ContextView<'_>) -> Markup) -> Markup {
     let servers = server_statuses(&viewer.admin);
-    let endpoint = EndpointChoice::read(&viewer.admin, &viewer.query);
-    let tools = endpoint.coverage.as_ref().map(|coverage| tools_by_server(&viewer.admin, coverage)).unwrap_or_default();
+    let (endpoint, coverage) = chosen_endpoint(viewer);
+    let tools = coverage.map(|coverage| tools_by_server(&viewer.admin, &coverage)).unwrap_or_default();
     let costs = tools.into_iter().map(|tools| {
         let server = servers.iter().find(|server| server.name() == tools.owner.name);
-        ServerCost::new(server.map_or(tools.owner, ServerStatus::owner), tools.tools)
+        let owner = server.map_or(tools.owner, ServerStatus::owner);
+        OwnedCost { cost: server_cost(&owner, tools.tools), owner }
     });
+    let mut costs: Vec<OwnedCost> = costs.collect();
+    costs.sort_by_key(|owned| std::cmp::Reverse(owned.cost.tokens));
+    let search = viewer.admin.gateway.search_mode_list(endpoint.name());
+    let search = search.map(|list| SearchCost { is_listed: list.is_listed, tools: list.tools, tokens: list.tokens() });
     let may_act = viewer.may_act;
-    let search = viewer.admin.gateway.search_mode_list(&endpoint.name);
-    render(&mut ContextView { costs: costs.collect(), endpoint: &endpoint, search, query: &viewer.query, may_act })
+    render(&ContextView { costs, endpoint: &endpoint, search, query: &viewer.query, may_act })
 }
 
 fn connect_view(viewer: &PageViewer, render: impl FnOnce(&ConnectView<'_>) -> Markup) -> Markup {
     let (admin, query) = (&*viewer.admin, &viewer.query);
-    let endpoint = EndpointChoice::read(admin, query);
-    let url = admin.url_of_endpoint(&endpoint.name);
-    let profile = query.get("client").and_then(moongate_clients::client);
-    let chosen = profile.map(|profile| ChosenClient {
-        profile,
-        steps: steps_json(admin, profile, &url),
-        presence: presence_json(&client_signs(admin), profile),
-        too_long: too_long_names(admin, profile, &endpoint.name),
+    let (endpoint, _) = chosen_endpoint(viewer);
+    let url = admin.url_of_endpoint(endpoint.name());
+    let client = query.get("client").and_then(|id| find_client(admin, id));
+    let key_name = client.as_ref().map(|client| keys::unused_name(&list_keys(admin), &client.id));
+    let chosen = client.map(|client| ChosenClient {
+        steps: find_steps(admin, &client.id, &url),
+        too_long: too_long_names(admin, &client, endpoint.name()),
+        client,
     });
-    let may_make_key = viewer.may_act && admin.control.config().edits.edit;
-    let key_name = profile.map(|profile| keys::unused_name(&keys_json(admin), profile.id)).unwrap_or_default();
-    let is_open = admin.listener_state.load().auth.is_open();
-    let keys = usable_keys(admin, &endpoint.name);
-    render(&ConnectView { endpoint: &endpoint, url, chosen, query, key_name, may_make_key, keys, is_open })
+    render(&ConnectView {
+        url,
+        clients: list_clients(admin),
+        chosen,
+        query,
+        key_name: key_name.unwrap_or_default(),
+        may_make_key: viewer.may_act && admin.reloader.config().edits.edit,
+        keys: usable_keys(admin, endpoint.name()),
+        is_open: admin.listener_state.load().auth.is_open(),
+        endpoint: &endpoint,
+    })
 }
 
 async fn connect_part(viewer: PageViewer) -> Response {
@@ -372,15 +415,32 @@ async fn explain_page(viewer: PageViewer) -> Response {
     principals.sort();
     let first = principals.first().map(String::as_str).unwrap_or_default();
     let principal = query.get("principal").unwrap_or(first).to_owned();
-    let endpoint = EndpointChoice::read(admin, query);
+    let (endpoint, _) = chosen_endpoint(&viewer);
     let asked =
-        query.get("tool").and_then(|tool| admin.gateway.explain_tool(&auth, &principal, &endpoint.name, tool).ok());
-    let control = admin.control.clone();
-    let read = tokio::task::spawn_blocking(move || control.setting_places());
+        query.get("tool").and_then(|tool| admin.gateway.explain_tool(&auth, &principal, endpoint.name(), tool).ok());
+    let editor = admin.editor.clone();
+    let read = tokio::task::spawn_blocking(move || editor.setting_places());
     // The decision is right without places, too.
     let places = tokio::time::timeout(ENTRY_TIMEOUT, read).await.ok().and_then(Result::ok).flatten();
-    let view = ExplainView { query, endpoint: &endpoint, principals, principal, answer: asked, places };
+    let answer = asked.map(|explanation| shown_answer(explanation, places.as_ref()));
+    let view = ExplainView { query, endpoint: &endpoint, principals, principal, answer };
     whole(&viewer, "Tools", view.page())
+}
+
+/// Adds the places of the rules, and the way to change the decision.
+fn shown_answer(explanation: ToolExplanation, places: Option<&SettingPlaces>) -> ShownAnswer {
+    let explanation = explanation.map_rules(|rule| {
+        let found = places.and_then(|places| places.find(&rule.key));
+        let found = found.and_then(|found| Some((found.key, found.origin.place()?)));
+        let (key, place) = found.map_or_else(|| (rule.key.join("."), None), |(key, place)| (key, Some(place)));
+        ShownRule { rule, key, place }
+    });
+    let tool = explanation.local_name.as_deref().unwrap_or(&explanation.tool);
+    let remedy = explanation.rules.iter().find(|shown| shown.rule.decides).map(|shown| {
+        let place = shown.place.as_ref().map(|place| format!("{} ({place})", shown.key));
+        moongate_gateway::remedy(&shown.rule, tool, &place.unwrap_or_else(|| shown.key.clone()))
+    });
+    ShownAnswer { explanation, remedy }
 }
 
 fn tools_view(
@@ -389,26 +449,81 @@ fn tools_view(
     render: impl FnOnce(&ToolsView<'_>) -> Markup,
 ) -> Markup {
     let (admin, query) = (&*viewer.admin, &viewer.query);
-    let endpoint = EndpointChoice::read(admin, query);
-    let rows = match (&endpoint.coverage, query.get("q")) {
+    let (endpoint, coverage) = chosen_endpoint(viewer);
+    let rows = match (&coverage, query.get("q")) {
         (Some(coverage), Some(text)) => ToolRows::Found(find_tools(admin, coverage, text, tools::shown_rows(query))),
         (Some(coverage), None) => ToolRows::All(tools_by_server(admin, coverage)),
         (None, _) => ToolRows::All(Vec::new()),
     };
-    let open = tools::open_tool(query).and_then(|(server, tool)| {
-        Some(with_exposed_name(endpoint.coverage.as_ref()?, tool_json(admin, server, tool)?))
+    let open = tools::open_tool(query)
+        .and_then(|(server, tool)| Some(with_exposed_name(coverage.as_ref()?, describe_tool(admin, server, tool)?)));
+    let url = admin.url_of_endpoint(endpoint.name());
+    render(&ToolsView { url, endpoint: &endpoint, rows, query, open, may_act: viewer.may_act, model_answer })
+}
+
+/// Handles `GET /try/{server}/{tool}`.
+async fn try_page(viewer: PageViewer, Path((server, tool)): Path<(String, String)>) -> Response {
+    if let Some(tried) = find_tried(&viewer.admin, &server, &tool) {
+        return whole_of(&viewer, "Tools", &format!("{server} / {tool}"), try_it::view(&tried, viewer.may_act));
+    }
+    let mut response = whole(&viewer, "Tools", try_it::missing(&server, &tool));
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    response
+}
+
+fn find_tried(admin: &AdminState, server: &str, tool: &str) -> Option<TriedTool> {
+    let servers = admin.gateway.servers();
+    let entry = servers.iter().find(|entry| entry.settings.name == server)?;
+    let lists = entry.lists();
+    let listed = &lists.get(ItemKind::Tools).items;
+    // From the list of the server: the catalogue lacks tools that are off, and people may look at those.
+    let definition = listed.iter().find(|item| item.get_string("name").as_deref() == Some(tool))?.clone();
+    let snapshot = admin.gateway.snapshot();
+    let route = snapshot.find_local(ItemKind::Tools, &ByteString::from(server), &ByteString::from(tool));
+    let repeat = route.map(|route| {
+        let example = moongate_protocol::example_call(&route.exposed);
+        RepeatedCall {
+            exposed: route.exposed.to_string(),
+            url: admin.endpoint_url.clone(),
+            headers: example.headers,
+            body_before: example.body_before,
+            body_after: example.body_after,
+        }
     });
-    let (url, may_act) = (admin.url_of_endpoint(&endpoint.name), viewer.may_act);
-    render(&ToolsView { url, endpoint: &endpoint, rows, query, open, may_act, model_answer })
+    let timeout = entry.settings.timeout;
+    Some(TriedTool { server: server.to_owned(), tool: tool.to_owned(), definition, repeat, timeout })
+}
+
+/// Handles `GET /parts/try/{id}/{ask}`: the form of a server that asks.
+async fn question_part(viewer: PageViewer, Path((id, ask)): Path<(String, String)>) -> Response {
+    // What a server asks of an operator is for operators.
+    match viewer.admin.operator_calls.find_ask(&id, &ask).filter(|_| viewer.may_act) {
+        Some(request) => part(try_it::question(&id, &ask, &request)),
+        None => json_response(StatusCode::NOT_FOUND, "not_found", "The server waits for this answer no more"),
+    }
 }
 
 fn whole(viewer: &PageViewer, view: &'static str, body: Markup) -> Response {
-    part(document(viewer, &PageContent { view, title: None, body }))
+    part(document(&frame(viewer), &PageContent { view, title: None, body }))
 }
 
 /// Renders a page of one thing, whose name stands in the title.
 fn whole_of(viewer: &PageViewer, view: &'static str, title: &str, body: Markup) -> Response {
-    part(document(viewer, &PageContent { view, title: Some(title), body }))
+    part(document(&frame(viewer), &PageContent { view, title: Some(title), body }))
+}
+
+/// Reads what the frame of a page shows.
+fn frame(viewer: &PageViewer) -> PageFrame {
+    let admin = &viewer.admin;
+    let urls = admin.gateway.endpoint_names().iter().map(|name| admin.url_of_endpoint(name)).collect();
+    PageFrame {
+        urls: if admin.endpoint_url.is_empty() { Vec::new() } else { urls },
+        servers: server_statuses(admin),
+        notices: notices(viewer),
+        may_act: viewer.may_act,
+        is_signed_in: viewer.is_signed_in,
+        sees_keys: viewer.sees_keys(),
+    }
 }
 
 fn part(markup: Markup) -> Response {

@@ -3,15 +3,12 @@
 //! Owns the tabs. Does not show the card's head (`servers.rs`). Invariant: texts of the server are text, never markup.
 
 use maud::{Markup, html};
-use moongate_api::ServerStatus;
-use moongate_config::edit::ShownEntry;
-use serde_json::Value;
+use moongate_api::{EffectiveSettings, ItemState, ServerItem, ServerItems, ServerStatus, ShownEntry};
 
 use super::copy::copy_button;
-use super::facts::{list, number, text};
 use super::icons::StateIcon;
 use super::settings_tab;
-use super::switch::{ConfigButton, entry_place, is_locked, server_url, tools_body};
+use super::switch::{ConfigButton, SwitchTarget, entry_place, server_url, tools_body};
 use super::text::{VisibleText, count, duration, estimate};
 use super::tool_row::{ToolRow, schema};
 use super::view_query::{ViewQuery, segment};
@@ -19,23 +16,23 @@ use super::view_query::{ViewQuery, segment};
 /// Content of an open card.
 #[derive(Default)]
 pub(super) struct OpenServer {
-    /// Items, as the API lists them. Null for a server that is off.
-    pub(super) items: Value,
+    /// Items. `None` for a server that is off.
+    pub(super) items: Option<ServerItems>,
     /// Entry in the config, if a file has it.
     pub(super) entry: Option<ShownEntry>,
     /// Values of its settings that hold now, defaults included.
-    pub(super) effective: Value,
+    pub(super) effective: Option<EffectiveSettings>,
 }
 
 /// Renders the tabs of a server and the open one.
 pub(super) fn render(server: &ServerStatus, open: &OpenServer, query: &ViewQuery, may_act: bool) -> Markup {
-    let items = &open.items;
+    let none = ServerItems::default();
+    let items = open.items.as_ref().unwrap_or(&none);
     let path = format!("/servers/{}", segment(server.name()));
-    let resources = list(items, "resources").len() + list(items, "templates").len();
     let tabs = [
-        ("tools", "Tools", Some(list(items, "tools").len())),
-        ("resources", "Resources", Some(resources)),
-        ("prompts", "Prompts", Some(list(items, "prompts").len())),
+        ("tools", "Tools", Some(items.tools.len())),
+        ("resources", "Resources", Some(items.resources.len() + items.templates.len())),
+        ("prompts", "Prompts", Some(items.prompts.len())),
         ("settings", "Settings", None),
         ("log", "Log", None),
     ];
@@ -53,10 +50,10 @@ pub(super) fn render(server: &ServerStatus, open: &OpenServer, query: &ViewQuery
             }
             @match shown {
                 "resources" => { (resource_list(items)) }
-                "prompts" => { (prompt_list(items)) }
-                "settings" => { (settings_tab::render(server, open.entry.as_ref(), &open.effective, may_act)) }
+                "prompts" => { (prompt_list(&items.prompts)) }
+                "settings" => { (settings_tab::render(server, open.entry.as_ref(), open.effective.as_ref(), may_act)) }
                 "log" => { (log(server)) }
-                _ => { (tools(server, items, query, may_act)) }
+                _ => { (tools(server, &items.tools, query, may_act)) }
             }
             @if may_act { (actions(server, open)) }
         }
@@ -75,7 +72,7 @@ fn actions(server: &ServerStatus, open: &OpenServer) -> Markup {
     let from = server.source.file.as_deref().unwrap_or_default().rsplit(['/', '\\']).next().unwrap_or_default();
     html! {
         div class="foot" {
-            @if !open.items.is_null() {
+            @if open.items.is_some() {
                 (button("Refresh", "refresh", "The lists were asked for again.", Some("r")))
                 (button("Restart", "restart", "The server was started anew.", None))
             }
@@ -105,42 +102,41 @@ fn actions(server: &ServerStatus, open: &OpenServer) -> Markup {
 }
 
 /// Renders the buttons that switch several tools in one edit.
-fn bulk_buttons(server: &ServerStatus, all: &[Value]) -> Markup {
-    let with =
-        |state: &str| all.iter().filter(|tool| text(tool, "state") == state && !is_locked(tool)).collect::<Vec<_>>();
-    let names = |tools: &[&Value]| tools.iter().map(|tool| text(tool, "name")).map(str::to_owned).collect::<Vec<_>>();
-    let button = |label, to: &str, tools: Vec<String>| {
-        let tools: Vec<&str> = tools.iter().map(String::as_str).collect();
+fn bulk_buttons(server: &ServerStatus, all: &[ServerItem]) -> Markup {
+    let with = |state| all.iter().filter(|tool| tool.state == state && !tool.is_locked()).collect::<Vec<_>>();
+    let names = |tools: &[&ServerItem]| tools.iter().map(|tool| tool.name.clone()).collect::<Vec<_>>();
+    let button = |label, to: SwitchTarget, tools: Vec<String>| {
+        let what = count(tools.len() as u64, "tool is", "tools are");
         ConfigButton {
             label,
             method: "PATCH",
             url: server_url(server.name()),
-            body: Some(tools_body(to, &tools)),
-            done: format!("{} switched {to}.", count(tools.len() as u64, "tool is", "tools are")),
+            body: Some(tools_body(to, tools)),
+            done: format!("{what} switched {}.", to.name()),
             confirm: None,
         }
         .draw()
     };
-    let (on, off) = (with("on"), with("off"));
-    let writing: Vec<&Value> = on.iter().copied().filter(|tool| tool["annotations"]["readOnlyHint"] != true).collect();
+    let on = with(ItemState::On);
+    let off = with(ItemState::Off);
+    let writing: Vec<&ServerItem> = on.iter().copied().filter(|tool| tool.hints().read_only != Some(true)).collect();
     html! {
         span class="grow" {}
-        @if !off.is_empty() { (button("All on", "on", names(&off))) }
-        @if !on.is_empty() { (button("All off", "off", names(&on))) }
-        @if !writing.is_empty() && writing.len() < on.len() { (button("Only read-only", "off", names(&writing))) }
+        @if !off.is_empty() { (button("All on", SwitchTarget::On, names(&off))) }
+        @if !on.is_empty() { (button("All off", SwitchTarget::Off, names(&on))) }
+        @if !writing.is_empty() && writing.len() < on.len() { (button("Only read-only", SwitchTarget::Off, names(&writing))) }
     }
 }
 
-fn tools(server: &ServerStatus, items: &Value, query: &ViewQuery, may_act: bool) -> Markup {
+fn tools(server: &ServerStatus, all: &[ServerItem], query: &ViewQuery, may_act: bool) -> Markup {
     let path = format!("/servers/{}", segment(server.name()));
     let wanted = query.get("q").unwrap_or_default().to_lowercase();
-    let fits = |tool: &&Value| {
-        let matches = |member| text(tool, member).to_lowercase().contains(&wanted);
-        wanted.is_empty() || matches("name") || matches("description") || matches("title")
+    let fits = |tool: &&ServerItem| {
+        let texts = [Some(&tool.name), tool.description.as_ref(), tool.title.as_ref()];
+        wanted.is_empty() || texts.into_iter().flatten().any(|text| text.to_lowercase().contains(&wanted))
     };
-    let all = list(items, "tools");
     let fitting = all.iter().filter(fits).count();
-    let on = all.iter().filter(|tool| text(tool, "state") == "on").count();
+    let on = all.iter().filter(|tool| tool.state == ItemState::On).count();
     let label = "Filter tools";
     let owner = server.owner();
     html! {
@@ -155,7 +151,7 @@ fn tools(server: &ServerStatus, items: &Value, query: &ViewQuery, may_act: bool)
         // All of them: a script lets others through when the text changes.
         ul class="rows" {
             @for tool in all {
-                @let is_open = query.get("tool") == tool["name"].as_str();
+                @let is_open = query.get("tool") == Some(tool.name.as_str());
                 (ToolRow { owner: &owner, tool, is_open, is_hidden: !fits(&tool), may_act }.draw())
             }
         }
@@ -171,7 +167,7 @@ fn item_notes(id: &str, what: &str, reasons: &[String]) -> Markup {
         @if !reasons.is_empty() {
             details class="note" id=(id) {
                 summary {
-                    (StateIcon::of_tool("left_out").draw()) (count(reasons.len() as u64, "item is", "items are")) " " (what)
+                    (StateIcon::of_tool(ItemState::LeftOut).draw()) (count(reasons.len() as u64, "item is", "items are")) " " (what)
                 }
                 ul { @for reason in reasons { li { (VisibleText(reason)) } } }
             }
@@ -179,8 +175,8 @@ fn item_notes(id: &str, what: &str, reasons: &[String]) -> Markup {
     }
 }
 
-fn resource_list(items: &Value) -> Markup {
-    let both = list(items, "resources").iter().chain(list(items, "templates"));
+fn resource_list(items: &ServerItems) -> Markup {
+    let both = items.resources.iter().chain(&items.templates);
     html! {
         @if both.clone().next().is_none() { p class="empty" { "It offers no resources." } }
         @else {
@@ -190,10 +186,10 @@ fn resource_list(items: &Value) -> Markup {
                     tbody {
                         @for item in both {
                             tr {
-                                td { code { (VisibleText(text(item, "name"))) } }
-                                td { (VisibleText(text(item, "title"))) }
-                                td class="prose" { (VisibleText(text(item, "description"))) }
-                                td class="n" { (estimate(number(item, "tokens"))) }
+                                td { code { (VisibleText(&item.name)) } }
+                                td { (VisibleText(item.title.as_deref().unwrap_or_default())) }
+                                td class="prose" { (VisibleText(item.description.as_deref().unwrap_or_default())) }
+                                td class="n" { (estimate(item.tokens)) }
                             }
                         }
                     }
@@ -203,23 +199,22 @@ fn resource_list(items: &Value) -> Markup {
     }
 }
 
-fn prompt_list(items: &Value) -> Markup {
-    let prompts = list(items, "prompts");
+fn prompt_list(prompts: &[ServerItem]) -> Markup {
     html! {
         @if prompts.is_empty() { p class="empty" { "It offers no prompts." } }
         ul class="rows" {
             @for prompt in prompts {
                 li {
-                    details id=(format!("prompt-{}", segment(text(prompt, "name")))) {
+                    details id=(format!("prompt-{}", segment(&prompt.name))) {
                         summary class="tool" data-row {
-                            (StateIcon::of_tool(text(prompt, "state")).draw())
-                            code { (VisibleText(text(prompt, "name"))) }
-                            span class="d" { (VisibleText(text(prompt, "description"))) }
-                            span class="n" { (count(number(prompt, "calls"), "call", "calls")) }
+                            (StateIcon::of_tool(prompt.state).draw())
+                            code { (VisibleText(&prompt.name)) }
+                            span class="d" { (VisibleText(prompt.description.as_deref().unwrap_or_default())) }
+                            span class="n" { (count(prompt.calls, "call", "calls")) }
                         }
                         div class="more" {
-                            @if let Some(p95) = prompt["p95_ms"].as_f64() { p { "p95 " (duration(p95)) } }
-                            (schema("Arguments", &prompt["arguments"]))
+                            @if let Some(p95) = prompt.p95_ms { p { "p95 " (duration(p95)) } }
+                            (schema("Arguments", prompt.arguments.as_ref()))
                         }
                     }
                 }

@@ -7,10 +7,10 @@ use maud::{Markup, html};
 use moongate_api::{LastError, ServerCondition, ServerCounters, ServerStatus};
 use moongate_model::UpstreamState;
 
-use super::facts::{GROUPS, count_group, group};
 use super::first_steps;
 use super::icons::{StateIcon, draw_chevron};
 use super::server_tabs::{self, OpenServer};
+use super::state_groups::{GROUPS, count_group, group};
 use super::switch::{ConfigSwitch, entry_place};
 use super::text::{VisibleText, WithCode, count, duration, estimate, seconds};
 use super::unmatched_rules;

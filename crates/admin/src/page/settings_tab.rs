@@ -4,15 +4,12 @@
 //! and a value that refers to a variable is not made a plain one.
 
 use maud::{Markup, html};
-use moongate_api::ServerStatus;
-use moongate_config::edit::{ShownEntry, ShownValue};
-use serde_json::Value;
+use moongate_api::{EffectiveSettings, NO_PREFIX, ServerStatus, ShownEntry, ShownValue};
+use moongate_model::{ServerStart, SharingMode};
 
 use super::copy::code_block;
-use super::facts::text;
 use super::switch::{entry_place, server_url};
 use super::text::VisibleText;
-use crate::config_change::NO_PREFIX;
 
 /// Setting with a field: key, label, meaning, and values to choose from.
 struct SettingField {
@@ -20,30 +17,55 @@ struct SettingField {
     label: &'static str,
     meaning: &'static str,
     choices: &'static [(&'static str, &'static str)],
+    /// Value that holds now. Empty where the page does not say.
+    effective: fn(&EffectiveSettings) -> &str,
 }
 
 const fn field(key: &'static str, label: &'static str, meaning: &'static str) -> SettingField {
-    SettingField { key, label, meaning, choices: &[] }
+    SettingField { key, label, meaning, choices: &[], effective: |_| "" }
 }
 
 const FIELDS: [SettingField; 7] = [
     field("title", "Title", "people see it instead of the server's own"),
     field("description", "Description", "models see it instead of the server's instructions"),
-    field("prefix", "Prefix", "stands before the names of its tools and prompts; \"\" for none"),
-    field("timeout", "Timeout", "longest time of a call, such as 60s or 5m"),
     SettingField {
+        effective: |now| &now.prefix,
+        ..field("prefix", "Prefix", "stands before the names of its tools and prompts; \"\" for none")
+    },
+    SettingField {
+        effective: |now| &now.timeout,
+        ..field("timeout", "Timeout", "longest time of a call, such as 60s or 5m")
+    },
+    SettingField {
+        effective: |now| match now.share {
+            SharingMode::Auto => "auto",
+            SharingMode::Session => "session",
+            SharingMode::Principal => "principal",
+        },
         choices: &[("auto", "all clients"), ("session", "one session"), ("principal", "one key")],
         ..field("share", "Shared by", "who shares a connection to it")
     },
     SettingField {
+        effective: |now| match now.start {
+            ServerStart::Eager => "eager",
+            ServerStart::Lazy => "lazy",
+        },
         choices: &[("eager", "with the gateway"), ("lazy", "when a call needs it")],
         ..field("start", "Starts", "when it is connected")
     },
-    field("idle_stop", "Idle stop", "a lazy server stops after this time without need"),
+    SettingField {
+        effective: |now| &now.idle_stop,
+        ..field("idle_stop", "Idle stop", "a lazy server stops after this time without need")
+    },
 ];
 
 /// Renders the tab. `effective` has the values that hold now.
-pub(super) fn render(server: &ServerStatus, entry: Option<&ShownEntry>, effective: &Value, may_act: bool) -> Markup {
+pub(super) fn render(
+    server: &ServerStatus,
+    entry: Option<&ShownEntry>,
+    effective: Option<&EffectiveSettings>,
+    may_act: bool,
+) -> Markup {
     let Some(entry) = entry else {
         return html! { p class="empty" { "No file has its entry: " (VisibleText(server.source.why_not.as_deref().unwrap_or_default())) "." } };
     };
@@ -53,7 +75,7 @@ pub(super) fn render(server: &ServerStatus, entry: Option<&ShownEntry>, effectiv
         form class="settings" method="post" data-send=(server_url(server.name())) data-method="PATCH" data-under="set" data-changed
             data-done=(format!("The settings of {} are saved.", server.name())) {
             div class="fields" {
-                @for field in &FIELDS { (draw_field(field, entry, text(effective, field.key), can_save)) }
+                @for field in &FIELDS { (draw_field(field, entry, effective.map(field.effective).unwrap_or_default(), can_save)) }
             }
             @if can_save { div class="row" { button class="btn main js-only" { "Save" } span class="soft" { "It goes into the config" (entry_place(&server.source)) "." } } }
         }
@@ -67,7 +89,7 @@ fn field_of(value: &ShownValue) -> Option<&'static SettingField> {
 }
 
 fn draw_field(field: &SettingField, entry: &ShownEntry, effective: &str, can_save: bool) -> Markup {
-    let SettingField { key, label, meaning, choices } = *field;
+    let SettingField { key, label, meaning, choices, .. } = *field;
     let value = entry.values.iter().find(|value| value.keys == [key]);
     let own = value.and_then(|value| value.text.as_deref()).unwrap_or_default();
     // What is typed here is plain text. Saved over a reference, it would cut off the variable.
@@ -139,8 +161,6 @@ fn shown_value(value: &ShownValue) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use moongate_api::EntrySource;
 
@@ -169,8 +189,15 @@ mod tests {
             editable: true,
             ..EntrySource::default()
         };
-        let effective = json!({ "prefix": "a", "share": "auto", "start": "lazy" });
-        let html = render(&server, Some(&entry), &effective, true).into_string();
+        let effective = EffectiveSettings {
+            prefix: "a".to_owned(),
+            timeout: "60s".to_owned(),
+            share: SharingMode::Auto,
+            start: ServerStart::Lazy,
+            idle_stop: "10m".to_owned(),
+        };
+        let effective = Some(&effective);
+        let html = render(&server, Some(&entry), effective, true).into_string();
         for part in [
             "data-send=\"/api/v1/servers/a\"",
             "value=\"&lt;b&gt;5$\"",
@@ -186,8 +213,8 @@ mod tests {
             assert!(html.contains(part), "{part} in {html}");
         }
         (server.source.editable, server.source.why_not) = (false, Some("admin.edit is false".to_owned()));
-        let html = render(&server, Some(&entry), &effective, true).into_string();
+        let html = render(&server, Some(&entry), effective, true).into_string();
         assert!(!html.contains("Save") && html.matches(" disabled").count() == FIELDS.len(), "{html}");
-        assert!(render(&server, None, &effective, true).into_string().contains("No file has its entry"));
+        assert!(render(&server, None, effective, true).into_string().contains("No file has its entry"));
     }
 }

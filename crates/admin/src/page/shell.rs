@@ -8,11 +8,9 @@ use moongate_model::UpstreamState;
 
 use super::banners::NoticeFacts;
 use super::copy::copy_button;
-use super::facts::{GROUPS, count_group};
 use super::icons::{StateIcon, draw_chevron, draw_theme};
+use super::state_groups::{GROUPS, count_group};
 use super::text::{VisibleText, show_invisible};
-use super::viewer::PageViewer;
-use crate::status::server_statuses;
 
 /// Views, in the order of the navigation: path, label, and the key that leads there after `g`.
 const VIEWS: [(&str, &str, &str); 7] = [
@@ -27,6 +25,20 @@ const VIEWS: [(&str, &str, &str); 7] = [
 /// Views that a narrow bar has. The others stand behind "More".
 const NARROW: [&str; 4] = ["/", "/tools", "/calls", "/connect"];
 
+/// Facts that the frame of a page shows.
+pub(super) struct PageFrame {
+    /// Addresses of the endpoints, that of all servers first. None if no URL leads to them.
+    pub(super) urls: Vec<String>,
+    pub(super) servers: Vec<ServerStatus>,
+    pub(super) notices: NoticeFacts,
+    /// True if the reader may act. Otherwise the page has no buttons for actions.
+    pub(super) may_act: bool,
+    /// True if the reader has a session that can be ended.
+    pub(super) is_signed_in: bool,
+    /// True if the view of keys has something for the reader.
+    pub(super) sees_keys: bool,
+}
+
 /// Content of the document beside the frame.
 pub(super) struct PageContent<'a> {
     /// Label of the view in the navigation.
@@ -37,7 +49,7 @@ pub(super) struct PageContent<'a> {
 }
 
 /// Renders a whole page.
-pub(super) fn document(viewer: &PageViewer, content: &PageContent<'_>) -> Markup {
+pub(super) fn document(frame: &PageFrame, content: &PageContent<'_>) -> Markup {
     let title = content.title.map(|title| format!("{} · {}", show_invisible(title), content.view));
     html! {
         (head(title.as_deref().unwrap_or(content.view)))
@@ -45,16 +57,16 @@ pub(super) fn document(viewer: &PageViewer, content: &PageContent<'_>) -> Markup
             a class="skip" href="#main" { "Skip to the content" }
             header {
                 (brand())
-                (endpoints(viewer))
+                (endpoints(&frame.urls))
                 span class="grow" {}
-                (summary(&server_statuses(&viewer.admin)))
+                (summary(&frame.servers))
                 span id="live" class="live js-only" role="status" data-state="waiting" { "connecting" }
-                @if viewer.may_act { (add_link(false)) }
+                @if frame.may_act { (add_link(false)) }
                 button type="button" class="plain js-only" id="theme" { (draw_theme()) span { "Theme: system" } }
-                @if viewer.is_signed_in { button type="button" class="plain js-only" id="signout" { "Sign out" } }
+                @if frame.is_signed_in { button type="button" class="plain js-only" id="signout" { "Sign out" } }
             }
-            nav aria-label="Views" { (navigation(viewer, content.view)) }
-            (banners(viewer))
+            nav aria-label="Views" { (navigation(frame, content.view)) }
+            (banners(&frame.notices))
             main id="main" tabindex="-1" { (content.body) }
             p id="announce" class="unseen" role="status" {}
             div id="said" hidden {
@@ -99,16 +111,14 @@ pub(super) fn brand() -> Markup {
 }
 
 /// Renders the address for clients, and a menu of the others.
-fn endpoints(viewer: &PageViewer) -> Markup {
-    let url = &viewer.admin.endpoint_url;
-    let names = viewer.admin.gateway.endpoint_names();
+fn endpoints(urls: &[String]) -> Markup {
     html! {
-        @if !url.is_empty() {
+        @if let Some(url) = urls.first() {
             (address(url, "the address for clients"))
-            @if names.len() > 1 {
+            @if urls.len() > 1 {
                 details class="menu" data-menu {
                     summary aria-label="Addresses of all endpoints" { (draw_chevron(false)) }
-                    div class="panel" { @for name in &names { @let url = viewer.admin.url_of_endpoint(name); (address(&url, &url)) } }
+                    div class="panel" { @for url in urls { (address(url, url)) } }
                 }
             }
         }
@@ -140,8 +150,8 @@ pub(super) fn summary(servers: &[ServerStatus]) -> Markup {
     }
 }
 
-fn navigation(viewer: &PageViewer, current: &str) -> Markup {
-    let views = || VIEWS.into_iter().filter(|(path, ..)| *path != "/keys" || viewer.sees_keys());
+fn navigation(frame: &PageFrame, current: &str) -> Markup {
+    let views = || VIEWS.into_iter().filter(|(path, ..)| *path != "/keys" || frame.sees_keys);
     let link = |(path, label, key): (&str, &str, &str), class: Option<&str>, is_first: bool| {
         html! {
             a href=(path) class=[class] aria-current=[(label == current).then_some("page")] data-go=[is_first.then_some(key)] { (label) }
@@ -159,7 +169,7 @@ fn navigation(viewer: &PageViewer, current: &str) -> Markup {
         form class="find" method="get" action="/tools" role="search" aria-label="All tools" {
             input class="in" type="search" name="q" placeholder="Search tools" aria-label="Search all tools" autocomplete="off" spellcheck="false";
         }
-        @if viewer.may_act { (add_link(true)) }
+        @if frame.may_act { (add_link(true)) }
     }
 }
 
@@ -169,12 +179,12 @@ fn add_link(has_key: bool) -> Markup {
 }
 
 /// Renders the notices, and the place for what fails.
-fn banners(viewer: &PageViewer) -> Markup {
+fn banners(notices: &NoticeFacts) -> Markup {
     html! {
         section id="banners" aria-label="Notices" {
             div id="failure" class="banner red" role="alert" hidden {}
             noscript { p class="banner" { "Without JavaScript this page shows the state of its loading. Actions and live updates need it." } }
-            (NoticeFacts::read(viewer).draw())
+            (notices.draw())
         }
     }
 }

@@ -6,20 +6,16 @@
 use maud::{Markup, html};
 
 use super::shell::{brand, head};
-use crate::access::RefusalText;
 
-/// Renders the page for a browser that is not let in.
-pub(super) fn refusal_page(refusal: RefusalText) -> Markup {
-    match refusal {
-        RefusalText::SignIn => sign_in_page(),
-        RefusalText::Other(message) => narrow(
-            "Not let in",
-            &html! {
-                h1 { "The page is closed" }
-                p { (message) }
-            },
-        ),
-    }
+/// Renders the page for a browser that is not let in, where signing in does not help.
+pub(super) fn closed_page(message: &str) -> Markup {
+    narrow(
+        "Not let in",
+        &html! {
+            h1 { "The page is closed" }
+            p { (message) }
+        },
+    )
 }
 
 /// Renders the page without keys: nobody needs to sign in.

@@ -6,10 +6,9 @@
 use std::fmt::Write as _;
 
 use maud::{Markup, html};
-use moongate_api::{EntrySource, ServerStatus, ToolOwner};
-use serde_json::{Value, json};
+use moongate_api::{EntrySource, ItemState, ServerItem, ServerPatch, ServerStatus, ToolOwner, ToolSwitches};
+use serde::Serialize;
 
-use super::facts::{number, text};
 use super::text::{VisibleText, show_invisible};
 use super::view_query::segment;
 
@@ -31,21 +30,21 @@ impl ConfigSwitch {
             label,
             url: server_url(server.name()),
             is_on,
-            body: ascii(&json!({ "enabled": !is_on })),
+            body: ascii(&ServerPatch { enabled: Some(!is_on), ..ServerPatch::default() }),
         })
     }
 
     /// Describes the switch of a tool. `None` if a pattern decides, or if the tool is left out.
-    pub(super) fn of_tool(owner: &ToolOwner, tool: &Value) -> Option<Self> {
-        let (name, state) = (text(tool, "name"), text(tool, "state"));
-        let can_switch = match state {
-            "on" | "hidden" => true,
-            "off" => !is_locked(tool),
-            _ => false,
+    pub(super) fn of_tool(owner: &ToolOwner, tool: &ServerItem) -> Option<Self> {
+        let can_switch = match tool.state {
+            ItemState::On | ItemState::Hidden => true,
+            ItemState::Off => !tool.is_locked(),
+            ItemState::LeftOut => false,
         };
-        let is_on = state != "off";
-        let label = show_invisible(name);
-        let body = tools_body(if is_on { "off" } else { "on" }, &[name]);
+        let is_on = tool.state != ItemState::Off;
+        let label = show_invisible(&tool.name);
+        let to = if is_on { SwitchTarget::Off } else { SwitchTarget::On };
+        let body = tools_body(to, vec![tool.name.clone()]);
         (can_switch && owner.source.editable).then(|| ConfigSwitch { label, url: server_url(&owner.name), is_on, body })
     }
 
@@ -61,29 +60,26 @@ impl ConfigSwitch {
     }
 }
 
-/// Returns true if a pattern switches the tool off, which no single switch may change.
-pub(super) fn is_locked(tool: &Value) -> bool {
-    tool["rule"]["list"] == "deny" && tool["rule"]["exact"] == false
-}
-
 /// Renders the rule that keeps a tool off: its pattern, list and place.
-pub(super) fn rule_text(tool: &Value) -> Markup {
-    let rule = &tool["rule"];
-    let (pattern, list) = (text(rule, "pattern"), text(rule, "list"));
+pub(super) fn rule_text(tool: &ServerItem) -> Markup {
+    let Some(rule) = &tool.rule else { return html! {} };
+    let pattern = rule.pattern.as_deref().unwrap_or_default();
     html! {
-        @if pattern.is_empty() { "off: " code { "tools." (list) } " does not name it" }
-        @else { "off by " code { (VisibleText(pattern)) } " in tools." (list) }
-        (place(text(rule, "file"), number(rule, "line")))
+        @if pattern.is_empty() { "off: " code { "tools." (rule.list.name()) } " does not name it" }
+        @else { "off by " code { (VisibleText(pattern)) } " in tools." (rule.list.name()) }
+        (place(rule.file.as_deref(), rule.line))
     }
 }
 
 /// Renders the place of a server's entry in the config.
 pub(super) fn entry_place(source: &EntrySource) -> Markup {
-    place(source.file.as_deref().unwrap_or_default(), source.line.unwrap_or_default() as u64)
+    place(source.file.as_deref(), source.line)
 }
 
 /// Renders the place of an entry or a rule in the config.
-pub(super) fn place(file: &str, line: u64) -> Markup {
+pub(super) fn place(file: Option<&str>, line: Option<usize>) -> Markup {
+    let file = file.unwrap_or_default();
+    let line = line.unwrap_or_default();
     html! {
         @if let Some(name) = file.rsplit(['/', '\\']).next().filter(|name| !name.is_empty()) {
             ", " span title=(show_invisible(file)) { (VisibleText(name)) @if line > 0 { ":" (line) } }
@@ -127,16 +123,39 @@ pub(super) fn server_url(name: &str) -> String {
     format!("/api/v1/servers/{}", segment(name))
 }
 
-/// Returns the body that switches tools `on` or `off`.
-pub(super) fn tools_body(to: &str, tools: &[&str]) -> String {
-    ascii(&json!({ "tools": { to: tools } }))
+/// State that a button switches to.
+#[derive(Clone, Copy)]
+pub(super) enum SwitchTarget {
+    On,
+    Off,
+}
+
+impl SwitchTarget {
+    /// Returns the word for it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            SwitchTarget::On => "on",
+            SwitchTarget::Off => "off",
+        }
+    }
+}
+
+/// Returns the body that switches tools.
+pub(super) fn tools_body(to: SwitchTarget, names: Vec<String>) -> String {
+    let tools = match to {
+        SwitchTarget::On => ToolSwitches { on: names, off: Vec::new() },
+        SwitchTarget::Off => ToolSwitches { on: Vec::new(), off: names },
+    };
+    ascii(&ServerPatch { tools, ..ServerPatch::default() })
 }
 
 /// Writes JSON in ASCII.
-fn ascii(value: &Value) -> String {
+fn ascii(body: &impl Serialize) -> String {
     let mut out = String::new();
+    // Fails never: all keys are strings.
+    let text = serde_json::to_string(body).unwrap_or_default();
     // Escapes of JSON are units of UTF-16: a character beyond the first plane needs two.
-    for unit in value.to_string().encode_utf16() {
+    for unit in text.encode_utf16() {
         match u8::try_from(unit).ok().filter(u8::is_ascii) {
             Some(byte) => out.push(char::from(byte)),
             // Fails never: a `String` takes all.
@@ -153,8 +172,9 @@ mod tests {
     #[test]
     fn a_body_is_ascii_and_says_the_same() {
         let name = "a\u{202e}\u{1f600}\"\\ü";
-        let body = tools_body("off", &[name]);
+        let body = tools_body(SwitchTarget::Off, vec![name.to_owned()]);
         assert!(body.is_ascii());
-        assert_eq!(serde_json::from_str::<Value>(&body).ok(), Some(json!({ "tools": { "off": [name] } })));
+        let read: ServerPatch = serde_json::from_str(&body).unwrap();
+        assert_eq!(read.tools.off, [name]);
     }
 }

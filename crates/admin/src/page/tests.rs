@@ -1,22 +1,21 @@
 //! Views as HTML: hostile texts, states, links, and nothing inline.
 
 use maud::Markup;
-use moongate_api::{CallRow, ServerStatus, ToolOwner};
+use moongate_api::{
+    CallRow, FoundTools, ServerCost, ServerItem, ServerItems, ServerStatus, ServerTools, ToolCost, ToolOwner,
+};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::calls::CallsView;
-use super::context::{self, ContextView, ServerCost};
-use super::endpoint_choice::EndpointChoice;
+use super::context::{self, ContextView, OwnedCost, SearchCost};
+use super::endpoint_choice::{EndpointChoice, EndpointName};
 use super::server_tabs::OpenServer;
 use super::servers::ServersView;
 use super::sessions::SessionsView;
 use super::sign_in;
 use super::tools::{ToolRows, ToolsView, open_tool};
 use super::view_query::ViewQuery;
-use crate::access::RefusalText;
-use crate::tool_catalog::{FoundTools, ServerTools};
-use moongate_gateway::SearchModeList;
 
 /// Text of a server that tries to be markup, and to hide what it is.
 const HOSTILE: &str = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\u{202e}txt\u{200b}\u{1b}[31m";
@@ -49,8 +48,11 @@ fn typed<T: DeserializeOwned>(value: &Value) -> T {
 
 fn servers_page(servers: &[Value], query: &str, open: Option<(&str, Value)>) -> String {
     let servers: Vec<ServerStatus> = servers.iter().map(typed).collect();
-    let (query, open) =
-        (ViewQuery::parse(query), open.map(|(name, items)| (name, OpenServer { items, ..OpenServer::default() })));
+    let query = ViewQuery::parse(query);
+    let open = open.map(|(name, items)| {
+        let items: Option<ServerItems> = (!items.is_null()).then(|| typed(&items));
+        (name, OpenServer { items, ..OpenServer::default() })
+    });
     ServersView { servers: &servers, query: &query, open, may_act: true, is_demo: false }.page().into_string()
 }
 
@@ -119,23 +121,45 @@ fn hostile_texts_are_text_in_every_view() {
     assert_harmless(&view.page().into_string());
     let mut tool = hostile_items()["tools"][0].clone();
     tool["state"] = "on".into();
-    assert_harmless(&context_page(vec![ServerCost::new(typed::<ServerStatus>(&hostile).owner(), vec![tool.clone()])]));
+    let owner = typed::<ServerStatus>(&hostile).owner();
+    assert_harmless(&context_page(vec![owned_cost(owner, vec![typed(&tool)])]));
     let query = ViewQuery::default().with("open", Some(&format!("a/{HOSTILE}"))).link("");
     let all = |tool: &Value| {
-        let mut server = server_tools("a", vec![tool.clone()]);
+        let mut server = server_tools("a", vec![typed(tool)]);
         (server.owner.title, server.owner.source.editable) = (Some(HOSTILE.to_owned()), true);
         ToolRows::All(vec![server])
     };
     assert_harmless(&tools_page(all(&tool), ""));
     let found = |tool: &Value| FoundTools {
-        listed: vec![(named("a"), tool.clone())],
+        listed: vec![(named("a"), typed(tool))],
         total: 1,
-        unlisted: vec![(named("b"), tool.clone())],
+        unlisted: vec![(named("b"), typed(tool))],
     };
     assert_harmless(&tools_page(ToolRows::Found(found(&tool)), query.trim_start_matches('?')));
 }
 
-fn server_tools(server: &str, tools: Vec<Value>) -> ServerTools {
+/// Sums up listed tools, as the API does.
+fn owned_cost(owner: ToolOwner, tools: Vec<ToolCost>) -> OwnedCost {
+    let tokens = tools.iter().map(|tool| tool.tokens).sum();
+    let calls = tools.iter().map(|tool| tool.calls).sum();
+    let ToolOwner { name, title, .. } = owner.clone();
+    OwnedCost { owner, cost: ServerCost { name, title, tokens, calls, tools } }
+}
+
+/// Chooses among these endpoints. The first one is there.
+pub(super) fn endpoint_choice(names: &[&str], name: &str) -> EndpointChoice {
+    let endpoint = |name: &str| EndpointName {
+        name: name.to_owned(),
+        path: if name.is_empty() { "/mcp".to_owned() } else { format!("/mcp/{name}") },
+    };
+    EndpointChoice {
+        all: names.iter().map(|name| endpoint(name)).collect(),
+        chosen: endpoint(name),
+        is_there: names[0] == name,
+    }
+}
+
+fn server_tools(server: &str, tools: Vec<ServerItem>) -> ServerTools {
     ServerTools { owner: named(server), tools }
 }
 
@@ -146,18 +170,20 @@ fn named(server: &str) -> ToolOwner {
 }
 
 fn tools_page(rows: ToolRows, query: &str) -> String {
-    let (query, endpoint) = (ViewQuery::parse(query), EndpointChoice::of(&["", "coding"], ""));
-    let open = open_tool(&query).map(|_| hostile_items()["tools"][0].clone());
+    let query = ViewQuery::parse(query);
+    let endpoint = endpoint_choice(&["", "coding"], "");
+    let open = open_tool(&query).map(|_| typed(&hostile_items()["tools"][0]));
     let url = "http://127.0.0.1:8080/mcp".to_owned();
     ToolsView { endpoint: &endpoint, url, rows, query: &query, open, may_act: true, model_answer: None }
         .page()
         .into_string()
 }
 
-fn context_page(costs: Vec<ServerCost>) -> String {
-    let (query, endpoint) = (ViewQuery::default(), EndpointChoice::of(&["", "coding"], ""));
-    let search = Some(SearchModeList { is_listed: false, tools: 4, bytes: 1900 });
-    context::page(&mut ContextView { costs, endpoint: &endpoint, search, query: &query, may_act: true }).into_string()
+fn context_page(costs: Vec<OwnedCost>) -> String {
+    let query = ViewQuery::default();
+    let endpoint = endpoint_choice(&["", "coding"], "");
+    let search = Some(SearchCost { is_listed: false, tools: 4, tokens: 447 });
+    context::page(&ContextView { costs, endpoint: &endpoint, search, query: &query, may_act: true }).into_string()
 }
 
 fn tool(name: &str, state: &str) -> Value {
@@ -166,7 +192,7 @@ fn tool(name: &str, state: &str) -> Value {
 
 #[test]
 fn tools_stand_by_server_and_many_are_closed() {
-    let few = ToolRows::All(vec![server_tools("a", vec![tool("one", "on"), tool("two", "off")])]);
+    let few = ToolRows::All(vec![server_tools("a", vec![typed(&tool("one", "on")), typed(&tool("two", "off"))])]);
     let html = tools_page(few, "endpoint=&open=a%2Fone");
     assert!(html.contains("id=\"row-a-one\"") && html.contains("id=\"row-a-two\""), "{html}");
     assert!(
@@ -176,7 +202,7 @@ fn tools_stand_by_server_and_many_are_closed() {
     assert!(html.contains("Input schema") && html.contains("data-copy") && html.contains("aria-expanded=\"true\""));
     assert!(html.contains("value=\"coding\"") && html.contains("/mcp/coding"), "other endpoints can be chosen: {html}");
     let many = || {
-        let tools = |server: &str| (0..150).map(|n| tool(&format!("{server}{n}"), "on")).collect();
+        let tools = |server: &str| (0..150).map(|n| typed(&tool(&format!("{server}{n}"), "on"))).collect();
         ToolRows::All(vec![server_tools("a", tools("a")), server_tools("b", tools("b"))])
     };
     assert_eq!(tools_page(many(), "").matches("class=\"toolrow\"").count(), 0);
@@ -186,8 +212,8 @@ fn tools_stand_by_server_and_many_are_closed() {
 
 #[test]
 fn found_tools_keep_their_order_and_say_how_many_there_are() {
-    let listed = ["zebra", "ant"].map(|name| (named("a"), tool(name, "on"))).to_vec();
-    let unlisted = vec![(named("b"), tool("bee", "off"))];
+    let listed = ["zebra", "ant"].map(|name| (named("a"), typed(&tool(name, "on")))).to_vec();
+    let unlisted = vec![(named("b"), typed(&tool("bee", "off")))];
     let html = tools_page(ToolRows::Found(FoundTools { listed, total: 70, unlisted }), "q=x");
     assert!(
         html.find("zebra") < html.find(">ant<") && html.find(">ant<") < html.find("Not listed to clients"),
@@ -196,7 +222,7 @@ fn found_tools_keep_their_order_and_say_how_many_there_are() {
     assert!(html.contains("70 tools fit") && html.contains("rows=all"), "{html}");
     let none = FoundTools { listed: Vec::new(), total: 0, unlisted: Vec::new() };
     assert!(tools_page(ToolRows::Found(none), "q=x").contains("No listed tool fits"));
-    let endpoint = EndpointChoice::of(&[""], "gone");
+    let endpoint = endpoint_choice(&[""], "gone");
     let rows = ToolRows::All(Vec::new());
     let view = ToolsView {
         endpoint: &endpoint,
@@ -313,18 +339,16 @@ fn context_sorts_by_cost_and_warns() {
     let mut tools = vec![
         json!({ "name": "cheap", "state": "on", "tokens": 10, "calls": 0 }),
         json!({ "name": "dear", "state": "on", "tokens": 12_900, "calls": 3 }),
-        json!({ "name": "gone", "state": "off", "tokens": 50 }),
     ];
     tools.extend((0..128).map(|n| json!({ "name": format!("more{n}"), "state": "on", "tokens": 1, "calls": 1 })));
     large["source"] = json!(named("large").source);
     let small = server("small", "ready");
     let owner = |server| typed::<ServerStatus>(server).owner();
-    let html = context_page(vec![ServerCost::new(owner(&small), Vec::new()), ServerCost::new(owner(&large), tools)]);
-    assert!(
-        html.find("large") < html.find("small")
-            && html.find("<code>dear") < html.find("<code>cheap")
-            && !html.contains("gone")
-    );
+    let html = context_page(vec![
+        owned_cost(owner(&large), tools.iter().map(typed).collect()),
+        owned_cost(owner(&small), Vec::new()),
+    ]);
+    assert!(html.find("large") < html.find("small") && html.find("<code>dear") < html.find("<code>cheap"));
     assert!(
         html.contains("{&quot;tools&quot;:{&quot;off&quot;:[&quot;cheap&quot;]}}")
             && html.contains("Switch off 1 tool of large"),
@@ -347,7 +371,7 @@ fn empty_views_say_so() {
             .contains("No client has a session")
     );
     assert!(calls_page(&[], "", true).contains("No call yet"));
-    let page: Markup = sign_in::refusal_page(RefusalText::SignIn);
+    let page: Markup = sign_in::sign_in_page();
     let html = page.into_string();
     assert!(html.contains("moongate status") && html.starts_with("<!DOCTYPE html><html lang=\"en\""));
     assert_nothing_inline(&html);

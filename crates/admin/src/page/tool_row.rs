@@ -3,16 +3,15 @@
 //! Owns the row. Does not call tools. Invariant: an annotation is shown as the server's claim.
 
 use maud::{Markup, html};
-use moongate_api::ToolOwner;
+use moongate_api::{ItemState, ServerItem, ToolHints, ToolOwner};
 use moongate_form::{FieldKind, FieldLimits, FormField, read_form};
 use moongate_jsonrpc::json::RawJson;
-use serde_json::Value;
+use serde::Serialize;
 
 use super::copy::copy_button;
 use super::explain;
-use super::facts::{number, text};
 use super::icons::{StateIcon, draw_lock};
-use super::switch::{ConfigButton, ConfigSwitch, is_locked, rule_text, server_url, tools_body};
+use super::switch::{ConfigButton, ConfigSwitch, SwitchTarget, rule_text, server_url, tools_body};
 use super::text::{VisibleText, count, duration, estimate};
 use super::view_query::segment;
 
@@ -26,7 +25,7 @@ const TYPE_MAX: usize = 200;
 /// Row of a tool of an open server.
 pub(super) struct ToolRow<'a> {
     pub(super) owner: &'a ToolOwner,
-    pub(super) tool: &'a Value,
+    pub(super) tool: &'a ServerItem,
     pub(super) is_open: bool,
     /// True if the filter leaves it out.
     pub(super) is_hidden: bool,
@@ -36,7 +35,8 @@ pub(super) struct ToolRow<'a> {
 impl ToolRow<'_> {
     /// Renders the row.
     pub(super) fn draw(&self) -> Markup {
-        let (owner, tool, name) = (self.owner, self.tool, text(self.tool, "name"));
+        let ToolRow { owner, tool, .. } = *self;
+        let name = &tool.name;
         html! {
             li class="toolrow" data-filter hidden[self.is_hidden] {
                 (state_cell(owner, tool, self.may_act))
@@ -50,72 +50,66 @@ impl ToolRow<'_> {
 }
 
 /// Renders the switch of a tool, which stands before its row, or else its state.
-pub(super) fn state_cell(owner: &ToolOwner, tool: &Value, may_act: bool) -> Markup {
-    let state = text(tool, "state");
+pub(super) fn state_cell(owner: &ToolOwner, tool: &ServerItem, may_act: bool) -> Markup {
     let switch = ConfigSwitch::of_tool(owner, tool).filter(|_| may_act);
     html! {
         span class="switch" {
             @match switch {
                 Some(switch) => { (switch.draw()) }
-                None if state == "off" && is_locked(tool) => { (draw_lock()) span { "off" } }
+                None if tool.state == ItemState::Off && tool.is_locked() => { (draw_lock()) span { "off" } }
                 // Its line says the rest.
-                None if state == "left_out" => { (StateIcon::of_tool(state).draw()) }
-                None => { (StateIcon::of_tool(state).draw()) span { (if state == "on" { "on" } else { "off" }) } }
+                None if tool.state == ItemState::LeftOut => { (StateIcon::of_tool(tool.state).draw()) }
+                None => { (StateIcon::of_tool(tool.state).draw()) span { (if tool.state == ItemState::On { "on" } else { "off" }) } }
             }
         }
     }
 }
 
 /// Renders the line of a tool. `server` names the server where the tools of several stand together.
-pub(super) fn tool_line(tool: &Value, server: Option<&str>) -> Markup {
-    let description = text(tool, "description");
-    let first_line = description.lines().next().unwrap_or_default();
-    let errors = number(tool, "errors");
+pub(super) fn tool_line(tool: &ServerItem, server: Option<&str>) -> Markup {
+    let first_line = tool.description.as_deref().and_then(|text| text.lines().next()).unwrap_or_default();
     html! {
-        code { (VisibleText(text(tool, "name"))) }
+        code { (VisibleText(&tool.name)) }
         span class="d" {
             @if let Some(server) = server { span class="tag" { (VisibleText(server)) } " " }
-            @if text(tool, "state") == "hidden" { span class="tag" { "hidden" } " " }
-            @if text(tool, "state") == "left_out" { span class="orange" { "left out: " (VisibleText(text(tool, "reason"))) } }
-            @else if is_locked(tool) { (rule_text(tool)) }
+            @if tool.state == ItemState::Hidden { span class="tag" { "hidden" } " " }
+            @if tool.state == ItemState::LeftOut { span class="orange" { "left out: " (VisibleText(tool.reason.as_deref().unwrap_or_default())) } }
+            @else if tool.is_locked() { (rule_text(tool)) }
             @else { (VisibleText(first_line)) }
         }
-        (claim(&tool["annotations"]))
-        span class="n" { (estimate(number(tool, "tokens"))) span class="unseen" { " tokens" } }
+        (claim(tool.hints()))
+        span class="n" { (estimate(tool.tokens)) span class="unseen" { " tokens" } }
         span class="n calls" {
-            @if number(tool, "calls") > 0 { (count(number(tool, "calls"), "call", "calls")) }
-            @if errors > 0 { span class="red" { ", " (errors) " failed" } }
+            @if tool.calls > 0 { (count(tool.calls, "call", "calls")) }
+            @if tool.errors > 0 { span class="red" { ", " (tool.errors) " failed" } }
         }
     }
 }
 
 /// Renders what an open row shows.
-pub(super) fn tool_details(owner: &ToolOwner, tool: &Value, may_act: bool) -> Markup {
+pub(super) fn tool_details(owner: &ToolOwner, tool: &ServerItem, may_act: bool) -> Markup {
     html! {
         div class="more" {
-            @if !text(tool, "title").is_empty() { p { b { (VisibleText(text(tool, "title"))) } } }
-            p class="prose" { (VisibleText(text(tool, "description"))) }
-            @if let Some(server) = tool["server"].as_str() {
-                // A tool that is off has no exposed name. It would get the expected one.
-                @let exposed = tool["exposed"].as_str().unwrap_or_else(|| text(tool, "expected"));
-                p class="acts" {
-                    a class="btn" href=(format!("/try/{}/{}", segment(server), segment(text(tool, "name")))) { "Try it" }
-                    a class="btn" href=(explain::link(None, "", exposed)) { "Explain" }
-                }
+            @if let Some(title) = tool.title.as_deref().filter(|title| !title.is_empty()) { p { b { (VisibleText(title)) } } }
+            p class="prose" { (VisibleText(tool.description.as_deref().unwrap_or_default())) }
+            // A tool that is off has no exposed name. It would get the expected one.
+            @let exposed = tool.exposed.as_ref().or(tool.expected.as_ref()).map(String::as_str).unwrap_or_default();
+            p class="acts" {
+                a class="btn" href=(format!("/try/{}/{}", segment(&tool.server), segment(&tool.name))) { "Try it" }
+                a class="btn" href=(explain::link(None, "", exposed)) { "Explain" }
             }
             (details(tool))
-            @if may_act && owner.source.editable && is_locked(tool) { (exception_button(owner, tool)) }
-            (argument_table(&tool["input_schema"]))
-            (schema("Input schema", &tool["input_schema"]))
-            (schema("Output schema", &tool["output_schema"]))
+            @if may_act && owner.source.editable && tool.is_locked() { (exception_button(owner, tool)) }
+            (argument_table(tool))
+            (schema("Input schema", tool.input_schema.as_ref()))
+            (schema("Output schema", tool.output_schema.as_ref()))
         }
     }
 }
 
 /// Renders the short form of what the server says the tool does.
-fn claim(annotations: &Value) -> Markup {
-    let says = |member: &str| annotations[member].as_bool();
-    let (label, class) = match (says("readOnlyHint"), says("destructiveHint")) {
+fn claim(hints: ToolHints) -> Markup {
+    let (label, class) = match (hints.read_only, hints.destructive) {
         (Some(true), _) => ("read", "badge"),
         (_, Some(true)) => ("destructive", "badge red"),
         (Some(false), _) | (_, Some(false)) => ("write", "badge"),
@@ -125,54 +119,55 @@ fn claim(annotations: &Value) -> Markup {
 }
 
 /// Renders the button that lets one tool through a pattern. The pattern stays.
-fn exception_button(owner: &ToolOwner, tool: &Value) -> Markup {
-    let (name, pattern) = (text(tool, "name"), text(&tool["rule"], "pattern"));
+fn exception_button(owner: &ToolOwner, tool: &ServerItem) -> Markup {
+    let name = &tool.name;
+    let pattern = tool.rule.as_ref().and_then(|rule| rule.pattern.as_deref()).unwrap_or_default();
     let question =
         format!("Switch on {name}, although {pattern} stays? The config gets an exception, !{name}, after it.");
     ConfigButton {
         label: "Add an exception",
         method: "PATCH",
         url: server_url(&owner.name),
-        body: Some(tools_body("on", &[name])),
+        body: Some(tools_body(SwitchTarget::On, vec![name.clone()])),
         done: format!("{name} is switched on."),
         confirm: Some((question, "Add it")),
     }
     .draw()
 }
 
-fn details(tool: &Value) -> Markup {
-    let says = |member: &str, yes: &'static str, no: &'static str| {
-        tool["annotations"][member].as_bool().map(|is| if is { yes } else { no })
-    };
+fn details(tool: &ServerItem) -> Markup {
+    let says = |hint: Option<bool>, yes: &'static str, no: &'static str| hint.map(|is| if is { yes } else { no });
+    let hints = tool.hints();
     let claims = [
-        says("readOnlyHint", "read-only", "changes things"),
-        says("destructiveHint", "destructive", "not destructive"),
-        says("idempotentHint", "idempotent", "not idempotent"),
-        says("openWorldHint", "reaches other systems", "reaches no other system"),
+        says(hints.read_only, "read-only", "changes things"),
+        says(hints.destructive, "destructive", "not destructive"),
+        says(hints.idempotent, "idempotent", "not idempotent"),
+        says(hints.open_world, "reaches other systems", "reaches no other system"),
     ];
     let claims: Vec<&str> = claims.into_iter().flatten().collect();
-    let exposed = text(tool, "exposed");
-    let (calls, errors) = (number(tool, "calls"), number(tool, "errors"));
+    let exposed = tool.exposed.as_deref().unwrap_or_default();
+    let reason = tool.reason.as_deref().unwrap_or_default();
     html! {
         dl {
             @if !exposed.is_empty() { dt { "Name for clients" } dd { code { (VisibleText(exposed)) } " " (copy_button("the name")) } }
-            @if text(tool, "state") == "off" { dt { "State" } dd { @if tool["rule"].is_null() { "off" } @else { (rule_text(tool)) } } }
-            @if text(tool, "state") == "hidden" { dt { "State" } dd { "callable, but not listed (tools.hide)" } }
-            @if !text(tool, "reason").is_empty() { dt { "Left out" } dd { (VisibleText(text(tool, "reason"))) } }
+            @if tool.state == ItemState::Off { dt { "State" } dd { @if tool.rule.is_none() { "off" } @else { (rule_text(tool)) } } }
+            @if tool.state == ItemState::Hidden { dt { "State" } dd { "callable, but not listed (tools.hide)" } }
+            @if !reason.is_empty() { dt { "Left out" } dd { (VisibleText(reason)) } }
             @if !claims.is_empty() { dt { "The server says" } dd { (claims.join(", ")) ". This is a claim, not a guarantee." } }
-            @if calls > 0 {
+            @if tool.calls > 0 {
                 dt { "Since start" }
                 dd {
-                    (count(calls, "call", "calls")) ", " (errors) " failed"
-                    @if let Some(p95) = tool["p95_ms"].as_f64() { ", p95 " (duration(p95)) }
+                    (count(tool.calls, "call", "calls")) ", " (tool.errors) " failed"
+                    @if let Some(p95) = tool.p95_ms { ", p95 " (duration(p95)) }
                 }
             }
         }
     }
 }
 
-fn argument_table(schema: &Value) -> Markup {
-    let schema = RawJson::from_value(schema).as_object().unwrap_or_default();
+fn argument_table(tool: &ServerItem) -> Markup {
+    let schema =
+        tool.input_schema.as_ref().and_then(|schema| RawJson::from_value(schema).as_object()).unwrap_or_default();
     let FieldKind::Object { fields, .. } = read_form(&schema).kind else { return html! {} };
     html! {
         @if !fields.is_empty() {
@@ -214,10 +209,8 @@ fn type_words(field: &FormField) -> String {
 }
 
 /// Renders a schema, closed at first.
-pub(super) fn schema(label: &str, schema: &Value) -> Markup {
-    if schema.is_null() {
-        return html! {};
-    }
+pub(super) fn schema(label: &str, schema: Option<&impl Serialize>) -> Markup {
+    let Some(schema) = schema else { return html! {} };
     let mut text = serde_json::to_string_pretty(schema).unwrap_or_default();
     if text.len() > SCHEMA_MAX {
         let end = (0..=SCHEMA_MAX).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();

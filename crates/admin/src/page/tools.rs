@@ -4,16 +4,13 @@
 //! has a bounded number of rows, however many tools there are.
 
 use maud::{Markup, html};
-use moongate_api::ToolOwner;
-use serde_json::Value;
+use moongate_api::{FoundTools, ItemState, ServerItem, ServerTools, ToolOwner};
 
 use super::copy::{code_block, copy_button};
 use super::endpoint_choice::EndpointChoice;
-use super::facts::{number, text};
 use super::text::{VisibleText, count, duration, estimate};
 use super::tool_row::{state_cell, tool_details, tool_line};
 use super::view_query::{ViewQuery, segment};
-use crate::tool_catalog::{FoundTools, ServerTools};
 
 /// Rows from which servers are closed at first.
 const ROWS_MAX: usize = 200;
@@ -36,7 +33,7 @@ pub(super) struct ToolsView<'a> {
     pub(super) rows: ToolRows,
     pub(super) query: &'a ViewQuery,
     /// Open tool, with its schemas.
-    pub(super) open: Option<Value>,
+    pub(super) open: Option<ServerItem>,
     pub(super) may_act: bool,
     /// Text that a model would get for the query, if the URL asks for it.
     pub(super) model_answer: Option<String>,
@@ -60,7 +57,7 @@ impl ToolsView<'_> {
             div class="title" {
                 h1 { "Tools" }
                 // The bar has the address of the endpoint over everything.
-                @if !self.url.is_empty() && !self.endpoint.name.is_empty() { span class="url" { code { (self.url) } (copy_button("the address of the endpoint")) } }
+                @if !self.url.is_empty() && !self.endpoint.name().is_empty() { span class="url" { code { (self.url) } (copy_button("the address of the endpoint")) } }
             }
             form class="filter" method="get" action="/tools" role="search" data-auto-submit data-search-live {
                 (self.endpoint.field())
@@ -76,7 +73,7 @@ impl ToolsView<'_> {
     pub(super) fn list(&self) -> Markup {
         html! {
             div id="tools" data-part=(self.query.link("/parts/tools")) data-on="list config snapshot" data-ticks="slow" {
-                @if self.endpoint.coverage.is_none() { (self.endpoint.missing()) }
+                @if !self.endpoint.is_there { (self.endpoint.missing()) }
                 @else {
                     @match &self.rows {
                         ToolRows::All(servers) => { (self.all(servers)) }
@@ -88,12 +85,12 @@ impl ToolsView<'_> {
     }
 
     fn all(&self, servers: &[ServerTools]) -> Markup {
-        let on = |server: &ServerTools| server.tools.iter().filter(|tool| text(tool, "state") == "on").count();
+        let on = |server: &ServerTools| server.tools.iter().filter(|tool| tool.state == ItemState::On).count();
         let total: usize = servers.iter().map(|server| server.tools.len()).sum();
         let listed: usize = servers.iter().map(on).sum();
         let cost = |server: &ServerTools| {
-            let listed = server.tools.iter().filter(|tool| text(tool, "state") == "on");
-            listed.map(|tool| number(tool, "tokens")).sum::<u64>()
+            let listed = server.tools.iter().filter(|tool| tool.state == ItemState::On);
+            listed.map(|tool| tool.tokens).sum::<u64>()
         };
         let chosen = self.query.get("server");
         let link = |server: Option<&str>| self.query.with("server", server).with("open", None).link("/tools");
@@ -101,7 +98,7 @@ impl ToolsView<'_> {
             @if total == 0 { p class="empty" { "No server behind this endpoint offers tools." } }
             @else {
                 p class="soft" {
-                    code { (VisibleText(&self.endpoint.path())) } " lists " (count(listed as u64, "tool", "tools"))
+                    code { (VisibleText(self.endpoint.path())) } " lists " (count(listed as u64, "tool", "tools"))
                     " of " (count(servers.iter().filter(|server| on(server) > 0).count() as u64, "server", "servers")) ", "
                     (estimate(servers.iter().map(cost).sum())) " tokens."
                 }
@@ -162,8 +159,9 @@ impl ToolsView<'_> {
         }
     }
 
-    fn row(&self, owner: &ToolOwner, tool: &Value, with_server: bool) -> Markup {
-        let (server_name, name) = (owner.name.as_str(), text(tool, "name"));
+    fn row(&self, owner: &ToolOwner, tool: &ServerItem, with_server: bool) -> Markup {
+        let server_name = owner.name.as_str();
+        let name = tool.name.as_str();
         let is_open = open_tool(self.query) == Some((server_name, name));
         let open = format!("{server_name}/{name}");
         let href = self.query.with("open", (!is_open).then_some(&open)).link("/tools");
@@ -174,7 +172,7 @@ impl ToolsView<'_> {
                 div {
                     a class="tool" href=(href) aria-expanded=(is_open.to_string()) data-row {
                         (tool_line(tool, with_server.then_some(server_name)))
-                        span class="n p95" { @if let Some(p95) = tool["p95_ms"].as_f64() { "p95 " (duration(p95)) } }
+                        span class="n p95" { @if let Some(p95) = tool.p95_ms { "p95 " (duration(p95)) } }
                     }
                     @if is_open { (tool_details(owner, details, self.may_act)) }
                 }

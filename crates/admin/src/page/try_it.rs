@@ -6,79 +6,48 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::Path;
-use axum::response::Response;
-use http::StatusCode;
 use maud::{Markup, html};
 
 use super::form::render_form;
 use super::shell_line::quote;
 use super::text::{VisibleText, seconds};
 use super::view_query::segment;
-use super::viewer::PageViewer;
-use crate::AdminState;
 use moongate_form::read_form;
-use moongate_jsonrpc::json::{ByteString, JsonObject};
-use moongate_listener::json_response;
-use moongate_model::{InputKind, InputRequest, ItemKind};
+use moongate_jsonrpc::json::JsonObject;
+use moongate_model::{InputKind, InputRequest};
 
 /// Tool that is tried.
 pub(super) struct TriedTool {
     pub(super) server: String,
     pub(super) tool: String,
     pub(super) definition: Arc<JsonObject>,
-    /// Name on the endpoint over everything, if it is exposed.
-    pub(super) exposed: Option<String>,
+    /// Lines that repeat the call elsewhere, if clients see the tool.
+    pub(super) repeat: Option<RepeatedCall>,
     /// Time that a call has.
     pub(super) timeout: Duration,
 }
 
-impl TriedTool {
-    fn find(admin: &AdminState, server: &str, tool: &str) -> Option<Self> {
-        let servers = admin.gateway.servers();
-        let entry = servers.iter().find(|entry| entry.settings.name == server)?;
-        let lists = entry.lists();
-        let listed = &lists.get(ItemKind::Tools).items;
-        // From the list of the server: the catalogue lacks tools that are off, and people may look at those.
-        let definition = listed.iter().find(|item| item.get_string("name").as_deref() == Some(tool))?.clone();
-        let snapshot = admin.gateway.snapshot();
-        let route = snapshot.find_local(ItemKind::Tools, &ByteString::from(server), &ByteString::from(tool));
-        let exposed = route.map(|route| route.exposed.to_string());
-        let timeout = entry.settings.timeout;
-        Some(TriedTool { server: server.to_owned(), tool: tool.to_owned(), definition, exposed, timeout })
-    }
+/// Call of an exposed tool over HTTP, without its arguments.
+pub(super) struct RepeatedCall {
+    /// Name of the tool on the endpoint over everything.
+    pub(super) exposed: String,
+    /// Address of that endpoint. Empty if no URL leads to it.
+    pub(super) url: String,
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) body_before: String,
+    pub(super) body_after: String,
 }
 
-/// Handles `GET /try/{server}/{tool}`.
-pub(super) async fn page(viewer: PageViewer, Path((server, tool)): Path<(String, String)>) -> Response {
-    match TriedTool::find(&viewer.admin, &server, &tool) {
-        Some(tried) => {
-            let title = format!("{server} / {tool}");
-            super::whole_of(&viewer, "Tools", &title, view(&tried, &viewer.admin.endpoint_url, viewer.may_act))
-        }
-        None => {
-            let body = html! {
-                h1 { "Try" }
-                p { "The server " code { (VisibleText(&server)) } " lists no tool " code { (VisibleText(&tool)) } "." }
-            };
-            let mut response = super::whole(&viewer, "Tools", body);
-            *response.status_mut() = StatusCode::NOT_FOUND;
-            response
-        }
-    }
-}
-
-/// Handles `GET /parts/try/{id}/{ask}`: the form of a server that asks.
-pub(super) async fn ask_part(viewer: PageViewer, Path((id, ask)): Path<(String, String)>) -> Response {
-    // What a server asks of an operator is for operators.
-    match viewer.admin.operator_calls.find_ask(&id, &ask).filter(|_| viewer.may_act) {
-        Some(request) => super::part(question(&id, &ask, &request)),
-        None => json_response(StatusCode::NOT_FOUND, "not_found", "The server waits for this answer no more"),
+/// Renders the view of a tool that is not there.
+pub(super) fn missing(server: &str, tool: &str) -> Markup {
+    html! {
+        h1 { "Try" }
+        p { "The server " code { (VisibleText(server)) } " lists no tool " code { (VisibleText(tool)) } "." }
     }
 }
 
 /// Renders the view.
-pub(super) fn view(tried: &TriedTool, endpoint: &str, may_act: bool) -> Markup {
+pub(super) fn view(tried: &TriedTool, may_act: bool) -> Markup {
     let (server, tool) = (segment(&tried.server), segment(&tried.tool));
     let schema = tried.definition.get_object("inputSchema").unwrap_or_default();
     let description = tried.definition.get_string("description");
@@ -87,7 +56,7 @@ pub(super) fn view(tried: &TriedTool, endpoint: &str, may_act: bool) -> Markup {
             h1 class="mono" {
                 a href=(format!("/servers/{server}")) { (VisibleText(&tried.server)) } " / " (VisibleText(&tried.tool))
             }
-            @if tried.exposed.is_none() {
+            @if tried.repeat.is_none() {
                 p class="orange" { "Clients do not see this tool: a rule of the config has it off. A call is refused." }
             }
             @if let Some(text) = description {
@@ -109,7 +78,7 @@ pub(super) fn view(tried: &TriedTool, endpoint: &str, may_act: bool) -> Markup {
                             span class="soft grow" { "Ctrl Enter · ends after " (seconds(tried.timeout.as_secs())) }
                         }
                     }
-                    (repeat_lines(tried, endpoint))
+                    @if let Some(call) = &tried.repeat { (repeat_lines(call)) }
                 }
                 section class="panel" aria-label="Result" data-out { p class="soft" { "The result will stand here." } }
                 template data-fresh {
@@ -126,22 +95,20 @@ pub(super) fn view(tried: &TriedTool, endpoint: &str, may_act: bool) -> Markup {
 }
 
 /// Renders the lines that repeat the call elsewhere. A script puts the arguments between their parts.
-fn repeat_lines(tried: &TriedTool, endpoint: &str) -> Markup {
-    let Some(exposed) = &tried.exposed else { return html! {} };
-    let example = moongate_protocol::example_call(exposed);
+fn repeat_lines(call: &RepeatedCall) -> Markup {
     // A variable stands for the key, so that no shell history gets it.
-    let mut curl = format!("curl -sS {} -H \"authorization: Bearer $MOONGATE_KEY\"", quote(endpoint));
-    for (name, value) in &example.headers {
+    let mut curl = format!("curl -sS {} -H \"authorization: Bearer $MOONGATE_KEY\"", quote(&call.url));
+    for (name, value) in &call.headers {
         curl.push_str(&format!(" \\\n  -H {}", quote(&format!("{name}: {value}"))));
     }
-    let before = quote(&example.body_before);
+    let before = quote(&call.body_before);
     // Without the last quote: the arguments follow inside.
     curl.push_str(&format!(" \\\n  -d {}", before.strip_suffix('\'').unwrap_or(&before)));
-    let command = format!("moongate call {} '", quote(exposed));
-    let lines = [("curl", curl, format!("{}'", example.body_after)), ("moongate call", command, "'".to_owned())];
+    let command = format!("moongate call {} '", quote(&call.exposed));
+    let lines = [("curl", curl, format!("{}'", call.body_after)), ("moongate call", command, "'".to_owned())];
     html! {
         @for (n, (label, before, after)) in lines.iter().enumerate() {
-            @if n > 0 || !endpoint.is_empty() {
+            @if n > 0 || !call.url.is_empty() {
                 details class="js-only repeat" {
                     summary { (label) }
                     pre id=(format!("repeat-{n}")) tabindex="0" role="region" aria-label=(label) data-before=(before) data-after=(after) {}
@@ -195,7 +162,7 @@ fn page_link(text: &str) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use moongate_jsonrpc::json::RawJson;
+    use moongate_jsonrpc::json::{ByteString, RawJson};
 
     #[test]
     fn shells_take_names_and_pages_show_their_host() {
@@ -221,9 +188,15 @@ mod tests {
             tool: name.clone(),
             definition: Arc::new(definition),
             timeout: Duration::from_secs(60),
-            exposed: Some(name),
+            repeat: Some(RepeatedCall {
+                exposed: name,
+                url: "http://127.0.0.1:8080/mcp".to_owned(),
+                headers: Vec::new(),
+                body_before: "{".to_owned(),
+                body_after: "}".to_owned(),
+            }),
         };
-        let html = view(&tried, "http://127.0.0.1:8080/mcp", true).into_string();
+        let html = view(&tried, true).into_string();
         assert!(!html.contains("<script") && !html.contains("<img"), "texts are text");
         assert!(html.len() < 8_000_000 && html.contains("more than this form shows"), "{} bytes", html.len());
     }

@@ -4,7 +4,7 @@
 //! misspelt rule changes nothing else that a reader could see.
 
 use maud::{Markup, html};
-use moongate_api::ServerStatus;
+use moongate_api::{ItemState, ServerStatus};
 
 use super::icons::StateIcon;
 use super::switch::entry_place;
@@ -25,7 +25,7 @@ pub(super) fn details(server: &ServerStatus) -> Markup {
         @if !rules.is_empty() {
             div class="note" {
                 p class="outcome orange" {
-                    (StateIcon::of_tool("left_out").draw())
+                    (StateIcon::of_tool(ItemState::LeftOut).draw())
                     b { (count(rules.len() as u64, "rule matches", "rules match")) " nothing" }
                 }
                 ul { @for rule in rules { li { (VisibleText(rule)) } } }

@@ -10,9 +10,9 @@ use axum::response::Response;
 use http::request::Parts;
 
 use super::view_query::ViewQuery;
-use crate::AdminState;
 use crate::access::{AccessGrant, KeyCarrier};
-use crate::actions::{Operator, Viewer};
+use crate::admin_state::AdminState;
+use crate::operator_check::{Operator, Viewer};
 
 /// Reader of a page.
 pub(super) struct PageViewer {

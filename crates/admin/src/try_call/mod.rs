@@ -3,7 +3,7 @@
 //! Owns the reading of their requests, and who the caller is. Does not follow a call (`stream.rs`). Invariant: a call
 //! takes the path of a client's, so the config's rules about items hold.
 
-mod running;
+pub(super) mod running;
 mod stream;
 
 use std::sync::Arc;
@@ -14,19 +14,18 @@ use axum::extract::{Path, Request};
 use axum::response::Response;
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
-use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::AdminState;
 use crate::access::AccessGrant;
-use crate::actions::Operator;
-use crate::json;
+use crate::admin_state::AdminState;
+use crate::json_answer::json;
 use crate::json_body::read_json;
+use crate::operator_check::Operator;
+use moongate_api::ActionReport;
 use moongate_jsonrpc::json::{JsonObject, RawJson};
 use moongate_listener::json_response;
 use moongate_model::{Call, Caller, ClientCapabilities, LogFilter, LogLevel, McpMethod, McpServer, Principal};
 
-pub use running::OperatorCalls;
 use running::TryAnswer;
 
 /// Longest body of a request, in bytes.
@@ -93,7 +92,7 @@ pub(super) async fn answer(Operator(admin): Operator, Path(id): Path<String>, re
     }
     let ask = body.get_string("ask");
     if ask.is_some_and(|ask| admin.operator_calls.answer(&id, TryAnswer { ask: &ask, result })) {
-        return json(StatusCode::OK, &json!({ "outcome": "answered", "id": id }));
+        return json(StatusCode::OK, &ActionReport { outcome: "answered".to_owned(), id });
     }
     json_response(StatusCode::NOT_FOUND, "not_found", "Nobody waits for this answer; the call may have ended")
 }
@@ -101,7 +100,7 @@ pub(super) async fn answer(Operator(admin): Operator, Path(id): Path<String>, re
 /// Handles `DELETE /api/v1/try/{id}`.
 pub(super) async fn cancel(Operator(admin): Operator, Path(id): Path<String>) -> Response {
     if admin.operator_calls.cancel(&id) {
-        return json(StatusCode::OK, &json!({ "outcome": "cancelled", "id": id }));
+        return json(StatusCode::OK, &ActionReport { outcome: "cancelled".to_owned(), id });
     }
     json_response(StatusCode::NOT_FOUND, "not_found", "There is no such call; it may have ended")
 }

@@ -10,14 +10,16 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use futures_util::stream::{self, Stream};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::running::TryEntry;
-use crate::AdminState;
 use crate::access::AccessGrant;
+use crate::admin_state::AdminState;
 use crate::calls::call_row;
 use moongate_access::auth::AdminAccess;
+use moongate_api::{TryDone, TryNotice, TryQuestion, TryStarted};
 use moongate_jsonrpc::json::JsonObject;
 use moongate_model::{
     Error, Exchange, ExchangeEvent, InputKind, InputRequired, McpErrorKind, Notification, Outcome, Principal,
@@ -56,7 +58,7 @@ pub(super) fn event_stream(
     exchange: Exchange,
     received: Instant,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> {
-    let started = encode("started", &json!({ "id": entry.id }));
+    let started = encode("started", &TryStarted { id: entry.id.clone() });
     let (access, queue) = (admin.access.load_full(), VecDeque::from([started]));
     let (exchange, check_at) = (Some(exchange), Instant::now() + PERMISSION_INTERVAL);
     let stream = TryStream { admin, grant, access, entry, exchange, queue, notifications: 0, received, check_at };
@@ -120,13 +122,14 @@ impl TryStream {
         let (open, refused) = self.entry.open_round(asked);
         for (id, request) in open {
             let kind = if request.kind == InputKind::ElicitUrl { "url" } else { "form" };
-            let data = json!({ "ask": id, "kind": kind, "params": as_value(&request.params) });
+            let data = TryQuestion { ask: id, kind: kind.to_owned(), params: as_value(&request.params) };
             self.queue.push_back(encode("ask", &data));
         }
         // Shown to people, or a tool that needs a model would fail without a visible reason.
         for method in refused {
             let text = format!("The server sent {method}; the answer was: not from here");
-            self.queue.push_back(encode("log", &json!({ "level": "notice", "logger": "moongate", "data": text })));
+            let notice = TryNotice { level: "notice".to_owned(), logger: "moongate".to_owned(), data: text };
+            self.queue.push_back(encode("log", &notice));
         }
     }
 
@@ -138,27 +141,31 @@ impl TryStream {
 
     fn finish(&mut self, end: &Result<Outcome, Error>) {
         self.exchange = None;
-        let mut data =
-            json!({ "id": self.entry.id, "ms": milliseconds(self.received.elapsed()), "own_ms": self.own_time() });
-        match end {
+        let mut done = TryDone {
+            id: self.entry.id.clone(),
+            ms: milliseconds(self.received.elapsed()),
+            own_ms: self.own_time(),
+            ..TryDone::default()
+        };
+        let outcome = match end {
             Ok(outcome) => {
                 let bytes = outcome.result.bytes();
-                let is_error = outcome.result.get("isError").is_some_and(|raw| raw.bytes() == "true");
-                data["bytes"] = bytes.len().into();
-                data["outcome"] = if is_error { "tool_error" } else { "ok" }.into();
+                done.bytes = Some(bytes.len());
                 match std::str::from_utf8(&bytes) {
                     // A text within the JSON: a browser that parsed the result would round its large numbers.
-                    Ok(text) if text.len() <= RESULT_MAX => data["result"] = text.into(),
-                    _ => data["error"] = format!("The result has more than {RESULT_MAX} bytes").into(),
+                    Ok(text) if text.len() <= RESULT_MAX => done.result = Some(text.to_owned()),
+                    _ => done.error = Some(format!("The result has more than {RESULT_MAX} bytes")),
                 }
+                let is_error = outcome.result.get("isError").is_some_and(|raw| raw.bytes() == "true");
+                if is_error { "tool_error" } else { "ok" }
             }
             Err(error) => {
-                let cancelled = error.kind == McpErrorKind::Cancelled;
-                data["outcome"] = if cancelled { "cancelled" } else { "error" }.into();
-                data["error"] = reason(error).into();
+                done.error = Some(reason(error));
+                if error.kind == McpErrorKind::Cancelled { "cancelled" } else { "error" }
             }
-        }
-        self.queue.push_back(encode("done", &data));
+        };
+        done.outcome = outcome.to_owned();
+        self.queue.push_back(encode("done", &done));
     }
 
     /// Returns the gateway's own part of the time, as the record of the call has it.
@@ -190,7 +197,8 @@ fn milliseconds(time: Duration) -> f64 {
     time.as_micros() as f64 / 1000.0
 }
 
-fn encode(event: &str, data: &Value) -> Bytes {
-    // JSON that was written here has no line breaks.
+fn encode(event: &str, data: &impl Serialize) -> Bytes {
+    // JSON that was written here has no line breaks. Fails only for maps whose keys are not strings, and there are none.
+    let data = serde_json::to_string(data).unwrap_or_default();
     format!("event: {event}\ndata: {data}\n\n").into()
 }

@@ -35,7 +35,7 @@ pub use known_references::KnownReferences;
 pub use operation::{ConfigOperation, without_references};
 pub use prepared::{PreparedEdit, WrittenEdit};
 pub use refused_settings::refused_settings;
-pub use shown_entry::{ShownEntry, ShownValue, server_toml, shown_entry};
+pub use shown_entry::{server_toml, shown_entry};
 pub use tool_rules::{is_pattern_of, pattern_of};
 
 use crate::keys::AdminEdits;

@@ -5,6 +5,7 @@
 
 use std::path::Path;
 
+use moongate_api::{ShownEntry, ShownValue};
 use moongate_edit::{Edit, EditAction, Format, PathStep};
 
 use super::file_entry::find_entries;
@@ -18,33 +19,6 @@ use crate::tree::{ConfigNode, ConfigPath, ConfigValue};
 const HIDDEN: &str = "••••";
 /// Tables whose values may refer to variables that are easy to name.
 const NAMED_TABLES: [&str; 2] = ["headers", "env"];
-
-/// Entry of a server, without its secrets.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ShownEntry {
-    /// Values, in the order of their keys.
-    pub values: Vec<ShownValue>,
-    /// Entry as TOML.
-    pub toml: String,
-}
-
-/// Value of an entry.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ShownValue {
-    /// Keys that lead to it. Items of lists have one value together.
-    pub keys: Vec<String>,
-    /// Text as the file has it. `None` for a secret that is written out.
-    pub text: Option<String>,
-    /// Line that takes a written-out secret from a variable. Only for one that is a secret beyond doubt.
-    pub advice: Option<String>,
-}
-
-impl ShownValue {
-    /// Returns true if the text refers to variables or files.
-    pub fn is_reference(&self) -> bool {
-        self.text.as_deref().is_some_and(|text| text.replace("$$", "").contains("${"))
-    }
-}
 
 /// Reads the entry of a server in a file.
 pub fn shown_entry(path: &Path, name: &str) -> Option<ShownEntry> {

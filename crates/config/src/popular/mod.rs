@@ -9,6 +9,7 @@ mod tests;
 use std::sync::LazyLock;
 
 use jiff::civil::Date;
+use moongate_api::{PopularArgumentRow, PopularKeyRow, PopularRow};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -178,21 +179,32 @@ impl PopularServer {
     }
 
     /// Returns the entry for programs.
-    pub fn to_json(&self, today: Date) -> Value {
-        let arguments = self.arguments.iter().map(|argument| {
-            json!({
-                "name": argument.name, "purpose": argument.purpose,
-                "folder": argument.folder, "repeats": argument.repeats,
-            })
-        });
-        let key = self.key.as_ref().map(|key| {
-            json!({ "header": key.header, "value": key.value, "variable": key.variable, "required": key.required })
-        });
-        json!({
-            "name": self.name, "title": self.title, "purpose": self.purpose,
-            "url": self.url, "command": self.command, "args": self.args, "arguments": arguments.collect::<Vec<_>>(),
-            "usage": self.usage(), "key": key,
-            "tools": self.tools, "probed": self.probed, "stale": self.is_stale(today),
-        })
+    pub fn row(&self, today: Date) -> PopularRow {
+        let argument = |argument: &PopularArgument| PopularArgumentRow {
+            name: argument.name.clone(),
+            purpose: argument.purpose.clone(),
+            folder: argument.folder,
+            repeats: argument.repeats,
+        };
+        let key = |key: &PopularKey| PopularKeyRow {
+            header: key.header.clone(),
+            value: key.value.clone(),
+            variable: key.variable.clone(),
+            required: key.required,
+        };
+        PopularRow {
+            name: self.name.clone(),
+            title: self.title.clone(),
+            purpose: self.purpose.clone(),
+            url: self.url.clone(),
+            command: self.command.clone(),
+            args: self.args.clone(),
+            arguments: self.arguments.iter().map(argument).collect(),
+            usage: self.usage(),
+            key: self.key.as_ref().map(key),
+            tools: self.tools,
+            probed: self.probed.clone(),
+            stale: self.is_stale(today),
+        }
     }
 }

@@ -1,27 +1,21 @@
-//! Actions of operators: reload the config, restart a server. Owns the check who may act, beyond the key (`access.rs`).
+//! Callers that may see or act. Owns the check who may, beyond the key (`access.rs`).
 //!
-//! Does not perform the actions. Without keys only this machine may act: a request through a proxy is refused, whatever
+//! Does not perform actions (`server_actions.rs`). Without keys only this machine may act: a request through a proxy is refused, whatever
 //! address the listener has. Pages of other origins never may. Invariant: the check comes before any action.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use axum::extract::{FromRequestParts, Path};
+use axum::extract::FromRequestParts;
 use axum::response::Response;
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode};
 
 use crate::access::{AccessGrant, KeyCarrier};
+use crate::admin_state::AdminState;
 use crate::json_body::media_type;
-use crate::{AdminState, json};
 use moongate_access::auth::AdminRole;
-use moongate_gateway::RestartOutcome;
 use moongate_listener::{PeerAddress, json_response};
-use moongate_model::ItemKind;
-use moongate_telemetry::logs;
 
-/// Time that a refresh waits for its lists. They come later, too.
-const REFRESH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Headers that proxies add to a request. Any header that begins with [`FORWARDED`] counts too.
 const PROXIED: [&str; 7] =
     ["forwarded", "via", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "cf-connecting-ip", "true-client-ip"];
@@ -123,74 +117,6 @@ pub(super) fn is_direct(admin: &AdminState, peer: Option<&PeerAddress>, headers:
     // Only processes of this machine can open the file of a Unix socket.
     let local = admin.local || peer.is_some_and(|PeerAddress(address)| address.is_loopback());
     local && !is_proxied(headers)
-}
-
-fn answer((done, body): (bool, serde_json::Value)) -> Response {
-    json(if done { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY }, &body)
-}
-
-/// Handles `GET /api/v1/plan`: the changes that a reload would make.
-pub(super) async fn plan(Viewer(admin): Viewer) -> Response {
-    answer(admin.control.plan().await)
-}
-
-/// Handles `POST /api/v1/reload`.
-pub(super) async fn reload(Operator(admin): Operator) -> Response {
-    answer(admin.control.reload().await)
-}
-
-/// Handles `POST /api/v1/servers/{name}/restart`. Responds when the restart is finished.
-pub(super) async fn restart(Operator(admin): Operator, Path(name): Path<String>) -> Response {
-    let gateway = admin.gateway.clone();
-    // In a task of its own: the restart goes on if its client disconnects.
-    let restarting = tokio::spawn({
-        let name = name.clone();
-        async move { gateway.restart(&name).await }
-    });
-    // `Err` means a panic in that task: the gateway goes on.
-    let Ok(restarted) = restarting.await else {
-        return json_response(StatusCode::INTERNAL_SERVER_ERROR, "internal", "The restart broke off");
-    };
-    match restarted {
-        RestartOutcome::Replaced(pid) => {
-            json(StatusCode::OK, &serde_json::json!({ "outcome": "restarted", "server": name, "pid": pid }))
-        }
-        RestartOutcome::Failed { reason, old_still_serves: kept } => {
-            let after = if kept { "the old one serves on" } else { "there was none before, and it is tried again" };
-            let message = format!("The new one did not come up, {after}: {}", logs::redact(&reason));
-            let body = serde_json::json!({ "outcome": "failed", "server": name, "kept": kept, "message": message });
-            json(StatusCode::BAD_GATEWAY, &body)
-        }
-        RestartOutcome::Busy => json_response(StatusCode::CONFLICT, "busy", "A restart of this server is under way"),
-        RestartOutcome::Disabled => {
-            let message = format!("{name} is disabled: there is nothing to restart (servers.{name}.enabled)");
-            json_response(StatusCode::CONFLICT, "disabled", &message)
-        }
-        RestartOutcome::Unknown => {
-            let names: Vec<String> = admin.gateway.servers().iter().map(|m| m.settings.name.clone()).collect();
-            let message = format!("There is no server {name:?}; the servers are {}", names.join(", "));
-            json_response(StatusCode::NOT_FOUND, "not_found", &message)
-        }
-    }
-}
-
-/// Handles `POST /api/v1/servers/{name}/refresh`. Responds when the lists are there, or after a while.
-pub(super) async fn refresh(Operator(admin): Operator, Path(name): Path<String>) -> Response {
-    let servers = admin.gateway.servers();
-    let Some(server) = servers.iter().find(|server| server.settings.name == name) else {
-        let names: Vec<&str> = servers.iter().map(|server| server.settings.name.as_str()).collect();
-        let message = format!("There is no server {name:?} that is switched on; those are {}", names.join(", "));
-        return json_response(StatusCode::NOT_FOUND, "not_found", &message);
-    };
-    if !server.is_connected() {
-        let message = format!("{name} is not connected: {}", logs::redact(&server.status().reason));
-        return json_response(StatusCode::CONFLICT, "not_connected", &message);
-    }
-    let lists = ItemKind::ALL.map(|kind| server.relist_now(kind));
-    let done = tokio::time::timeout(REFRESH_TIMEOUT, futures_util::future::join_all(lists)).await.is_ok();
-    let tools = server.lists().get(ItemKind::Tools).items.len();
-    let outcome = if done { "refreshed" } else { "requested" };
-    json(StatusCode::OK, &serde_json::json!({ "outcome": outcome, "server": name, "tools": tools }))
 }
 
 fn is_proxied(headers: &HeaderMap) -> bool {

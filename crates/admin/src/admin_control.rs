@@ -1,0 +1,60 @@
+//! Actions on the gateway that operators can request.
+//!
+//! Owns the traits. Does not act: the gateway's `app` does. Invariant: each answer is a type of the API, or of the config.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+
+use crate::config_control::{AppliedChange, ChangePreview, ChangeRefusal, ComparedServers, ConfigChange, ConfigStatus};
+use crate::probe::ProbeReport;
+use moongate_api::{Finding, PlanReport, ReloadReport, StatusHint};
+use moongate_config::edit::{ConfigOperation, PastEdit};
+use moongate_config::{ParsedServer, SettingPlaces};
+use moongate_gateway::RunningServer;
+
+/// Reload of the config.
+pub trait Reloader: Send + Sync {
+    /// Reads the config again and applies it.
+    fn reload(&self) -> BoxFuture<'_, ReloadReport>;
+
+    /// Reports the changes that a reload would make.
+    fn plan(&self) -> BoxFuture<'_, PlanReport>;
+
+    /// Returns the config in use, and its last reload.
+    fn config(&self) -> Arc<ConfigStatus>;
+}
+
+/// Edits of the config.
+pub trait ConfigEditor: Send + Sync {
+    /// Writes a change into the config, and applies it.
+    fn change_config(&self, change: ConfigChange) -> BoxFuture<'_, Result<AppliedChange, ChangeRefusal>>;
+
+    /// Prepares a change of the config, and writes nothing.
+    fn preview_change(&self, operations: Vec<ConfigOperation>) -> BoxFuture<'_, Result<ChangePreview, ChangeRefusal>>;
+
+    /// Compares servers with those of the config. `own_url` is an endpoint of this gateway.
+    fn plan_import(
+        &self,
+        found: Vec<ParsedServer>,
+        own_url: String,
+    ) -> BoxFuture<'_, Result<ComparedServers, ChangeRefusal>>;
+
+    /// Reads the edits that can be undone, the last one first. Reads a file, so it may block.
+    fn past_edits(&self) -> Vec<PastEdit>;
+
+    /// Reads where each setting of the config stands. Reads files, so it may block.
+    fn setting_places(&self) -> Option<SettingPlaces>;
+}
+
+/// Examination of the gateway and of servers.
+pub trait Examiner: Send + Sync {
+    /// Runs the checks of the config, this machine and the servers. `None` without a config.
+    fn doctor(&self) -> BoxFuture<'_, Option<Vec<Finding>>>;
+
+    /// Connects once to the server that an operation would add.
+    fn probe(&self, operation: ConfigOperation) -> BoxFuture<'_, ProbeReport>;
+
+    /// Returns what would help a server that does not work. `None` for one that works, and where its reason says it.
+    fn server_hint(&self, server: &RunningServer) -> Option<StatusHint>;
+}

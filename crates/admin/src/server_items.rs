@@ -1,0 +1,188 @@
+//! Tools, resources and prompts of a server, with their cost and use.
+//!
+//! Owns the states of items. Does not decide what is exposed (`moongate_gateway`). Invariant:
+//! texts of a server are data, and are never interpreted.
+
+use std::sync::Arc;
+
+use axum::extract::Path;
+use axum::response::Response;
+use http::StatusCode;
+use serde_json::Value;
+
+use crate::admin_state::AdminState;
+use crate::config_control::ConfigStatus;
+use crate::config_view::{RuleTable, describe_rule};
+use crate::json_answer::json;
+use crate::operator_check::Viewer;
+use crate::server_use::{listed_bytes, quantile_ms};
+use moongate_access::policy::ItemRules;
+use moongate_api::{ItemState, ServerItem, ServerItems};
+use moongate_gateway::{ExcludedItem, Gateway, RunningServer, Snapshot, estimate_tokens};
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
+use moongate_listener::json_response;
+use moongate_model::ItemKind;
+
+/// Handles `GET /api/v1/servers/{name}/items`.
+pub(super) async fn items(Viewer(admin): Viewer, Path(name): Path<String>) -> Response {
+    let servers = admin.gateway.servers();
+    let Some(server) = servers.iter().find(|server| server.settings.name == name) else {
+        let names: Vec<&str> = servers.iter().map(|server| server.settings.name.as_str()).collect();
+        let message = format!("There is no server {name:?} that is switched on; those are {}", names.join(", "));
+        return json_response(StatusCode::NOT_FOUND, "not_found", &message);
+    };
+    json(StatusCode::OK, &describe_items(&admin, server))
+}
+
+/// Describes one tool of a server with its schemas, by its own name there.
+pub(super) fn describe_tool(admin: &AdminState, server: &str, local: &str) -> Option<ServerItem> {
+    let servers = admin.gateway.servers();
+    let server = servers.iter().find(|entry| entry.settings.name == server)?;
+    let lists = server.lists();
+    let is_wanted = |item: &&Arc<JsonObject>| {
+        item.get_string(ItemKind::Tools.item_key()).is_some_and(|name| name.as_str() == local)
+    };
+    let item = lists.get(ItemKind::Tools).items.iter().find(is_wanted)?;
+    let described = describe_item((&admin.gateway, &admin.gateway.snapshot()), ItemKind::Tools, server, item);
+    Some(with_rule(&admin.reloader.config(), server, described))
+}
+
+/// Adds the rule that keeps a tool off or out of lists.
+pub(super) fn with_rule(config: &ConfigStatus, server: &RunningServer, tool: ServerItem) -> ServerItem {
+    // A tool that is listed needs none, and most are: to look for one costs more than the rest of a row.
+    if !matches!(tool.state, ItemState::Off | ItemState::Hidden) {
+        return tool;
+    }
+    let table = RuleTable { server: &server.settings.name, kind: "tools", rules: &server.settings.tools };
+    let rule = describe_rule(config, table, &tool.name, tool.state == ItemState::Hidden);
+    ServerItem { rule, ..tool }
+}
+
+/// Lists what a server offers. Returns `None` for a server that is off or unknown.
+pub(super) fn find_items(admin: &AdminState, name: &str) -> Option<ServerItems> {
+    let servers = admin.gateway.servers();
+    let server = servers.iter().find(|server| server.settings.name == name)?;
+    Some(describe_items(admin, server))
+}
+
+fn describe_items(admin: &AdminState, server: &RunningServer) -> ServerItems {
+    let snapshot = admin.gateway.snapshot();
+    let config = admin.reloader.config();
+    let listed = |kind| {
+        let (table, rules) = rules_of(server, kind);
+        let table = RuleTable { server: &server.settings.name, kind: table, rules };
+        let item = |item: &Arc<JsonObject>| {
+            let described = describe_item((&admin.gateway, &snapshot), kind, server, item);
+            let rule = describe_rule(&config, table, &described.name, described.state == ItemState::Hidden);
+            ServerItem { rule, ..described }
+        };
+        server.lists().get(kind).items.iter().map(item).collect()
+    };
+    ServerItems {
+        server: server.settings.name.clone(),
+        tools: listed(ItemKind::Tools),
+        resources: listed(ItemKind::Resources),
+        templates: listed(ItemKind::Templates),
+        prompts: listed(ItemKind::Prompts),
+    }
+}
+
+fn describe_item(
+    catalog: (&Gateway, &Snapshot),
+    kind: ItemKind,
+    server: &RunningServer,
+    item: &JsonObject,
+) -> ServerItem {
+    let member = |key: &str| item.get(key).and_then(as_value);
+    ServerItem {
+        input_schema: member("inputSchema"),
+        output_schema: member("outputSchema"),
+        arguments: member("arguments"),
+        ..summarize_item(catalog, kind, server, item)
+    }
+}
+
+/// Describes an item without its schemas, which cost most of the time.
+pub(super) fn summarize_item(
+    (gateway, snapshot): (&Gateway, &Snapshot),
+    kind: ItemKind,
+    server: &RunningServer,
+    item: &JsonObject,
+) -> ServerItem {
+    let local = item.get_string(kind.item_key()).unwrap_or_else(|| ByteString::literal(""));
+    let route = snapshot.find_local(kind, &server.name, &local);
+    let named = format!("{} {local}", kind.member());
+    // An item that cannot be exposed has no route. Its reason is found by the words it was noted with. Those of an item
+    // with a route are about another one of that name, or about a part of the clients.
+    let is_named = |out: &&ExcludedItem| out.server == server.settings.name && out.item == named;
+    let excluded = snapshot.excluded.iter().find(|out| route.is_none() && is_named(out));
+    let is_unexposed_tool = kind == ItemKind::Tools && route.is_none();
+    let text = |key: &str| item.get_string(key).map(|text| text.to_string());
+    let totals = route.map(|route| route.meter.totals()).unwrap_or_default();
+    ServerItem {
+        server: server.settings.name.clone(),
+        name: local.to_string(),
+        exposed: route.map(|route| route.exposed.to_string()),
+        expected: is_unexposed_tool.then(|| gateway.expected_name(server, &local).to_string()),
+        title: text("title"),
+        description: text("description"),
+        state: match excluded {
+            Some(_) => ItemState::LeftOut,
+            None => state_by_rules(rules_of(server, kind).1, &local),
+        },
+        reason: excluded.map(|out| out.reason.clone()),
+        tokens: estimate_tokens(listed_bytes(item, route)),
+        annotations: item.get("annotations").and_then(as_value),
+        calls: totals.calls(),
+        errors: totals.errors + totals.tool_errors,
+        p95_ms: quantile_ms(&totals, 0.95),
+        ..ServerItem::default()
+    }
+}
+
+/// Returns the state that the rules of a server give to an item. The catalogue follows them a moment later, so a new
+/// server's items are never shown as switched off.
+fn state_by_rules(rules: &ItemRules, local: &str) -> ItemState {
+    match (rules.allows_name(local), rules.hide.matches(local)) {
+        (false, _) => ItemState::Off,
+        (true, true) => ItemState::Hidden,
+        (true, false) => ItemState::On,
+    }
+}
+
+/// Returns the rules for a server's items of a kind, with the table of the config that has them.
+fn rules_of(server: &RunningServer, kind: ItemKind) -> (&'static str, &ItemRules) {
+    match kind {
+        ItemKind::Tools => ("tools", &server.settings.tools),
+        ItemKind::Prompts => ("prompts", &server.settings.prompts),
+        ItemKind::Resources | ItemKind::Templates => ("resources", &server.settings.resources),
+    }
+}
+
+/// Parses a member of a definition.
+fn as_value(raw: &RawJson) -> Option<Value> {
+    serde_json::from_slice(raw.bytes()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use moongate_access::policy::GlobList;
+
+    use super::*;
+
+    #[test]
+    fn only_a_rule_switches_an_item_off() {
+        let globs = |patterns: &[&str]| GlobList::new(&patterns.iter().map(|&p| p.to_owned()).collect::<Vec<_>>());
+        let mut rules = ItemRules::allow_all();
+        rules.deny = globs(&["delete_*", "!delete_draft"]).unwrap();
+        rules.hide = globs(&["*_all", "delete_*"]).unwrap();
+        for (name, state) in [
+            ("get", ItemState::On),
+            ("get_all", ItemState::Hidden),
+            ("delete_all", ItemState::Off),
+            ("delete_draft", ItemState::Hidden),
+        ] {
+            assert_eq!(state_by_rules(&rules, name), state, "{name}");
+        }
+    }
+}

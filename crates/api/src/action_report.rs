@@ -1,0 +1,57 @@
+//! Reports of actions on servers, calls and sessions.
+//!
+//! Owns the members. Does not act. Invariant: the outcome is the first member of each.
+
+use serde::{Deserialize, Serialize};
+
+/// Report of a restart.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum RestartReport {
+    /// New connection or process serves.
+    Restarted {
+        /// Server of the request.
+        server: String,
+        /// Process of the new one.
+        pid: Option<u32>,
+    },
+    /// New one did not come up.
+    Failed {
+        /// Server of the request.
+        server: String,
+        /// True if the old one serves on.
+        kept: bool,
+        /// Text for people.
+        message: String,
+    },
+}
+
+/// Report of a refresh of a server's lists.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RefreshReport {
+    /// Outcome: `refreshed`, or `requested` if the lists come later.
+    pub outcome: String,
+    /// Server of the request.
+    pub server: String,
+    /// Number of its tools.
+    pub tools: usize,
+}
+
+/// Report of an action on a call, a session or a question.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ActionReport {
+    /// Outcome: `cancelled`, `ended` or `answered`.
+    pub outcome: String,
+    /// Id in the request.
+    pub id: String,
+}
+
+/// Message for probes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct HealthMessage {
+    pub message: String,
+}

@@ -1,0 +1,59 @@
+//! Errors of the admin API.
+//!
+//! Owns their members. Does not choose a status. Invariant: each has a word for programs and a text for people.
+
+use serde::{Deserialize, Serialize};
+
+use crate::config_change::ConfigProblemRow;
+use crate::server_preview::TextProblem;
+use crate::server_status::ServerStatus;
+
+/// Error of any route.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ApiError {
+    /// Word for programs.
+    pub error: String,
+    /// Text for people.
+    pub message: String,
+}
+
+/// Refusal of an edit. Nothing was written.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct EditRefusal {
+    /// Error itself.
+    #[serde(flatten)]
+    pub error: ApiError,
+    /// Setting that decides.
+    pub setting: Option<String>,
+    /// Lines to paste into the file instead.
+    pub snippet: Option<String>,
+    /// Problems of the config as it would be.
+    pub problems: Vec<ConfigProblemRow>,
+    /// Contents that the client did not know. `None` for other reasons.
+    #[serde(flatten)]
+    pub current: Option<CurrentFile>,
+}
+
+/// Contents of a file that is another one than expected.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CurrentFile {
+    /// Tag of the contents.
+    pub etag: String,
+    /// Servers as they are.
+    pub servers: Vec<ServerStatus>,
+}
+
+/// Refusal of a text that has no servers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UnreadableText {
+    /// Word for programs.
+    pub error: String,
+    /// First problem.
+    pub message: Option<String>,
+    /// All problems.
+    pub problems: Vec<TextProblem>,
+}

@@ -1,0 +1,47 @@
+//! Events of `/api/v1/events` that are no objects of other routes.
+//!
+//! Owns the members. Does not look for changes. Invariant: the snapshot has all that later events change.
+
+use serde::{Deserialize, Serialize};
+
+use crate::call_row::CallRow;
+use crate::config_view::ConfigState;
+use crate::server_status::GatewayStatus;
+use crate::session_row::SessionRow;
+
+/// Event `snapshot`: what a watcher gets first.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct FeedSnapshot {
+    #[serde(flatten)]
+    pub status: GatewayStatus,
+    pub calls: Vec<CallRow>,
+    pub sessions: Vec<SessionRow>,
+    pub config: ConfigState,
+}
+
+/// Event `sessions`: sessions that began or ended, with all others.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct SessionsEvent {
+    pub sessions: Vec<SessionRow>,
+}
+
+/// Event `server` of a server that is gone.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct RemovedServer {
+    pub name: String,
+    pub removed: bool,
+}
+
+/// Event `calls`: calls that are too many to report one by one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CallFlood {
+    /// Number of calls that began.
+    pub started: u64,
+}

@@ -1,0 +1,49 @@
+//! Signing in: the answers of `/api/v1/signin`, `/api/v1/signout`, `/api/v1/tickets` and `/api/v1/me`.
+//!
+//! Owns the members. Does not check keys. Invariant: no answer but a ticket's has a secret.
+
+use serde::{Deserialize, Serialize};
+
+/// Body of `POST /api/v1/signin`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum SignInRequest {
+    /// Key of `admin.keys`.
+    Key(String),
+    /// Ticket of `POST /api/v1/tickets`.
+    Ticket(String),
+}
+
+/// Operator that a request is of.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SignedInOperator {
+    /// Name of the key. `None` without keys.
+    pub name: Option<String>,
+    /// Role: `view` or `operate`.
+    pub role: String,
+    /// Ground on which the request was let in: `loopback`, `key` or `session`.
+    pub by: String,
+    /// True if operators need keys.
+    pub keys: bool,
+}
+
+/// Report of a sign-out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct SignOutReport {
+    pub outcome: String,
+}
+
+/// Ticket that signs a browser in once.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SignInTicket {
+    /// Ticket itself.
+    pub ticket: String,
+    /// Path of the page that it signs in at.
+    pub path: String,
+    /// Seconds until it ends.
+    pub expires_seconds: u64,
+}

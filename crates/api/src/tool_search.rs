@@ -1,0 +1,37 @@
+//! Tools that fit an operator's words: the answer of `/api/v1/search`.
+//!
+//! Owns the members. Does not rank. Invariant: the tools come in the order in which a model finds them.
+
+use serde::{Deserialize, Serialize};
+
+/// Tools of an endpoint that fit.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ToolSearch {
+    /// Path of the endpoint.
+    pub endpoint: String,
+    /// Number of the endpoint's tools.
+    pub total: usize,
+    /// Tools that fit, best first.
+    pub tools: Vec<SearchHit>,
+}
+
+/// Tool that fits.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SearchHit {
+    /// Name that clients see.
+    pub name: String,
+    /// Server of the tool.
+    pub server: String,
+    /// Line that says how to call it.
+    pub signature: String,
+    /// Beginning of its description, or nothing.
+    pub description: String,
+    /// Remarks, such as the state of a server that is not ready.
+    pub notes: Vec<String>,
+    /// Share of the best possible score.
+    pub score: f64,
+    /// Words of the search that it has.
+    pub matched_words: Vec<String>,
+}

@@ -1,0 +1,59 @@
+//! Call that an operator makes: events of `/api/v1/try`.
+//!
+//! Owns the members. Does not call tools. Invariant: results stay texts, so that no reader rounds their numbers.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Event `started`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct TryStarted {
+    pub id: String,
+}
+
+/// Event `ask`: a server waits for an answer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TryQuestion {
+    /// Id of the question.
+    pub ask: String,
+    /// Kind: `form` or `url`.
+    pub kind: String,
+    /// Params of the server's request.
+    pub params: Value,
+}
+
+/// Event `log` of the gateway itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct TryNotice {
+    pub level: String,
+    pub logger: String,
+    pub data: String,
+}
+
+/// Event `done`: the end of the call.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TryDone {
+    /// Id of the call.
+    pub id: String,
+    /// Time in milliseconds that it took.
+    pub ms: f64,
+    /// Part of it in the gateway.
+    pub own_ms: Option<f64>,
+    /// Size of the result in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<usize>,
+    /// Outcome: `ok`, `tool_error`, `cancelled` or `error`.
+    pub outcome: String,
+    /// Result as JSON.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<String>,
+    /// Reason why there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
