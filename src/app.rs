@@ -53,8 +53,9 @@ use moongate_transport::reaper::Reaper;
 use moongate_upstream::UpstreamRuntime;
 
 pub use plan_diff::diff_plans;
+use reload::editor::FileEditor;
+use reload::examine::GatewayExaminer;
 pub use reload::{ConfigReloader, ReloadOutcome, ReloadPreview, ReloadSource};
-use reload::{FileEditor, GatewayExaminer};
 
 /// Running gateway.
 pub struct GatewayApp {

@@ -4,14 +4,11 @@
 //! with a problem changes nothing, unless it concerns only servers that the gateway runs without already.
 
 mod change_config;
-mod editor;
-mod examine;
+pub(super) mod editor;
+pub(super) mod examine;
 mod new_servers;
 mod revoke;
 mod undo_rights;
-
-pub(super) use editor::FileEditor;
-pub(super) use examine::GatewayExaminer;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -18,7 +18,7 @@ import { drawTerminal } from "./terminal.mjs";
 const isUpdate = Boolean(process.env.UPDATE_PICTURES);
 const root = join(dirname(fileURLToPath(import.meta.url)), "../..");
 const folder = join(root, "docs/pictures");
-const assets = join(root, "crates/admin/src/page/assets");
+const assets = join(root, "crates/page/src/assets");
 /** Texts that were compared, for a look at a difference. */
 const texts = join(process.env.PAGE_PICTURES, "texts");
 const BYTES_MAX = 200_000;

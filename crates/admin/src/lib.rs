@@ -27,7 +27,8 @@ mod new_servers;
 mod openapi;
 mod operator_check;
 mod origin_check;
-mod page;
+mod page_routes;
+mod page_viewer;
 mod popular;
 mod probe;
 mod probe_slots;
@@ -78,12 +79,12 @@ pub fn router(admin: Arc<AdminState>) -> Router {
         .route("/livez", get(probes::alive))
         .route("/readyz", get(probes::ready));
     routes::mount(open)
-        .merge(page::routes())
+        .merge(page_routes::routes())
         // Above the layers, so that an unknown path needs a key, too.
         .fallback(not_found)
         // The last layer runs first: host and origin are checked before the key.
         .layer(middleware::from_fn_with_state(admin.clone(), access::require_key))
-        .layer(middleware::from_fn(page::explain_refusal))
+        .layer(middleware::from_fn(page_routes::explain_refusal))
         .layer(middleware::from_fn_with_state(admin.clone(), origin_check::check_origin))
         .with_state(admin)
 }

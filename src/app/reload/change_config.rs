@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
+use super::editor::FileEditor;
 use super::undo_rights::check_undo;
-use super::{ConfigReloader, FileEditor, ReloadOutcome, ReloadSource, failing_with_new, working_servers};
+use super::{ConfigReloader, ReloadOutcome, ReloadSource, failing_with_new, working_servers};
 use crate::app::metadata_address::is_metadata_target;
 use moongate_access::auth::AdminRole;
 use moongate_admin::{AppliedChange, ChangeKind, ChangeRefusal, ConfigChange};

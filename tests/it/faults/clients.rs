@@ -287,9 +287,9 @@ fn the_clock_on_the_wall_ends_nothing() {
         // Since when a session is there, and how old the oldest call of a table is, for people.
         "session/lib.rs",
         "admin/sessions.rs",
-        "admin/page/calls.rs",
+        "page/calls.rs",
         // The age of a server's last error, for people.
-        "admin/page/servers.rs",
+        "page/servers.rs",
         // A bench takes the time of a search. Nothing ends by it.
         "search/benches/",
         // A date until when a host asks to be left alone, if it does not show its own clock.

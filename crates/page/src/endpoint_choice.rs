@@ -9,34 +9,36 @@ use super::text::VisibleText;
 
 /// Endpoint, by its name and its path. The one over everything has no name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct EndpointName {
-    pub(super) name: String,
-    pub(super) path: String,
+pub struct EndpointName {
+    /// Name in the config.
+    pub name: String,
+    /// Path for clients.
+    pub path: String,
 }
 
 /// Endpoint that a view shows, and those it could show.
-pub(super) struct EndpointChoice {
+pub struct EndpointChoice {
     /// Endpoints that can be chosen.
-    pub(super) all: Vec<EndpointName>,
+    pub all: Vec<EndpointName>,
     /// Chosen one.
-    pub(super) chosen: EndpointName,
+    pub chosen: EndpointName,
     /// True if there is such an endpoint.
-    pub(super) is_there: bool,
+    pub is_there: bool,
 }
 
 impl EndpointChoice {
     /// Returns the name of the chosen endpoint.
-    pub(super) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         &self.chosen.name
     }
 
     /// Returns the path of the chosen endpoint.
-    pub(super) fn path(&self) -> &str {
+    pub fn path(&self) -> &str {
         &self.chosen.path
     }
 
     /// Renders the field of a form. Nothing to choose from renders nothing.
-    pub(super) fn field(&self) -> Markup {
+    pub fn field(&self) -> Markup {
         html! {
             @if self.all.len() > 1 || !self.is_there {
                 select class="in" name="endpoint" aria-label="Endpoint" {
@@ -50,7 +52,7 @@ impl EndpointChoice {
     }
 
     /// Renders the text for an endpoint that is not there.
-    pub(super) fn missing(&self) -> Markup {
+    pub fn missing(&self) -> Markup {
         html! { p class="empty" { "There is no endpoint " code { (VisibleText(self.path())) } "." } }
     }
 }

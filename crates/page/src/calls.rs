@@ -30,17 +30,20 @@ const STATES: [(CallState, &str); 6] = [
 ];
 
 /// Recent calls, and what the URL says.
-pub(super) struct CallsView<'a> {
-    pub(super) calls: &'a [CallRow],
-    pub(super) query: &'a ViewQuery,
-    pub(super) may_act: bool,
+pub struct CallsView<'a> {
+    /// Recent calls, newest first.
+    pub calls: &'a [CallRow],
+    /// Query of the URL.
+    pub query: &'a ViewQuery,
+    /// True if the reader may act.
+    pub may_act: bool,
     /// Path that tries the tool of the open call, if it has one.
-    pub(super) try_path: Option<String>,
+    pub try_path: Option<String>,
 }
 
 impl CallsView<'_> {
     /// Renders the whole view.
-    pub(super) fn page(&self) -> Markup {
+    pub fn page(&self) -> Markup {
         html! {
             div class="title" {
                 h1 { "Calls" }
@@ -89,7 +92,7 @@ impl CallsView<'_> {
     }
 
     /// Renders the rows that the filters let through.
-    pub(super) fn table(&self) -> Markup {
+    pub fn table(&self) -> Markup {
         let fits = |call: &&CallRow| {
             let is = |key: &str, value: &str| self.query.get(key).is_none_or(|wanted| wanted == value);
             let contains = self.query.get("q").is_none_or(|wanted| {

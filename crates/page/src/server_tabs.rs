@@ -15,13 +15,13 @@ use super::view_query::{ViewQuery, segment};
 
 /// Content of an open card.
 #[derive(Default)]
-pub(super) struct OpenServer {
+pub struct OpenServer {
     /// Items. `None` for a server that is off.
-    pub(super) items: Option<ServerItems>,
+    pub items: Option<ServerItems>,
     /// Entry in the config, if a file has it.
-    pub(super) entry: Option<ShownEntry>,
+    pub entry: Option<ShownEntry>,
     /// Values of its settings that hold now, defaults included.
-    pub(super) effective: Option<EffectiveSettings>,
+    pub effective: Option<EffectiveSettings>,
 }
 
 /// Renders the tabs of a server and the open one.

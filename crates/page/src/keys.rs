@@ -12,20 +12,22 @@ use super::text::{VisibleText, show_invisible};
 use super::view_query::segment;
 
 /// Keys, as the API lists them.
-pub(super) struct KeysView<'a> {
-    pub(super) keys: &'a KeyLists,
-    pub(super) may_act: bool,
+pub struct KeysView<'a> {
+    /// Keys that are in use.
+    pub keys: &'a KeyLists,
+    /// True if the reader may act.
+    pub may_act: bool,
     /// True if changes of the config are taken here.
-    pub(super) may_edit: bool,
+    pub may_edit: bool,
     /// True if the endpoint stays closed without any key of a client.
-    pub(super) is_required: bool,
+    pub is_required: bool,
     /// Names of endpoints that a key can be restricted to.
-    pub(super) endpoints: Vec<String>,
+    pub endpoints: Vec<String>,
 }
 
 impl KeysView<'_> {
     /// Renders the whole view.
-    pub(super) fn page(&self) -> Markup {
+    pub fn page(&self) -> Markup {
         html! {
             div class="title" { h1 { "Keys" } }
             (self.lists())
@@ -34,7 +36,7 @@ impl KeysView<'_> {
     }
 
     /// Renders both lists.
-    pub(super) fn lists(&self) -> Markup {
+    pub fn lists(&self) -> Markup {
         let KeyLists { clients, operators } = self.keys;
         html! {
             div id="keys" data-part="/parts/keys" data-on="config snapshot" data-ticks="slow" {
@@ -216,7 +218,7 @@ pub(super) fn new_key_dialog() -> Markup {
 }
 
 /// Returns a name that no key of a client has: this one, or with a number.
-pub(super) fn unused_name(keys: &KeyLists, wanted: &str) -> String {
+pub fn unused_name(keys: &KeyLists, wanted: &str) -> String {
     let is_taken = |name: &str| keys.clients.iter().any(|key| key.name == name);
     let numbered = (2..).map(|n| format!("{wanted}-{n}"));
     std::iter::once(wanted.to_owned()).chain(numbered).find(|name| !is_taken(name)).unwrap_or_default()

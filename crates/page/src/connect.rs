@@ -19,34 +19,40 @@ const RECENT_SECONDS: u64 = 120;
 const NAMES_MAX: usize = 3;
 
 /// Chosen client, with its steps.
-pub(super) struct ChosenClient {
-    pub(super) client: ClientRow,
-    pub(super) steps: Vec<ConnectStep>,
+pub struct ChosenClient {
+    /// Client itself.
+    pub client: ClientRow,
+    /// Steps that connect it.
+    pub steps: Vec<ConnectStep>,
     /// Names of tools that are too long for it.
-    pub(super) too_long: Vec<String>,
+    pub too_long: Vec<String>,
 }
 
 /// Clients, and what the URL says.
-pub(super) struct ConnectView<'a> {
-    pub(super) endpoint: &'a EndpointChoice,
+pub struct ConnectView<'a> {
+    /// Endpoint of the URL.
+    pub endpoint: &'a EndpointChoice,
     /// Address of the endpoint. Empty if no URL leads to it.
-    pub(super) url: String,
-    pub(super) clients: ClientList,
-    pub(super) chosen: Option<ChosenClient>,
-    pub(super) query: &'a ViewQuery,
+    pub url: String,
+    /// Clients that can be chosen.
+    pub clients: ClientList,
+    /// Client of the URL.
+    pub chosen: Option<ChosenClient>,
+    /// Query of the URL.
+    pub query: &'a ViewQuery,
     /// Name for a new key of the chosen client.
-    pub(super) key_name: String,
+    pub key_name: String,
     /// True if a key can be made here.
-    pub(super) may_make_key: bool,
+    pub may_make_key: bool,
     /// Names of keys that may use the endpoint.
-    pub(super) keys: Vec<String>,
+    pub keys: Vec<String>,
     /// True if no client needs a key.
-    pub(super) is_open: bool,
+    pub is_open: bool,
 }
 
 impl ConnectView<'_> {
     /// Renders the whole view.
-    pub(super) fn page(&self) -> Markup {
+    pub fn page(&self) -> Markup {
         html! {
             div class="title" { h1 { "Connect" } }
             div class=(if self.chosen.is_some() { "split chosen" } else { "split" }) {
@@ -130,7 +136,7 @@ impl ConnectView<'_> {
     }
 
     /// Renders whether the client is there.
-    pub(super) fn presence(&self, chosen: &ChosenClient) -> Markup {
+    pub fn presence(&self, chosen: &ChosenClient) -> Markup {
         let present = chosen.client.present.as_ref();
         let title = &chosen.client.title;
         let part = self.query.only(&["client", "endpoint"]).link("/parts/connect");

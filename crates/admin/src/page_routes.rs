@@ -1,40 +1,7 @@
-//! Page of the admin listener: HTML that is rendered here, and made live by scripts of our own.
+//! Routes of the page: views, fragments and files.
 //!
-//! Owns the routes of views, fragments and files, and their headers. Does not compute what it shows: views read the
-//! objects of the API. Invariant: a fragment is rendered by the function that the whole page calls.
-
-mod add;
-mod assets;
-mod banners;
-mod calls;
-mod connect;
-mod context;
-mod copy;
-mod differing_rows;
-mod endpoint_choice;
-mod explain;
-mod first_steps;
-mod form;
-mod icons;
-mod keys;
-mod server_tabs;
-mod servers;
-mod settings_tab;
-mod sessions;
-mod shell;
-mod shell_line;
-mod state_groups;
-mod sign_in;
-mod switch;
-#[cfg(test)]
-mod tests;
-mod text;
-mod tool_row;
-mod tools;
-mod try_it;
-mod unmatched_rules;
-mod view_query;
-mod viewer;
+//! Owns the routes and their headers, and reads what each view shows. Does not render (`moongate_page`). Invariant: a
+//! fragment reads what the whole page reads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +12,7 @@ use axum::extract::{Path, Request, State as Shared};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{get, post};
-use http::{HeaderName, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use maud::Markup;
 
 use crate::access::RefusalText;
@@ -57,6 +24,7 @@ use crate::endpoint_cost::server_cost;
 use crate::json_body::JsonBody;
 use crate::keys::list_keys;
 use crate::operator_check::Operator;
+use crate::page_viewer::PageViewer;
 use crate::popular::list_popular;
 use crate::server_details::effective_settings;
 use crate::server_items::{describe_tool, find_items};
@@ -64,28 +32,30 @@ use crate::server_preview::preview_servers;
 use crate::sessions::{session_rows, stateless_clients};
 use crate::status::server_statuses;
 use crate::tool_catalog::{find_tools, tools_by_server, with_exposed_name};
-use add::AddView;
-use banners::NoticeFacts;
-use calls::CallsView;
-use connect::{ChosenClient, ConnectView};
-use context::{ContextView, OwnedCost, SearchCost};
-use endpoint_choice::{EndpointChoice, EndpointName};
-use explain::{ExplainView, ShownAnswer, ShownRule};
-use keys::KeysView;
 use moongate_api::{CallRow, PreviewRequest, ServerStatus, ToolExplanation};
 use moongate_config::SettingPlaces;
 use moongate_gateway::{EndpointCoverage, FindingTopic};
 use moongate_jsonrpc::json::ByteString;
 use moongate_listener::json_response;
 use moongate_model::ItemKind;
-use server_tabs::OpenServer;
-use servers::ServersView;
-use sessions::SessionsView;
-use shell::{PageContent, PageFrame, document};
-use tools::{ToolRows, ToolsView};
-use try_it::{RepeatedCall, TriedTool};
-use view_query::segment;
-use viewer::PageViewer;
+use moongate_page::add::AddView;
+use moongate_page::assets::find_asset;
+use moongate_page::banners::NoticeFacts;
+use moongate_page::calls::CallsView;
+use moongate_page::connect::{ChosenClient, ConnectView};
+use moongate_page::context::{self, ContextView, OwnedCost, SearchCost};
+use moongate_page::differing_rows;
+use moongate_page::endpoint_choice::{EndpointChoice, EndpointName};
+use moongate_page::explain::{ExplainView, ShownAnswer, ShownRule};
+use moongate_page::keys::{self, KeysView};
+use moongate_page::server_tabs::OpenServer;
+use moongate_page::servers::ServersView;
+use moongate_page::sessions::SessionsView;
+use moongate_page::shell::{self, PageContent, PageFrame, document};
+use moongate_page::sign_in;
+use moongate_page::tools::{self, ToolRows, ToolsView};
+use moongate_page::try_it::{self, RepeatedCall, TriedTool};
+use moongate_page::view_query::segment;
 
 /// Headers of everything that belongs to the page.
 const HEADERS: [(HeaderName, HeaderValue); 6] = [
@@ -153,7 +123,7 @@ pub(super) fn routes() -> Router<Arc<AdminState>> {
         .route("/parts/tools", get(tools_part))
         .route("/parts/connect", get(connect_part))
         .route("/parts/context", get(async |viewer: PageViewer| part(context_view(&viewer, context::table))))
-        .route("/assets/{*path}", get(assets::asset))
+        .route("/assets/{*path}", get(asset))
         .layer(middleware::map_response(add_headers))
 }
 
@@ -239,6 +209,28 @@ pub(super) async fn explain_refusal(request: Request, next: Next) -> Response {
     };
     let body = AxumBody::from(page.into_string());
     add_headers(Response::from_parts(parts, body)).await
+}
+
+/// Handles `GET /assets/{path}`.
+async fn asset(Path(path): Path<String>, headers: HeaderMap) -> Response {
+    let Some(asset) = find_asset(&path) else {
+        return json_response(StatusCode::NOT_FOUND, "not_found", "The page has no such file");
+    };
+    let tag = asset.tag();
+    let known = headers.get(header::IF_NONE_MATCH).and_then(|tags| tags.to_str().ok());
+    let is_known = known.is_some_and(|tags| tags.split(',').any(|known| known.trim() == tag));
+    let mut response = Response::new(AxumBody::from(if is_known { String::new() } else { asset.sent() }));
+    if is_known {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    }
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(asset.kind));
+    // Asked for at each load: after an upgrade, old scripts must not run with new HTML.
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        headers.insert(header::ETAG, tag);
+    }
+    response
 }
 
 async fn add_headers(mut response: Response) -> Response {
@@ -532,4 +524,18 @@ fn part(markup: Markup) -> Response {
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_unchanged_file_is_not_sent_again() {
+        let first = asset(Path("app.css".to_owned()), HeaderMap::new()).await;
+        let tag = first.headers()[header::ETAG].clone();
+        let again = asset(Path("app.css".to_owned()), HeaderMap::from_iter([(header::IF_NONE_MATCH, tag)])).await;
+        assert_eq!(again.status(), StatusCode::NOT_MODIFIED);
+        assert_eq!(asset(Path("../mod.rs".to_owned()), HeaderMap::new()).await.status(), StatusCode::NOT_FOUND);
+    }
 }

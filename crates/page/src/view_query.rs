@@ -6,39 +6,39 @@ use std::fmt::Write as _;
 
 /// Parameters of a view.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ViewQuery(Vec<(String, String)>);
+pub struct ViewQuery(Vec<(String, String)>);
 
 impl ViewQuery {
     /// Reads the query of a URL. Empty values, which forms send, count as none.
-    pub(super) fn parse(query: &str) -> Self {
+    pub fn parse(query: &str) -> Self {
         let all = url::form_urlencoded::parse(query.as_bytes()).into_owned();
         ViewQuery(all.filter(|(_, value)| !value.is_empty()).collect())
     }
 
     /// Returns the value of a parameter.
-    pub(super) fn get(&self, key: &str) -> Option<&str> {
+    pub fn get(&self, key: &str) -> Option<&str> {
         self.0.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
     /// Returns the query with a parameter set, or without it.
-    pub(super) fn with(&self, key: &str, value: Option<&str>) -> Self {
+    pub fn with(&self, key: &str, value: Option<&str>) -> Self {
         let mut pairs: Vec<_> = self.0.iter().filter(|(name, _)| name != key).cloned().collect();
         pairs.extend(value.map(|value| (key.to_owned(), value.to_owned())));
         ViewQuery(pairs)
     }
 
     /// Keeps these parameters only.
-    pub(super) fn only(&self, keys: &[&str]) -> Self {
+    pub fn only(&self, keys: &[&str]) -> Self {
         ViewQuery(self.0.iter().filter(|(name, _)| keys.contains(&name.as_str())).cloned().collect())
     }
 
     /// Returns all parameters.
-    pub(super) fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     /// Writes the URL of a path with these parameters.
-    pub(super) fn link(&self, path: &str) -> String {
+    pub fn link(&self, path: &str) -> String {
         if self.0.is_empty() {
             return path.to_owned();
         }
@@ -49,7 +49,7 @@ impl ViewQuery {
 }
 
 /// Encodes one segment of a path.
-pub(super) fn segment(text: &str) -> String {
+pub fn segment(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {

@@ -18,7 +18,7 @@ const ROWS_MAX: usize = 200;
 const FOUND_SHOWN: usize = 50;
 
 /// Tools that a view shows.
-pub(super) enum ToolRows {
+pub enum ToolRows {
     /// All tools, by server.
     All(Vec<ServerTools>),
     /// Tools that fit the query.
@@ -26,33 +26,37 @@ pub(super) enum ToolRows {
 }
 
 /// Tools of one endpoint, and what the URL says.
-pub(super) struct ToolsView<'a> {
-    pub(super) endpoint: &'a EndpointChoice,
+pub struct ToolsView<'a> {
+    /// Endpoint of the URL.
+    pub endpoint: &'a EndpointChoice,
     /// Address of the endpoint. Empty if no URL leads to it.
-    pub(super) url: String,
-    pub(super) rows: ToolRows,
-    pub(super) query: &'a ViewQuery,
+    pub url: String,
+    /// Tools that are shown.
+    pub rows: ToolRows,
+    /// Query of the URL.
+    pub query: &'a ViewQuery,
     /// Open tool, with its schemas.
-    pub(super) open: Option<ServerItem>,
-    pub(super) may_act: bool,
+    pub open: Option<ServerItem>,
+    /// True if the reader may act.
+    pub may_act: bool,
     /// Text that a model would get for the query, if the URL asks for it.
-    pub(super) model_answer: Option<String>,
+    pub model_answer: Option<String>,
 }
 
 /// Returns the number of found tools that a URL asks for.
-pub(super) fn shown_rows(query: &ViewQuery) -> usize {
+pub fn shown_rows(query: &ViewQuery) -> usize {
     if query.get("rows") == Some("all") { usize::MAX } else { FOUND_SHOWN }
 }
 
 /// Returns server and tool of the open row.
-pub(super) fn open_tool(query: &ViewQuery) -> Option<(&str, &str)> {
+pub fn open_tool(query: &ViewQuery) -> Option<(&str, &str)> {
     // At the first slash: names of tools may have further ones, and those of servers have none.
     query.get("open")?.split_once('/')
 }
 
 impl ToolsView<'_> {
     /// Renders the whole view.
-    pub(super) fn page(&self) -> Markup {
+    pub fn page(&self) -> Markup {
         html! {
             div class="title" {
                 h1 { "Tools" }
@@ -70,7 +74,7 @@ impl ToolsView<'_> {
     }
 
     /// Renders the rows.
-    pub(super) fn list(&self) -> Markup {
+    pub fn list(&self) -> Markup {
         html! {
             div id="tools" data-part=(self.query.link("/parts/tools")) data-on="list config snapshot" data-ticks="slow" {
                 @if !self.endpoint.is_there { (self.endpoint.missing()) }

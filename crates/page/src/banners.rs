@@ -12,17 +12,18 @@ use super::text::{VisibleText, count};
 const SHOWN_MAX: usize = 2;
 
 /// Facts that notices are made of.
-pub(super) struct NoticeFacts {
+pub struct NoticeFacts {
     /// Config, as the API describes it.
-    pub(super) config: ConfigState,
+    pub config: ConfigState,
     /// Findings about views and keys.
-    pub(super) findings: Vec<String>,
-    pub(super) may_act: bool,
+    pub findings: Vec<String>,
+    /// True if the reader may act.
+    pub may_act: bool,
 }
 
 impl NoticeFacts {
     /// Renders the most severe ones.
-    pub(super) fn draw(&self) -> Markup {
+    pub fn draw(&self) -> Markup {
         let all = [self.refused(), self.findings(), self.waiting(), self.viewing(), self.read_only()];
         html! {
             div id="notices" data-part="/parts/notices" data-on="config list snapshot" {

@@ -18,20 +18,22 @@ const TABS: [(&str, &str); 4] =
     [("url", "By URL"), ("paste", "Paste JSON, YAML or TOML"), ("popular", "Popular"), ("command", "By command")];
 
 /// Ways to add a server, and what the URL says.
-pub(super) struct AddView<'a> {
-    pub(super) query: &'a ViewQuery,
+pub struct AddView<'a> {
+    /// Query of the URL.
+    pub query: &'a ViewQuery,
     /// Popular servers, as the API lists them.
-    pub(super) popular: &'a [ListedPopular],
+    pub popular: &'a [ListedPopular],
     /// True if servers that start a program may be added here.
-    pub(super) allow_commands: bool,
-    pub(super) may_act: bool,
+    pub allow_commands: bool,
+    /// True if the reader may act.
+    pub may_act: bool,
     /// Reason why the config cannot be changed here, if there is one.
-    pub(super) why_not: Option<String>,
+    pub why_not: Option<String>,
 }
 
 impl AddView<'_> {
     /// Renders the whole view.
-    pub(super) fn page(&self) -> Markup {
+    pub fn page(&self) -> Markup {
         let shown = self.query.get("tab").unwrap_or("url");
         html! {
             div class="title" { h1 { "Add a server" } }

@@ -15,35 +15,40 @@ use super::view_query::{ViewQuery, segment};
 
 /// Rule with its key and its place, as far as the config has them.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct ShownRule {
-    pub(super) rule: ExplainedRule,
+pub struct ShownRule {
+    /// Rule itself.
+    pub rule: ExplainedRule,
     /// Key, as the config writes it.
-    pub(super) key: String,
-    pub(super) place: Option<String>,
+    pub key: String,
+    /// Place of the key.
+    pub place: Option<String>,
 }
 
 /// Answer to a question.
-pub(super) struct ShownAnswer {
-    pub(super) explanation: ToolExplanation<ShownRule>,
+pub struct ShownAnswer {
+    /// Decision with its rules.
+    pub explanation: ToolExplanation<ShownRule>,
     /// Command or line that would change it. `None` if nothing refuses.
-    pub(super) remedy: Option<String>,
+    pub remedy: Option<String>,
 }
 
 /// Question of the URL, and its answer.
-pub(super) struct ExplainView<'a> {
-    pub(super) query: &'a ViewQuery,
-    pub(super) endpoint: &'a EndpointChoice,
+pub struct ExplainView<'a> {
+    /// Query of the URL.
+    pub query: &'a ViewQuery,
+    /// Endpoint of the URL.
+    pub endpoint: &'a EndpointChoice,
     /// Names of all principals.
-    pub(super) principals: Vec<String>,
+    pub principals: Vec<String>,
     /// Principal that is asked about.
-    pub(super) principal: String,
+    pub principal: String,
     /// Answer. `None`: nothing was asked, or there is no such principal or endpoint.
-    pub(super) answer: Option<ShownAnswer>,
+    pub answer: Option<ShownAnswer>,
 }
 
 impl ExplainView<'_> {
     /// Renders the whole view.
-    pub(super) fn page(&self) -> Markup {
+    pub fn page(&self) -> Markup {
         let tool = self.query.get("tool").unwrap_or_default();
         let is_known = self.principals.contains(&self.principal);
         html! {
@@ -150,7 +155,7 @@ mod tests {
         };
         let remedy = Some("moongate enable a <b>".to_owned());
         let query = ViewQuery::parse("tool=a__%3Cb%3E");
-        let endpoint = crate::page::tests::endpoint_choice(&["", "coding"], "");
+        let endpoint = crate::tests::endpoint_choice(&["", "coding"], "");
         let (principals, principal) = (vec!["ci".to_owned()], "ci".to_owned());
         let mut view = ExplainView {
             query: &query,

@@ -26,30 +26,33 @@ const VIEWS: [(&str, &str, &str); 7] = [
 const NARROW: [&str; 4] = ["/", "/tools", "/calls", "/connect"];
 
 /// Facts that the frame of a page shows.
-pub(super) struct PageFrame {
+pub struct PageFrame {
     /// Addresses of the endpoints, that of all servers first. None if no URL leads to them.
-    pub(super) urls: Vec<String>,
-    pub(super) servers: Vec<ServerStatus>,
-    pub(super) notices: NoticeFacts,
+    pub urls: Vec<String>,
+    /// Servers of the config.
+    pub servers: Vec<ServerStatus>,
+    /// Facts of the notices.
+    pub notices: NoticeFacts,
     /// True if the reader may act. Otherwise the page has no buttons for actions.
-    pub(super) may_act: bool,
+    pub may_act: bool,
     /// True if the reader has a session that can be ended.
-    pub(super) is_signed_in: bool,
+    pub is_signed_in: bool,
     /// True if the view of keys has something for the reader.
-    pub(super) sees_keys: bool,
+    pub sees_keys: bool,
 }
 
 /// Content of the document beside the frame.
-pub(super) struct PageContent<'a> {
+pub struct PageContent<'a> {
     /// Label of the view in the navigation.
-    pub(super) view: &'static str,
+    pub view: &'static str,
     /// Name of the thing that the page is about, if it is one.
-    pub(super) title: Option<&'a str>,
-    pub(super) body: Markup,
+    pub title: Option<&'a str>,
+    /// Content itself.
+    pub body: Markup,
 }
 
 /// Renders a whole page.
-pub(super) fn document(frame: &PageFrame, content: &PageContent<'_>) -> Markup {
+pub fn document(frame: &PageFrame, content: &PageContent<'_>) -> Markup {
     let title = content.title.map(|title| format!("{} · {}", show_invisible(title), content.view));
     html! {
         (head(title.as_deref().unwrap_or(content.view)))
@@ -130,7 +133,7 @@ fn address(url: &str, label: &str) -> Markup {
 }
 
 /// Renders the counts of servers by state. Each leads to its filter.
-pub(super) fn summary(servers: &[ServerStatus]) -> Markup {
+pub fn summary(servers: &[ServerStatus]) -> Markup {
     let icon = |group: &str| {
         StateIcon::of_server(match group {
             "ready" => UpstreamState::Ready,

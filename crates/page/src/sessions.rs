@@ -8,16 +8,18 @@ use moongate_api::{ClientName, SessionRow, StatelessClient};
 use super::text::{VisibleText, count, seconds, show_invisible};
 
 /// Clients, as the API lists them.
-pub(super) struct SessionsView<'a> {
-    pub(super) sessions: &'a [SessionRow],
+pub struct SessionsView<'a> {
+    /// Sessions in use, newest first.
+    pub sessions: &'a [SessionRow],
     /// Clients whose revision has no sessions.
-    pub(super) stateless: &'a [StatelessClient],
-    pub(super) may_act: bool,
+    pub stateless: &'a [StatelessClient],
+    /// True if the reader may act.
+    pub may_act: bool,
 }
 
 impl SessionsView<'_> {
     /// Renders the whole view.
-    pub(super) fn page(&self) -> Markup {
+    pub fn page(&self) -> Markup {
         html! {
             div class="title" { h1 { "Sessions" } }
             (self.lists())
@@ -25,7 +27,7 @@ impl SessionsView<'_> {
     }
 
     /// Renders both lists.
-    pub(super) fn lists(&self) -> Markup {
+    pub fn lists(&self) -> Markup {
         html! {
             div id="sessions" data-part="/parts/sessions" data-on="sessions snapshot" data-ticks="slow" {
                 @if self.sessions.is_empty() { p class="empty" { "No client has a session." } }

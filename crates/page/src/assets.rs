@@ -1,16 +1,12 @@
-//! Files of the page: style, icon and scripts. Owns their table and their caching.
+//! Files of the page: style, icon and scripts. Owns their table and their tags.
 //!
-//! Does not render HTML. Invariant: browsers run what is in the tree, line by line. Only comments and indents are left out.
-
-use axum::body::Body as AxumBody;
-use axum::extract::Path;
-use axum::response::Response;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+//! Does not serve them. Invariant: browsers run what is in the tree, line by line. Only comments and indents are left out.
 
 /// File of the page.
-struct PageAsset {
+pub struct PageAsset {
     path: &'static str,
-    kind: &'static str,
+    /// Media type.
+    pub kind: &'static str,
     text: &'static str,
     hash: u64,
 }
@@ -20,8 +16,13 @@ impl PageAsset {
         PageAsset { path, kind, text, hash: hash(text.as_bytes()) }
     }
 
+    /// Returns the tag of the contents.
+    pub fn tag(&self) -> String {
+        format!("\"{:016x}\"", self.hash)
+    }
+
     /// Returns what is sent: a fifth of the text is for readers of the tree. Each line keeps its number.
-    fn sent(&self) -> String {
+    pub fn sent(&self) -> String {
         let mut sent = String::with_capacity(self.text.len());
         for line in self.text.lines().map(str::trim_start) {
             let is_comment = line.starts_with("//") || (line.starts_with("/*") && line.ends_with("*/"));
@@ -74,26 +75,9 @@ static ASSETS: [PageAsset; 19] = [
     script!("signin.js"),
 ];
 
-/// Handles `GET /assets/{path}`.
-pub(super) async fn asset(Path(path): Path<String>, headers: HeaderMap) -> Response {
-    let Some(asset) = ASSETS.iter().find(|asset| asset.path == path) else {
-        return moongate_listener::json_response(StatusCode::NOT_FOUND, "not_found", "The page has no such file");
-    };
-    let tag = format!("\"{:016x}\"", asset.hash);
-    let known = headers.get(header::IF_NONE_MATCH).and_then(|tags| tags.to_str().ok());
-    let is_known = known.is_some_and(|tags| tags.split(',').any(|known| known.trim() == tag));
-    let mut response = Response::new(AxumBody::from(if is_known { String::new() } else { asset.sent() }));
-    if is_known {
-        *response.status_mut() = StatusCode::NOT_MODIFIED;
-    }
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(asset.kind));
-    // Asked for at each load: after an upgrade, old scripts must not run with new HTML.
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    if let Ok(tag) = HeaderValue::from_str(&tag) {
-        headers.insert(header::ETAG, tag);
-    }
-    response
+/// Finds a file by its path below `/assets/`.
+pub fn find_asset(path: &str) -> Option<&'static PageAsset> {
+    ASSETS.iter().find(|asset| asset.path == path)
 }
 
 #[cfg(test)]
@@ -102,7 +86,7 @@ mod tests {
 
     #[test]
     fn each_file_in_the_tree_is_served_and_the_page_stays_light() {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/page/assets");
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/assets");
         let files = |folder: std::path::PathBuf| {
             let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
             files.filter(|path| path.is_file()).count()
@@ -125,14 +109,5 @@ mod tests {
             "// Why.\n  a();\n  /** @param {any} x */\n  const b = (/** @type {any} */ x) => `  ${x}`; // tail\n";
         let sent = PageAsset::new("a.js", "text/javascript", text).sent();
         assert_eq!(sent, "\na();\n\nconst b = (/** @type {any} */ x) => `  ${x}`; // tail\n");
-    }
-
-    #[tokio::test]
-    async fn an_unchanged_file_is_not_sent_again() {
-        let first = asset(Path("app.css".to_owned()), HeaderMap::new()).await;
-        let tag = first.headers()[header::ETAG].clone();
-        let again = asset(Path("app.css".to_owned()), HeaderMap::from_iter([(header::IF_NONE_MATCH, tag)])).await;
-        assert_eq!(again.status(), StatusCode::NOT_MODIFIED);
-        assert_eq!(asset(Path("../mod.rs".to_owned()), HeaderMap::new()).await.status(), StatusCode::NOT_FOUND);
     }
 }

@@ -9,10 +9,10 @@ use axum::extract::FromRequestParts;
 use axum::response::Response;
 use http::request::Parts;
 
-use super::view_query::ViewQuery;
 use crate::access::{AccessGrant, KeyCarrier};
 use crate::admin_state::AdminState;
 use crate::operator_check::{Operator, Viewer};
+use moongate_page::view_query::ViewQuery;
 
 /// Reader of a page.
 pub(super) struct PageViewer {

@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use super::shell::{brand, head};
 
 /// Renders the page for a browser that is not let in, where signing in does not help.
-pub(super) fn closed_page(message: &str) -> Markup {
+pub fn closed_page(message: &str) -> Markup {
     narrow(
         "Not let in",
         &html! {
@@ -19,7 +19,7 @@ pub(super) fn closed_page(message: &str) -> Markup {
 }
 
 /// Renders the page without keys: nobody needs to sign in.
-pub(super) fn no_keys_page() -> Markup {
+pub fn no_keys_page() -> Markup {
     narrow(
         "Sign in",
         &html! {
@@ -30,7 +30,7 @@ pub(super) fn no_keys_page() -> Markup {
 }
 
 /// Renders the form.
-pub(super) fn sign_in_page() -> Markup {
+pub fn sign_in_page() -> Markup {
     narrow(
         "Sign in",
         &html! {

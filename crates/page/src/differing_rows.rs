@@ -13,7 +13,7 @@ use super::icons::StateIcon;
 use super::text::{VisibleText, count};
 
 /// Renders a whole preview. Rows that differ stand before all others, whose button adds them, too.
-pub(super) fn preview(found: ServerPreview, allow_commands: bool) -> Markup {
+pub fn preview(found: ServerPreview, allow_commands: bool) -> Markup {
     let (differing, others): (Vec<FoundServer>, Vec<FoundServer>) =
         found.servers.into_iter().partition(|server| server.state == FoundState::Differs);
     let found = ServerPreview { servers: others, ..found };

@@ -24,35 +24,40 @@ const HIT_TOKENS: u64 = 260;
 const TOKENS_MUCH: u64 = 10_000;
 
 /// Cost of a server's tools, with the place of its entry.
-pub(super) struct OwnedCost {
-    pub(super) owner: ToolOwner,
-    pub(super) cost: ServerCost,
+pub struct OwnedCost {
+    /// Server with its entry.
+    pub owner: ToolOwner,
+    /// Cost of its listed tools.
+    pub cost: ServerCost,
 }
 
 /// List that clients get in search mode.
 #[derive(Clone, Copy)]
-pub(super) struct SearchCost {
+pub struct SearchCost {
     /// True if they get it. False if the endpoint has full lists, and this is what it could have instead.
-    pub(super) is_listed: bool,
+    pub is_listed: bool,
     /// Number of its tools.
-    pub(super) tools: usize,
+    pub tools: usize,
     /// Estimated tokens of their definitions.
-    pub(super) tokens: u64,
+    pub tokens: u64,
 }
 
 /// Cost of one endpoint.
-pub(super) struct ContextView<'a> {
+pub struct ContextView<'a> {
     /// Servers, the most expensive first.
-    pub(super) costs: Vec<OwnedCost>,
-    pub(super) endpoint: &'a EndpointChoice,
+    pub costs: Vec<OwnedCost>,
+    /// Endpoint of the URL.
+    pub endpoint: &'a EndpointChoice,
     /// List that clients get in search mode, or would get. `None`: the endpoint has full lists always.
-    pub(super) search: Option<SearchCost>,
-    pub(super) query: &'a ViewQuery,
-    pub(super) may_act: bool,
+    pub search: Option<SearchCost>,
+    /// Query of the URL.
+    pub query: &'a ViewQuery,
+    /// True if the reader may act.
+    pub may_act: bool,
 }
 
 /// Renders the whole view.
-pub(super) fn page(view: &ContextView<'_>) -> Markup {
+pub fn page(view: &ContextView<'_>) -> Markup {
     html! {
         div class="title" {
             h1 { "Context" }
@@ -66,7 +71,7 @@ pub(super) fn page(view: &ContextView<'_>) -> Markup {
 }
 
 /// Renders the cost of each server and tool.
-pub(super) fn table(view: &ContextView<'_>) -> Markup {
+pub fn table(view: &ContextView<'_>) -> Markup {
     let costs = || view.costs.iter().map(|owned| &owned.cost);
     let tokens: u64 = costs().map(|cost| cost.tokens).sum();
     let tools: u64 = costs().map(|cost| cost.tools.len() as u64).sum();

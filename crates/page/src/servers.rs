@@ -17,19 +17,22 @@ use super::unmatched_rules;
 use super::view_query::{ViewQuery, segment};
 
 /// List of servers, and what its URL says.
-pub(super) struct ServersView<'a> {
-    pub(super) servers: &'a [ServerStatus],
-    pub(super) query: &'a ViewQuery,
+pub struct ServersView<'a> {
+    /// Servers of the config.
+    pub servers: &'a [ServerStatus],
+    /// Query of the URL.
+    pub query: &'a ViewQuery,
     /// Server whose card is open, with its items.
-    pub(super) open: Option<(&'a str, OpenServer)>,
-    pub(super) may_act: bool,
+    pub open: Option<(&'a str, OpenServer)>,
+    /// True if the reader may act.
+    pub may_act: bool,
     /// True if all there is is the built-in demo.
-    pub(super) is_demo: bool,
+    pub is_demo: bool,
 }
 
 impl ServersView<'_> {
     /// Renders the whole view.
-    pub(super) fn page(&self) -> Markup {
+    pub fn page(&self) -> Markup {
         html! {
             div class="title" {
                 h1 { "Servers" }
@@ -53,7 +56,7 @@ impl ServersView<'_> {
     }
 
     /// Renders the filters by state, and the order.
-    pub(super) fn chips(&self) -> Markup {
+    pub fn chips(&self) -> Markup {
         let wanted = self.query.get("state");
         let query = self.query.only(&["state", "sort"]);
         let chip = |group: Option<&str>, label: &str, number: usize| {
@@ -78,7 +81,7 @@ impl ServersView<'_> {
     }
 
     /// Renders the cards that the filter lets through.
-    pub(super) fn cards(&self) -> Markup {
+    pub fn cards(&self) -> Markup {
         let wanted = self.query.get("state");
         let mut shown: Vec<&ServerStatus> =
             self.servers.iter().filter(|server| wanted.is_none_or(|wanted| group(server) == wanted)).collect();
@@ -101,7 +104,7 @@ impl ServersView<'_> {
     }
 
     /// Renders the card of one server.
-    pub(super) fn card(&self, server: &ServerStatus) -> Markup {
+    pub fn card(&self, server: &ServerStatus) -> Markup {
         let name = server.name();
         let open = self.open.as_ref().filter(|(open, _)| *open == name).map(|(_, items)| items);
         let path = format!("/servers/{}", segment(name));

@@ -17,29 +17,35 @@ use moongate_jsonrpc::json::JsonObject;
 use moongate_model::{InputKind, InputRequest};
 
 /// Tool that is tried.
-pub(super) struct TriedTool {
-    pub(super) server: String,
-    pub(super) tool: String,
-    pub(super) definition: Arc<JsonObject>,
+pub struct TriedTool {
+    /// Server of the tool.
+    pub server: String,
+    /// Name of the tool at its server.
+    pub tool: String,
+    /// Definition of the tool, as its server wrote it.
+    pub definition: Arc<JsonObject>,
     /// Lines that repeat the call elsewhere, if clients see the tool.
-    pub(super) repeat: Option<RepeatedCall>,
+    pub repeat: Option<RepeatedCall>,
     /// Time that a call has.
-    pub(super) timeout: Duration,
+    pub timeout: Duration,
 }
 
 /// Call of an exposed tool over HTTP, without its arguments.
-pub(super) struct RepeatedCall {
+pub struct RepeatedCall {
     /// Name of the tool on the endpoint over everything.
-    pub(super) exposed: String,
+    pub exposed: String,
     /// Address of that endpoint. Empty if no URL leads to it.
-    pub(super) url: String,
-    pub(super) headers: Vec<(String, String)>,
-    pub(super) body_before: String,
-    pub(super) body_after: String,
+    pub url: String,
+    /// Headers of the request.
+    pub headers: Vec<(String, String)>,
+    /// Body before the arguments.
+    pub body_before: String,
+    /// Body after the arguments.
+    pub body_after: String,
 }
 
 /// Renders the view of a tool that is not there.
-pub(super) fn missing(server: &str, tool: &str) -> Markup {
+pub fn missing(server: &str, tool: &str) -> Markup {
     html! {
         h1 { "Try" }
         p { "The server " code { (VisibleText(server)) } " lists no tool " code { (VisibleText(tool)) } "." }
@@ -47,7 +53,7 @@ pub(super) fn missing(server: &str, tool: &str) -> Markup {
 }
 
 /// Renders the view.
-pub(super) fn view(tried: &TriedTool, may_act: bool) -> Markup {
+pub fn view(tried: &TriedTool, may_act: bool) -> Markup {
     let (server, tool) = (segment(&tried.server), segment(&tried.tool));
     let schema = tried.definition.get_object("inputSchema").unwrap_or_default();
     let description = tried.definition.get_string("description");
@@ -120,7 +126,7 @@ fn repeat_lines(call: &RepeatedCall) -> Markup {
 }
 
 /// Renders what a server asks.
-pub(super) fn question(id: &str, ask: &str, request: &InputRequest) -> Markup {
+pub fn question(id: &str, ask: &str, request: &InputRequest) -> Markup {
     let params = &request.params;
     let text = |key: &str| params.get_string(key).map(|text| text.to_string()).unwrap_or_default();
     let is_page = request.kind == InputKind::ElicitUrl;

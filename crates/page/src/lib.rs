@@ -1,0 +1,36 @@
+//! Page for operators: HTML of the admin API's objects, and the scripts that make it live. Owns views and files.
+//!
+//! Does not compute what it shows, and knows neither requests nor the gateway. Invariant: a fragment is rendered by the
+//! function that the whole page calls.
+
+pub mod add;
+pub mod assets;
+pub mod banners;
+pub mod calls;
+pub mod connect;
+pub mod context;
+mod copy;
+pub mod differing_rows;
+pub mod endpoint_choice;
+pub mod explain;
+mod first_steps;
+mod form;
+mod icons;
+pub mod keys;
+pub mod server_tabs;
+pub mod servers;
+pub mod sessions;
+mod settings_tab;
+pub mod shell;
+mod shell_line;
+pub mod sign_in;
+mod state_groups;
+mod switch;
+#[cfg(test)]
+mod tests;
+mod text;
+mod tool_row;
+pub mod tools;
+pub mod try_it;
+mod unmatched_rules;
+pub mod view_query;
