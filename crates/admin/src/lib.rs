@@ -34,6 +34,7 @@ mod probe;
 mod probe_slots;
 mod probes;
 mod query_map;
+mod route_types;
 mod routes;
 mod search;
 mod server_actions;

@@ -1,7 +1,7 @@
 //! Routes of the API, each declared once.
 //!
-//! Owns method, path, role and description of each. Does not answer requests. Invariant: `openapi.json` describes exactly
-//! these routes, since it is made of them. A server called `preview` has the routes of `/servers/{name}`.
+//! Owns method, path, role, types and description of each. Does not answer requests. Invariant: `openapi.json` describes
+//! exactly these routes, since a test makes it of them. A server called `preview` has the routes of `/servers/{name}`.
 
 use std::sync::Arc;
 
@@ -10,13 +10,23 @@ use axum::{Extension, Router};
 
 use crate::admin_state::AdminState;
 use crate::query_map::DeclaredQuery;
+use crate::route_types::{Described, RouteTypes};
 use crate::{
     calls, config_change, config_view, connect, doctor, endpoint_cost, events, explain, keys, new_servers, openapi,
     popular, search, server_actions, server_items, server_preview, sessions, signin_routes, status, try_call,
 };
 use moongate_access::auth::AdminRole;
+use moongate_api::{
+    ActionReport, CallList, ChangeReport, ClientList, ConfigView, ConnectSteps, EndpointCost, FindingList,
+    GatewayStatus, KeyLists, KeyRemovalReport, NewKey, NewKeyReport, NewServers, PlacedRule, PlanReport, PopularList,
+    PreviewRequest, RefreshReport, ReloadReport, RestartReport, ServerItems, ServerPatch, ServerPreview, ServerStatus,
+    SessionList, SignInRequest, SignInTicket, SignOutReport, SignedInOperator, ToolExplanation, ToolSearch, TryReply,
+    TryRequest, UndoRequest,
+};
 
 /// Route of the API.
+// The binary serves a file that tests make of the descriptions.
+#[cfg_attr(not(test), expect(dead_code))]
 pub(super) struct ApiRoute {
     pub(super) method: &'static str,
     pub(super) path: &'static str,
@@ -25,8 +35,7 @@ pub(super) struct ApiRoute {
     pub(super) summary: &'static str,
     /// Query parameters, each with its meaning.
     pub(super) query: &'static [(&'static str, &'static str)],
-    /// Members of the body, each with its JSON type and its meaning. None without a body.
-    pub(super) body: &'static [(&'static str, &'static str, &'static str)],
+    pub(super) types: RouteTypes,
     /// Status of an answer without an error.
     pub(super) done: u16,
     /// True if it edits the config's file, so that it takes `If-Match` and has the errors of edits.
@@ -47,7 +56,7 @@ impl ApiRoute {
             role: Some(AdminRole::View),
             summary,
             query: &[],
-            body: &[],
+            types: RouteTypes::NONE,
             done: 200,
             is_edit: false,
             handler,
@@ -72,8 +81,14 @@ impl ApiRoute {
         ApiRoute { role: None, ..ApiRoute::view(method, path, summary, handler) }
     }
 
-    const fn body(self, body: &'static [(&'static str, &'static str, &'static str)]) -> Self {
-        ApiRoute { body, ..self }
+    /// Names the type of the body.
+    const fn takes<T: Described>(self) -> Self {
+        ApiRoute { types: self.types.with_body::<T>(), ..self }
+    }
+
+    /// Names the type of the answer.
+    const fn gives<T: Described>(self) -> Self {
+        ApiRoute { types: self.types.with_answer::<T>(), ..self }
     }
 
     const fn edit(self) -> Self {
@@ -93,37 +108,33 @@ impl ApiRoute {
 pub(super) const ROUTES: &[ApiRoute] = &[
     ApiRoute::view("GET", "/api/v1/openapi.json", "This description of the API.", || get(openapi::openapi)),
     ApiRoute::open("POST", "/api/v1/signin", "Trades a key or a ticket for a cookie.", || post(signin_routes::sign_in))
-        .body(&[("key", "string", "A key of admin.keys."), ("ticket", "string", "A ticket, in place of a key.")]),
-    ApiRoute::open("POST", "/api/v1/signout", "Ends the session of a cookie.", || post(signin_routes::sign_out)),
+        .takes::<SignInRequest>()
+        .gives::<SignedInOperator>(),
+    ApiRoute::open("POST", "/api/v1/signout", "Ends the session of a cookie.", || post(signin_routes::sign_out))
+        .gives::<SignOutReport>(),
     ApiRoute::view("POST", "/api/v1/tickets", "Makes a ticket, which signs a browser in once.", || {
         post(signin_routes::make_ticket)
-    }),
-    ApiRoute::view("GET", "/api/v1/me", "Name and role of the key that a request has.", || get(signin_routes::me)),
-    ApiRoute::view("GET", "/api/v1/status", "The state of every server, and why.", || get(status::status)),
+    })
+    .gives::<SignInTicket>(),
+    ApiRoute::view("GET", "/api/v1/me", "Name and role of the key that a request has.", || get(signin_routes::me))
+        .gives::<SignedInOperator>(),
+    ApiRoute::view("GET", "/api/v1/status", "The state of every server, and why.", || get(status::status))
+        .gives::<GatewayStatus>(),
     ApiRoute::view("GET", "/api/v1/events", "Changes as they happen, as an event stream.", || get(events::events)),
     ApiRoute::operate("POST", "/api/v1/servers", "Adds servers to the config, as one edit.", || {
         post(new_servers::add_servers)
     })
     .edit()
     .creates()
-    .body(&[
-        ("servers", "object", "Settings of each server, by its name."),
-        ("from", "object", "A source as for the preview, in place of `servers`."),
-        ("only", "array", "Names of the servers to take from the source."),
-        ("names", "object", "Other names for them."),
-    ]),
+    .takes::<NewServers>()
+    .gives::<ChangeReport>(),
     ApiRoute::operate("POST", PREVIEW_PATH, "Shows what adding servers would do, and writes nothing.", || {
         post(server_preview::preview)
     })
-    .body(&[
-        ("text", "string", "A client's config, a server.json, command lines, or a URL."),
-        ("url", "string", "Address of a server."),
-        ("headers", "object", "Headers for it."),
-        ("popular", "string", "Name of a server of /api/v1/popular."),
-        ("args", "array", "Its arguments."),
-        ("probe", "boolean", "Whether to connect once."),
-    ]),
-    ApiRoute::view("GET", "/api/v1/servers/{name}", "The state of one server.", || get(status::server)),
+    .takes::<PreviewRequest>()
+    .gives::<ServerPreview>(),
+    ApiRoute::view("GET", "/api/v1/servers/{name}", "The state of one server.", || get(status::server))
+        .gives::<ServerStatus>(),
     ApiRoute::operate(
         "PATCH",
         "/api/v1/servers/{name}",
@@ -131,24 +142,24 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         || patch(config_change::patch_server),
     )
     .edit()
-    .body(&[
-        ("enabled", "boolean", "Whether the server is on."),
-        ("tools", "object", "`on` and `off`: names of tools, as the server has them."),
-        ("set", "object", "Keys of its entry, with new values. Null removes a key."),
-    ]),
+    .takes::<ServerPatch>()
+    .gives::<ChangeReport>(),
     ApiRoute::operate("DELETE", "/api/v1/servers/{name}", "Removes a server from the config.", || {
         delete(config_change::remove_server)
     })
-    .edit(),
+    .edit()
+    .gives::<ChangeReport>(),
     ApiRoute::view("GET", "/api/v1/servers/{name}/items", "Tools, resources and prompts of a server.", || {
         get(server_items::items)
-    }),
+    })
+    .gives::<ServerItems>(),
     ApiRoute::view("GET", "/api/v1/search", "Tools that a model would find at an endpoint.", || get(search::search))
         .query(&[
             ("q", "What the tool should do, in a few words."),
             ("endpoint", "Name of a view or server. Default: all servers."),
             ("limit", "Maximum number of tools."),
-        ]),
+        ])
+        .gives::<ToolSearch>(),
     ApiRoute::view("GET", "/api/v1/calls", "Recent calls, newest first: names and sizes, never values.", || {
         get(calls::calls)
     })
@@ -156,31 +167,41 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         ("limit", "Maximum number of calls."),
         ("server", "Only calls of this server."),
         ("state", "Only calls in this state."),
-    ]),
-    ApiRoute::operate("POST", "/api/v1/calls/{id}/cancel", "Cancels a running call.", || post(calls::cancel)),
-    ApiRoute::view("GET", "/api/v1/sessions", "Sessions of clients, with ids of our own.", || get(sessions::sessions)),
-    ApiRoute::operate("DELETE", "/api/v1/sessions/{id}", "Ends a session.", || delete(sessions::end)),
+    ])
+    .gives::<CallList>(),
+    ApiRoute::operate("POST", "/api/v1/calls/{id}/cancel", "Cancels a running call.", || post(calls::cancel))
+        .gives::<ActionReport>(),
+    ApiRoute::view("GET", "/api/v1/sessions", "Sessions of clients, with ids of our own.", || get(sessions::sessions))
+        .gives::<SessionList>(),
+    ApiRoute::operate("DELETE", "/api/v1/sessions/{id}", "Ends a session.", || delete(sessions::end))
+        .gives::<ActionReport>(),
     ApiRoute::view("GET", "/api/v1/clients", "Clients that can use the gateway, and those that do.", || {
         get(connect::clients)
-    }),
-    ApiRoute::view("GET", "/api/v1/connect", "The steps that connect a client.", || get(connect::connect)).query(&[
-        ("client", "Id of the client."),
-        ("endpoint", "Name or path of the endpoint; all servers without it."),
-    ]),
+    })
+    .gives::<ClientList>(),
+    ApiRoute::view("GET", "/api/v1/connect", "The steps that connect a client.", || get(connect::connect))
+        .query(&[
+            ("client", "Id of the client."),
+            ("endpoint", "Name or path of the endpoint; all servers without it."),
+        ])
+        .gives::<ConnectSteps>(),
     ApiRoute::view("GET", "/api/v1/config", "The files of the config, without secrets, and its last reload.", || {
         get(config_view::config)
-    }),
+    })
+    .gives::<ConfigView>(),
     ApiRoute::operate("POST", "/api/v1/config/undo", "Restores the file as it was before the last edit.", || {
         post(config_change::undo)
     })
     .edit()
-    .body(&[("etag", "string", "Contents that the file is expected to have.")]),
+    .takes::<UndoRequest>()
+    .gives::<ChangeReport>(),
     ApiRoute::view(
         "GET",
         "/api/v1/keys",
         "Keys of clients and operators, each with the first digits of its hash.",
         || get(keys::keys),
-    ),
+    )
+    .gives::<KeyLists>(),
     ApiRoute::operate(
         "POST",
         "/api/v1/keys",
@@ -189,21 +210,15 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     )
     .edit()
     .creates()
-    .body(&[
-        ("name", "string", "Name of the key."),
-        ("list", "string", "`clients` (default) or `operators`."),
-        ("role", "string", "`view` or `operate`, for operators."),
-        ("views", "array", "Views and servers that the key opens."),
-        ("tools", "array", "Patterns of tools that it may call."),
-        ("rate", "string", "Calls in a time, such as 100/min."),
-        ("expires", "string", "Date or time at which it ends."),
-    ]),
+    .takes::<NewKey>()
+    .gives::<NewKeyReport>(),
     ApiRoute::operate("DELETE", "/api/v1/keys/{name}", "Removes a key from the config.", || delete(keys::remove_key))
         .edit()
         .query(&[
             ("list", "`clients` (default) or `operators`."),
             ("closed", "`true`: without another key of a client, nobody may use the endpoint (`auth.required`)."),
-        ]),
+        ])
+        .gives::<KeyRemovalReport>(),
     ApiRoute::view("GET", "/api/v1/explain", "Whether a principal may call a tool, and which rules decide.", || {
         get(explain::explain)
     })
@@ -211,44 +226,46 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         ("principal", "Name of the key; `anybody` if there are no keys."),
         ("tool", "Name of the tool, as clients of the endpoint see it."),
         ("endpoint", "Name of a view or server; none for `/mcp`."),
-    ]),
+    ])
+    .gives::<ToolExplanation<PlacedRule>>(),
     ApiRoute::view("GET", "/api/v1/popular", "Servers that need no more than their name to be added.", || {
         get(popular::popular)
-    }),
+    })
+    .gives::<PopularList>(),
     ApiRoute::view("GET", "/api/v1/context", "Cost of an endpoint's tools in every conversation.", || {
         get(endpoint_cost::context)
     })
-    .query(&[("endpoint", "Name or path of a view or server. Default: all servers.")]),
+    .query(&[("endpoint", "Name or path of a view or server. Default: all servers.")])
+    .gives::<EndpointCost>(),
     ApiRoute::view("GET", "/api/v1/doctor", "What is wrong with the config, this machine and its servers.", || {
         get(doctor::doctor)
-    }),
-    ApiRoute::view("GET", "/api/v1/plan", "The changes that a reload would make.", || get(server_actions::plan)),
+    })
+    .gives::<FindingList>(),
+    ApiRoute::view("GET", "/api/v1/plan", "The changes that a reload would make.", || get(server_actions::plan))
+        .gives::<PlanReport>(),
     ApiRoute::operate("POST", "/api/v1/reload", "Reads the config again and applies it.", || {
         post(server_actions::reload)
-    }),
+    })
+    .gives::<ReloadReport>(),
     ApiRoute::operate("POST", "/api/v1/servers/{name}/restart", "Starts a server anew.", || {
         post(server_actions::restart)
-    }),
+    })
+    .gives::<RestartReport>(),
     ApiRoute::operate("POST", "/api/v1/servers/{name}/refresh", "Asks a server for its lists again.", || {
         post(server_actions::refresh)
-    }),
+    })
+    .gives::<RefreshReport>(),
     ApiRoute::operate("POST", "/api/v1/try", "Calls a tool as an operator, and streams its events.", || {
         post(try_call::start)
     })
-    .body(&[
-        ("server", "string", "Name of the server."),
-        ("tool", "string", "Name of the tool, as the server has it."),
-        ("arguments", "object", "Arguments of the call."),
-    ]),
+    .takes::<TryRequest>(),
     ApiRoute::operate("POST", "/api/v1/try/{id}/answer", "Answers a server that asks during such a call.", || {
         post(try_call::answer)
     })
-    .body(&[
-        ("ask", "string", "Id of the question."),
-        ("action", "string", "`accept`, `decline` or `cancel`."),
-        ("content", "object", "What the person entered."),
-    ]),
-    ApiRoute::operate("DELETE", "/api/v1/try/{id}", "Cancels such a call.", || delete(try_call::cancel)),
+    .takes::<TryReply>()
+    .gives::<ActionReport>(),
+    ApiRoute::operate("DELETE", "/api/v1/try/{id}", "Cancels such a call.", || delete(try_call::cancel))
+        .gives::<ActionReport>(),
 ];
 
 /// Path of the preview, and of a server called so.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Report of a restart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum RestartReport {
     /// New connection or process serves.
@@ -28,6 +29,7 @@ pub enum RestartReport {
 
 /// Report of a refresh of a server's lists.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RefreshReport {
     /// Outcome: `refreshed`, or `requested` if the lists come later.
@@ -40,6 +42,7 @@ pub struct RefreshReport {
 
 /// Report of an action on a call, a session or a question.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ActionReport {
     /// Outcome: `cancelled`, `ended` or `answered`.
@@ -50,6 +53,7 @@ pub struct ActionReport {
 
 /// Message for probes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 #[allow(missing_docs)]
 pub struct HealthMessage {

@@ -10,6 +10,7 @@ use crate::server_status::ServerStatus;
 
 /// Error of any route.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ApiError {
     /// Word for programs.
@@ -20,6 +21,7 @@ pub struct ApiError {
 
 /// Refusal of an edit. Nothing was written.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct EditRefusal {
     /// Error itself.
@@ -38,6 +40,7 @@ pub struct EditRefusal {
 
 /// Contents of a file that is another one than expected.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct CurrentFile {
     /// Tag of the contents.
@@ -48,6 +51,7 @@ pub struct CurrentFile {
 
 /// Refusal of a text that has no servers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct UnreadableText {
     /// Word for programs.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// Recent calls, newest first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 #[allow(missing_docs)]
 pub struct CallList {
@@ -15,6 +16,7 @@ pub struct CallList {
 
 /// Recent call.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct CallRow {
     /// Id, such as `c-7`.
@@ -22,6 +24,7 @@ pub struct CallRow {
     /// Time of its arrival.
     pub at: Option<String>,
     /// State now.
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub state: CallState,
     /// Time in milliseconds that it took, or has taken so far.
     pub ms: f64,
@@ -58,6 +61,7 @@ pub struct CallRow {
 
 /// Name and version that a client gives itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 #[allow(missing_docs)]
 pub struct ClientName {
@@ -67,6 +71,7 @@ pub struct ClientName {
 
 /// Failure of a call.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct CallError {
     /// Kind, as in metrics.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Clients that are known.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 #[allow(missing_docs)]
 pub struct ClientList {
@@ -14,6 +15,7 @@ pub struct ClientList {
 
 /// Client.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ClientRow {
     /// Id in requests.
@@ -34,6 +36,7 @@ pub struct ClientRow {
 
 /// Way to connect a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ConnectMethod {
     /// Entry in its file.
@@ -49,6 +52,7 @@ pub enum ConnectMethod {
 
 /// Sign that a client uses the gateway.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ClientPresence {
     /// Name that it gives itself.
@@ -61,6 +65,7 @@ pub struct ClientPresence {
 
 /// Steps that connect a client to an endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ConnectSteps {
     /// Id of the client.
@@ -75,6 +80,7 @@ pub struct ConnectSteps {
 
 /// Step that connects a client.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ConnectStep {
     /// Kind of the step.
@@ -89,6 +95,7 @@ pub struct ConnectStep {
 
 /// Kind of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StepKind {
     /// Link to open.

@@ -12,6 +12,7 @@ pub const NO_PREFIX: &str = "\"\"";
 
 /// Body of `PATCH /api/v1/servers/{name}`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerPatch {
     /// Switches the server.
@@ -27,6 +28,7 @@ pub struct ServerPatch {
 
 /// Tools to switch, by the server's own names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs)]
 pub struct ToolSwitches {
@@ -45,6 +47,7 @@ impl ToolSwitches {
 
 /// Body of `POST /api/v1/config/undo`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct UndoRequest {
     /// Tag that the edit left, as its answer had it.
@@ -53,6 +56,7 @@ pub struct UndoRequest {
 
 /// Change that was written, or that was not needed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ChangeReport {
     /// Outcome for the file.
@@ -79,6 +83,7 @@ pub struct ChangeReport {
 
 /// Outcome of a change for its file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)]
 pub enum ChangeOutcome {
@@ -89,6 +94,7 @@ pub enum ChangeOutcome {
 
 /// Problem of a config, with its place.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ConfigProblemRow {
     /// File, variable or flag with the problem.
@@ -107,6 +113,7 @@ pub struct ConfigProblemRow {
 
 /// Report of a reload: the answer of `/api/v1/reload`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum ReloadReport {
     /// New config is in use.
@@ -128,6 +135,7 @@ pub enum ReloadReport {
 
 /// Effects that a reload would have: the answer of `/api/v1/plan`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum PlanReport {
     /// Config can be used.
@@ -146,6 +154,7 @@ pub enum PlanReport {
 
 /// Difference between two configs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ConfigDifference {
     /// Servers that are new and get connected.
@@ -164,6 +173,7 @@ pub struct ConfigDifference {
 
 /// Tools that a principal would gain and lose.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ToolAccessChange {
     /// Name of the key. `None`: callers without one.

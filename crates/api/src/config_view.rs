@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Config with the texts of its files and its past edits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ConfigView {
     /// Config in use.
@@ -17,6 +18,7 @@ pub struct ConfigView {
 
 /// Config in use, and its last reload.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ConfigState {
     /// Files, in the order in which they are read.
@@ -35,6 +37,7 @@ pub struct ConfigState {
 
 /// File of the config.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ConfigFile {
     /// Path, as the gateway has it.
@@ -55,6 +58,7 @@ pub struct ConfigFile {
 
 /// Last reload of the config.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct LastReload {
     /// Time of the reload.
@@ -67,6 +71,7 @@ pub struct LastReload {
 
 /// Edit that can be undone.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct PastEditRow {
     /// Time of the edit.

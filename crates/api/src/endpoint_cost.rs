@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Cost of an endpoint's tools.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct EndpointCost {
     /// Path of the endpoint.
@@ -28,6 +29,7 @@ pub struct EndpointCost {
 
 /// Way in which clients get the tools of an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum DiscoveryMode {
     /// Lists have all tools.
@@ -39,6 +41,7 @@ pub enum DiscoveryMode {
 
 /// Cost of a server's tools.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ServerCost {
     /// Name in the config.
@@ -62,6 +65,7 @@ impl ServerCost {
 
 /// Cost of a tool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ToolCost {
     /// Name at the server.

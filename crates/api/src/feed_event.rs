@@ -11,6 +11,7 @@ use crate::session_row::SessionRow;
 
 /// Event `snapshot`: what a watcher gets first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 #[allow(missing_docs)]
 pub struct FeedSnapshot {
@@ -23,6 +24,7 @@ pub struct FeedSnapshot {
 
 /// Event `sessions`: sessions that began or ended, with all others.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 #[allow(missing_docs)]
 pub struct SessionsEvent {
@@ -31,6 +33,7 @@ pub struct SessionsEvent {
 
 /// Event `server` of a server that is gone.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 #[allow(missing_docs)]
 pub struct RemovedServer {
@@ -40,6 +43,7 @@ pub struct RemovedServer {
 
 /// Event `calls`: calls that are too many to report one by one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct CallFlood {
     /// Number of calls that began.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Findings, the worst first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 #[allow(missing_docs)]
 pub struct FindingList {
@@ -14,6 +15,7 @@ pub struct FindingList {
 
 /// Thing that is wrong.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Finding {
     /// Code, as people search for it.
@@ -40,6 +42,7 @@ pub struct Finding {
 
 /// Weight of a finding. The worst comes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FindingSeverity {
     /// Something does not work.

@@ -8,6 +8,7 @@ use crate::config_change::ChangeReport;
 
 /// Keys that are in use.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 #[allow(missing_docs)]
 pub struct KeyLists {
@@ -17,6 +18,7 @@ pub struct KeyLists {
 
 /// Key of a client.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ClientKey {
     /// Name of the key.
@@ -42,6 +44,7 @@ pub struct ClientKey {
 
 /// Key of an operator.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct OperatorKey {
     /// Name of the key.
@@ -59,6 +62,7 @@ pub struct OperatorKey {
 
 /// Place of a key's entry in the config, and whether it can be edited.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct KeyPlace {
     /// File with the entry.
@@ -73,6 +77,7 @@ pub struct KeyPlace {
 
 /// List of keys, as a request names it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)]
 pub enum KeyListName {
@@ -93,6 +98,7 @@ impl KeyListName {
 
 /// Body of `POST /api/v1/keys`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewKey {
     /// Name of the key.
@@ -114,6 +120,7 @@ pub struct NewKey {
 
 /// Answer with a new key. No other answer has it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct NewKeyReport {
     /// Change of the config.
@@ -129,6 +136,7 @@ pub struct NewKeyReport {
 
 /// Answer to the removal of a key.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct KeyRemovalReport {
     /// Change of the config.

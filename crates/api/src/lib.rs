@@ -51,4 +51,4 @@ pub use session_row::{SessionList, SessionRow, StatelessClient};
 pub use sign_in::{SignInRequest, SignInTicket, SignOutReport, SignedInOperator};
 pub use tool_explanation::{ExplainedRule, PlacedRule, ToolExplanation};
 pub use tool_search::{SearchHit, ToolSearch};
-pub use tried_call::{TryDone, TryNotice, TryQuestion, TryStarted};
+pub use tried_call::{TryDone, TryNotice, TryQuestion, TryReply, TryRequest, TryStarted};

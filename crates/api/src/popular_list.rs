@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Popular servers, with what the config has of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 #[allow(missing_docs)]
 pub struct PopularList {
@@ -14,6 +15,7 @@ pub struct PopularList {
 
 /// Popular server, and whether the config has it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ListedPopular {
     /// Server itself.
@@ -25,6 +27,7 @@ pub struct ListedPopular {
 
 /// Popular server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct PopularRow {
     /// Name, which is also the name in the config unless the user gives another.
@@ -55,6 +58,7 @@ pub struct PopularRow {
 
 /// Argument that the user gives.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct PopularArgumentRow {
     /// Name, in capitals.
@@ -69,6 +73,7 @@ pub struct PopularArgumentRow {
 
 /// Key that a server takes in a header.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct PopularKeyRow {
     /// Name of the header.

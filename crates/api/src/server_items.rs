@@ -9,6 +9,7 @@ use crate::server_status::ToolOwner;
 
 /// Items of one server, by kind.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 #[allow(missing_docs)]
 pub struct ServerItems {
@@ -21,6 +22,7 @@ pub struct ServerItems {
 
 /// Item that a server offers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ServerItem {
     /// Server of the item.
@@ -108,6 +110,7 @@ pub struct ToolHints {
 
 /// State of an item by the rules of the config.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ItemState {
     /// Clients see it.
@@ -117,12 +120,13 @@ pub enum ItemState {
     /// A rule keeps it from clients.
     #[default]
     Off,
-    /// It cannot be exposed.
+    /// Item that cannot be exposed.
     LeftOut,
 }
 
 /// Rule that decides about an item, with its place in the config.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ItemRule {
     /// List with the pattern.
@@ -139,6 +143,7 @@ pub struct ItemRule {
 
 /// List of patterns in the config.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)]
 pub enum RuleList {

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 /// Body of `POST /api/v1/servers`: settings, or the source that a preview was made of.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct NewServers {
     /// Settings of each server, by its name.
@@ -23,6 +24,7 @@ pub struct NewServers {
 
 /// Source of servers: one of a text, a URL and a popular server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerSource {
     /// Text of a client's config, a `server.json`, a command line or a URL.
@@ -39,6 +41,7 @@ pub struct ServerSource {
 
 /// Body of `POST /api/v1/servers/preview`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct PreviewRequest {
     /// Text of a client's config, a `server.json`, a command line or a URL.
@@ -61,6 +64,7 @@ pub struct PreviewRequest {
 
 /// Servers of a source, and what adding them would do.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ServerPreview {
     /// Servers of the source.
@@ -77,6 +81,7 @@ pub struct ServerPreview {
 
 /// Problem of a text that somebody wrote.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct TextProblem {
     /// Line in the text.
@@ -94,6 +99,7 @@ pub struct TextProblem {
 
 /// Server that a problem is about.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 #[allow(missing_docs)]
 pub struct ProblemConcern {
@@ -102,6 +108,7 @@ pub struct ProblemConcern {
 
 /// Server of a source.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct FoundServer {
     /// Name that it would get.
@@ -137,19 +144,20 @@ pub struct FoundServer {
 
 /// State of a found server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FoundState {
-    /// The config does not have it.
+    /// Server that the config does not have.
     New,
-    /// The config does not have it, and its name is taken.
+    /// Server that the config does not have, under a name that it has.
     Renamed,
-    /// The config has it.
+    /// Server that the config has.
     Same,
-    /// The config has it without some of its settings.
+    /// Server that the config has without some of these settings.
     Differs,
-    /// It is this gateway.
+    /// This gateway itself.
     Own,
-    /// It cannot be used.
+    /// Server that cannot be used.
     #[default]
     Problem,
 }
@@ -163,6 +171,7 @@ impl FoundState {
 
 /// Setting that the config's entry lacks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct LackingSetting {
     /// Table and key.
@@ -173,6 +182,7 @@ pub struct LackingSetting {
 
 /// Secret of a source.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct FoundSecret {
     /// Path of the setting that has it.
@@ -183,6 +193,7 @@ pub struct FoundSecret {
 
 /// Answer of a server that was asked once.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ServerProbe {
     /// Transport, as in the status.
@@ -205,6 +216,7 @@ pub struct ServerProbe {
 
 /// Name and version that a server gives itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 #[allow(missing_docs)]
 pub struct ProbedInfo {
@@ -214,6 +226,7 @@ pub struct ProbedInfo {
 
 /// Reason why a server cannot be used.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ProbeFault {
     /// Reason in words.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// Status of all servers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct GatewayStatus {
     /// Version of the gateway.
@@ -20,6 +21,7 @@ pub struct GatewayStatus {
 
 /// Status of one server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ServerStatus {
     /// What the server is.
@@ -58,6 +60,7 @@ impl ServerStatus {
 
 /// Identity of a server: its names, target and settings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ServerIdentity {
     /// Name in the config.
@@ -77,8 +80,10 @@ pub struct ServerIdentity {
     /// Short form of its program or URL, without secrets.
     pub target: Option<String>,
     /// When it starts. `None` for a server that is off.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub start: Option<ServerStart>,
     /// Who shares its connections. `None` for a server that is off.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub share: Option<SharingMode>,
     /// False if the config says so.
     pub enabled: bool,
@@ -86,6 +91,7 @@ pub struct ServerIdentity {
 
 /// Name and version that a server gives itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 #[allow(missing_docs)]
 pub struct ServerVersion {
@@ -95,9 +101,11 @@ pub struct ServerVersion {
 
 /// Condition of a server's connection.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ServerCondition {
     /// State of the server.
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub state: UpstreamState,
     /// Cause of the state. Empty where there is nothing to say.
     pub reason: String,
@@ -127,6 +135,7 @@ pub struct ServerCondition {
 
 /// Advice for a server that does not work.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct StatusHint {
     /// Code of the finding that `moongate doctor` has for it.
@@ -137,15 +146,18 @@ pub struct StatusHint {
 
 /// Server of a changed config that has not connected yet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 #[allow(missing_docs)]
 pub struct PendingReplacement {
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub state: UpstreamState,
     pub reason: String,
 }
 
 /// Connection that all clients of an era share.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 #[allow(missing_docs)]
 pub struct SharedConnection {
@@ -155,6 +167,7 @@ pub struct SharedConnection {
 
 /// Numbers of a server: what it offers and how it is used.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ServerCounters {
     /// Number of connections that are not shared.
@@ -187,6 +200,7 @@ pub struct ServerCounters {
 
 /// Call that ended with an error.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct LastError {
     /// Time of its end.
@@ -197,6 +211,7 @@ pub struct LastError {
 
 /// Calls by outcome.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct CallCounts {
     /// Calls with a result.
@@ -209,6 +224,7 @@ pub struct CallCounts {
 
 /// Findings about a server's items, as sentences.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ServerFindings {
     /// Items that are not listed, each with the reason.
@@ -225,6 +241,7 @@ pub struct ServerFindings {
 
 /// Server as far as the rows of its tools show it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ToolOwner {
     /// Name in the config.
@@ -248,6 +265,7 @@ fn title_or_name<'a>(title: Option<&'a str>, name: &'a str) -> &'a str {
 
 /// Place of a server's entry in the config, and whether it can be edited.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct EntrySource {
     /// File with the entry.

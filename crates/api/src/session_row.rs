@@ -8,6 +8,7 @@ use crate::call_row::ClientName;
 
 /// Clients with a session, and those whose revision has none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct SessionList {
     /// Number of all sessions, also of those that are not listed.
@@ -20,6 +21,7 @@ pub struct SessionList {
 
 /// Session of a client.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct SessionRow {
     /// Short id, which no client can use.
@@ -50,6 +52,7 @@ pub struct SessionRow {
 
 /// Client of the recent calls whose revision has no sessions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct StatelessClient {
     /// Client, as it names itself.

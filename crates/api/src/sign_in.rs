@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Body of `POST /api/v1/signin`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum SignInRequest {
     /// Key of `admin.keys`.
@@ -16,6 +17,7 @@ pub enum SignInRequest {
 
 /// Operator that a request is of.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct SignedInOperator {
     /// Name of the key. `None` without keys.
@@ -30,6 +32,7 @@ pub struct SignedInOperator {
 
 /// Report of a sign-out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 #[allow(missing_docs)]
 pub struct SignOutReport {
@@ -38,6 +41,7 @@ pub struct SignOutReport {
 
 /// Ticket that signs a browser in once.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct SignInTicket {
     /// Ticket itself.

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 
 /// Explanation of a decision. The rules may carry more than the gateway knows of them, such as their places.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "ToolExplanation"))]
 pub struct ToolExplanation<Rule = ExplainedRule> {
     /// True if a call would reach the server.
     pub callable: bool,
@@ -50,6 +52,7 @@ impl<Rule> ToolExplanation<Rule> {
 
 /// Rule that takes part in a decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ExplainedRule {
     /// Path of its key in the config. Items of `auth.keys` go by their names. Empty: no key decides.
@@ -68,6 +71,7 @@ pub struct ExplainedRule {
 
 /// Rule with its place in the config.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct PlacedRule {
     /// Rule itself.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Tools of an endpoint that fit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ToolSearch {
     /// Path of the endpoint.
@@ -18,6 +19,7 @@ pub struct ToolSearch {
 
 /// Tool that fits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct SearchHit {
     /// Name that clients see.

@@ -5,8 +5,33 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+/// Body of `POST /api/v1/try`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct TryRequest {
+    /// Name of the server.
+    pub server: String,
+    /// Name of the tool, as the server has it.
+    pub tool: String,
+    /// Arguments of the call.
+    pub arguments: Option<Value>,
+}
+
+/// Body of `POST /api/v1/try/{id}/answer`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct TryReply {
+    /// Id of the question.
+    pub ask: String,
+    /// Answer: `accept`, `decline` or `cancel`.
+    pub action: String,
+    /// Text that the person entered, with `accept`.
+    pub content: Option<Value>,
+}
+
 /// Event `started`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 #[allow(missing_docs)]
 pub struct TryStarted {
@@ -15,6 +40,7 @@ pub struct TryStarted {
 
 /// Event `ask`: a server waits for an answer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct TryQuestion {
     /// Id of the question.
@@ -27,6 +53,7 @@ pub struct TryQuestion {
 
 /// Event `log` of the gateway itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 #[allow(missing_docs)]
 pub struct TryNotice {
@@ -37,6 +64,7 @@ pub struct TryNotice {
 
 /// Event `done`: the end of the call.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct TryDone {
     /// Id of the call.

@@ -139,7 +139,8 @@ fn hostile_texts_are_text_in_every_view() {
 }
 
 /// Sums up listed tools, as the API does.
-fn owned_cost(owner: ToolOwner, tools: Vec<ToolCost>) -> OwnedCost {
+fn owned_cost(owner: ToolOwner, mut tools: Vec<ToolCost>) -> OwnedCost {
+    tools.sort_by_key(|tool| std::cmp::Reverse(tool.tokens));
     let tokens = tools.iter().map(|tool| tool.tokens).sum();
     let calls = tools.iter().map(|tool| tool.calls).sum();
     let ToolOwner { name, title, .. } = owner.clone();
