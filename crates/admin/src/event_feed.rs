@@ -13,6 +13,7 @@ use crate::admin_state::AdminState;
 use crate::calls::call_row;
 use crate::config_view::config_state;
 use crate::event_queue::{AdminEvent, KeptEvents, Watcher};
+use crate::server_signs::ServerSigns;
 use crate::sessions::session_rows;
 use crate::status::{gateway_status, server_statuses};
 use moongate_api::{CallFlood, FeedSnapshot, RemovedServer, ServerCounters, ServerStatus, SessionRow, SessionsEvent};
@@ -37,6 +38,7 @@ pub(super) fn watch(admin: &Arc<AdminState>) -> Option<Watcher> {
 
 /// State at the last poll, as it was reported.
 struct LastPoll {
+    look: LastLook,
     servers: HashMap<String, ServerStatus>,
     sessions: Vec<SessionRow>,
     call_change: u64,
@@ -46,9 +48,27 @@ struct LastPoll {
     busy_at: Option<Instant>,
 }
 
+/// Last look at all servers. Read before their statuses, so that a later change is a sign.
+struct LastLook {
+    at: Instant,
+    signs: ServerSigns,
+    call_change: u64,
+}
+
+impl LastLook {
+    fn new(admin: &AdminState) -> Self {
+        LastLook {
+            at: Instant::now(),
+            signs: ServerSigns::read(admin),
+            call_change: admin.gateway.recent_calls().last_change(),
+        }
+    }
+}
+
 impl LastPoll {
     fn new(admin: &AdminState) -> Self {
         LastPoll {
+            look: LastLook::new(admin),
             call_change: admin.gateway.recent_calls().last_change(),
             call_id: admin.gateway.recent_calls().last_id(),
             servers: by_name(server_statuses(admin)),
@@ -61,7 +81,10 @@ impl LastPoll {
     /// Finds the changes since the last poll.
     fn changes(&mut self, admin: &AdminState) -> Vec<AdminEvent> {
         let is_due = self.busy_at.is_none_or(|at| at.elapsed() >= BUSY_INTERVAL);
-        let mut events = self.server_changes(by_name(server_statuses(admin)), is_due);
+        let mut events = Vec::new();
+        if self.needs_look(admin, is_due) {
+            events = self.server_changes(by_name(server_statuses(admin)), is_due);
+        }
         events.extend(self.call_changes(admin.gateway.recent_calls(), is_due));
         let sessions = session_rows(admin);
         // Idle times differ at each poll. Only sessions that begin or end are news.
@@ -76,6 +99,17 @@ impl LastPoll {
             events.push(AdminEvent::new("config", &config_state(&config)));
         }
         events
+    }
+
+    /// Returns true if the servers may differ from their last statuses. Numbers of calls count once they are due.
+    fn needs_look(&mut self, admin: &AdminState, is_due: bool) -> bool {
+        let call_change = admin.gateway.recent_calls().last_change();
+        let has_counted = is_due && call_change != self.look.call_change;
+        if !has_counted && self.look.at.elapsed() < BUSY_INTERVAL && !self.look.signs.have_changed(admin) {
+            return false;
+        }
+        self.look = LastLook::new(admin);
+        true
     }
 
     /// Finds servers that changed. Those that only counted calls wait until such changes are due.

@@ -42,6 +42,7 @@ mod server_details;
 mod server_items;
 mod server_name;
 mod server_preview;
+mod server_signs;
 mod server_source;
 mod server_use;
 mod sessions;

@@ -22,6 +22,7 @@ use moongate_session::store::StoreTable;
 use moongate_upstream::{EventSink, ServerSettings, Upstream};
 
 /// Status of a replacement server.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplacementStatus {
     /// State of its connection.
     pub state: UpstreamState,
