@@ -1,10 +1,9 @@
 //! Routes of the page: views, fragments and files.
 //!
-//! Owns the routes and their headers, and reads what each view shows. Does not render (`moongate_page`). Invariant: a
-//! fragment reads what the whole page reads.
+//! Owns the routes and their headers. Does not read what a view shows (`page_views.rs`) or render (`moongate_page`).
+//! Invariant: whatever shows data passes the checks of the API.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body as AxumBody;
@@ -13,49 +12,28 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{get, post};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use maud::Markup;
 
 use crate::access::RefusalText;
 use crate::admin_state::AdminState;
-use crate::calls::{call_row, endpoint_path};
-use crate::config_view::config_state;
-use crate::connect::{find_client, find_steps, list_clients, too_long_names, usable_keys};
-use crate::endpoint_cost::server_cost;
 use crate::json_body::JsonBody;
-use crate::keys::list_keys;
 use crate::operator_check::Operator;
+use crate::page_answer::{notices, part, whole, whole_of};
 use crate::page_viewer::PageViewer;
+use crate::page_views::{
+    ENTRY_TIMEOUT, calls_view, chosen_endpoint, connect_view, context_view, find_tried, keys_view, model_answer,
+    open_card, open_server, servers_view, shown_answer, tools_view,
+};
 use crate::popular::list_popular;
-use crate::server_details::effective_settings;
-use crate::server_items::{describe_tool, find_items};
 use crate::server_preview::preview_servers;
 use crate::sessions::{session_rows, stateless_clients};
 use crate::status::server_statuses;
-use crate::tool_catalog::{find_tools, tools_by_server, with_exposed_name};
-use moongate_api::{CallRow, PreviewRequest, ServerStatus, ToolExplanation};
-use moongate_config::SettingPlaces;
-use moongate_gateway::{EndpointCoverage, FindingTopic};
-use moongate_jsonrpc::json::ByteString;
+use moongate_api::PreviewRequest;
 use moongate_listener::json_response;
-use moongate_model::ItemKind;
 use moongate_page::add::AddView;
 use moongate_page::assets::find_asset;
-use moongate_page::banners::NoticeFacts;
-use moongate_page::calls::CallsView;
-use moongate_page::connect::{ChosenClient, ConnectView};
-use moongate_page::context::{self, ContextView, OwnedCost, SearchCost};
-use moongate_page::differing_rows;
-use moongate_page::endpoint_choice::{EndpointChoice, EndpointName};
-use moongate_page::explain::{ExplainView, ShownAnswer, ShownRule};
-use moongate_page::keys::{self, KeysView};
-use moongate_page::server_tabs::OpenServer;
-use moongate_page::servers::ServersView;
+use moongate_page::explain::ExplainView;
 use moongate_page::sessions::SessionsView;
-use moongate_page::shell::{self, PageContent, PageFrame, document};
-use moongate_page::sign_in;
-use moongate_page::tools::{self, ToolRows, ToolsView};
-use moongate_page::try_it::{self, RepeatedCall, TriedTool};
-use moongate_page::view_query::segment;
+use moongate_page::{context, differing_rows, shell, sign_in, try_it};
 
 /// Headers of everything that belongs to the page.
 const HEADERS: [(HeaderName, HeaderValue); 6] = [
@@ -79,9 +57,6 @@ const HEADERS: [(HeaderName, HeaderValue); 6] = [
         HeaderValue::from_static("camera=(), microphone=(), geolocation=(), clipboard-read=()"),
     ),
 ];
-
-/// Time for reading the files of the config.
-const ENTRY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Builds the routes of the page.
 pub(super) fn routes() -> Router<Arc<AdminState>> {
@@ -152,43 +127,6 @@ async fn preview_part(Operator(admin): Operator, JsonBody(wanted): JsonBody<Prev
         Ok(found) => part(differing_rows::preview(found, allow_commands)),
         Err(refused) => refused,
     }
-}
-
-/// Reads the facts of the notices.
-fn notices(viewer: &PageViewer) -> NoticeFacts {
-    let snapshot = viewer.admin.gateway.snapshot();
-    let findings = snapshot.findings_about(None, FindingTopic::Filter);
-    NoticeFacts {
-        config: config_state(&viewer.admin.reloader.config()),
-        findings: findings.into_iter().map(str::to_owned).collect(),
-        may_act: viewer.may_act,
-    }
-}
-
-/// Reads the endpoint that a URL chooses, with what it covers.
-fn chosen_endpoint(viewer: &PageViewer) -> (EndpointChoice, Option<EndpointCoverage>) {
-    let gateway = &viewer.admin.gateway;
-    let name = viewer.query.get("endpoint").unwrap_or_default();
-    let coverage = gateway.endpoint_coverage(name);
-    let all = gateway.endpoint_names().into_iter().map(named_endpoint).collect();
-    (EndpointChoice { all, chosen: named_endpoint(name.to_owned()), is_there: coverage.is_some() }, coverage)
-}
-
-fn named_endpoint(name: String) -> EndpointName {
-    EndpointName { path: endpoint_path(&name), name }
-}
-
-fn keys_view(viewer: &PageViewer, render: impl FnOnce(&KeysView<'_>) -> Markup) -> Markup {
-    let admin = &viewer.admin;
-    let endpoints = admin.gateway.endpoint_names().into_iter().filter(|name| !name.is_empty()).collect();
-    let status = admin.reloader.config();
-    render(&KeysView {
-        keys: &list_keys(admin),
-        may_act: viewer.may_act,
-        may_edit: status.edits.edit,
-        is_required: status.keys_required,
-        endpoints,
-    })
 }
 
 /// Answers a browser that has no key with a page, if it asked for one.
@@ -286,99 +224,6 @@ async fn server_part(viewer: PageViewer, Path(name): Path<String>) -> Response {
     part(servers_view(&viewer, open, |view| view.card(server)))
 }
 
-/// Reads what the open card of a fragment shows.
-async fn open_card(viewer: &PageViewer) -> Option<(&str, OpenServer)> {
-    let name = viewer.query.get("open")?;
-    Some((name, open_server(viewer, name).await))
-}
-
-/// Reads what the card of a server shows when it is open.
-async fn open_server(viewer: &PageViewer, name: &str) -> OpenServer {
-    let admin = &viewer.admin;
-    let path = admin.reloader.config().places.server(name).map(|(file, _)| file.path.clone());
-    let read = path.map(|path| {
-        let name = name.to_owned();
-        tokio::task::spawn_blocking(move || moongate_config::edit::shown_entry(&path, &name))
-    });
-    let entry = match read {
-        // A network file system may stall. Then the card is shown without the entry.
-        Some(read) => tokio::time::timeout(ENTRY_TIMEOUT, read).await.ok().and_then(Result::ok).flatten(),
-        None => None,
-    };
-    OpenServer { items: find_items(admin, name), entry, effective: effective_settings(admin, name) }
-}
-
-fn servers_view(
-    viewer: &PageViewer,
-    open: Option<(&str, OpenServer)>,
-    render: impl FnOnce(&ServersView<'_>) -> Markup,
-) -> Markup {
-    let servers = server_statuses(&viewer.admin);
-    let is_demo = matches!(&servers[..], [only] if only.name() == "demo" && only.source.file.is_none());
-    // Which card is open stands in the path, not in links to other states.
-    let query = viewer.query.with("open", None);
-    render(&ServersView { servers: &servers, query: &query, open, may_act: viewer.may_act, is_demo })
-}
-
-fn calls_view(viewer: &PageViewer, render: impl FnOnce(&CallsView<'_>) -> Markup) -> Markup {
-    let calls = viewer.admin.gateway.recent_calls().changed_since(0);
-    let calls: Vec<CallRow> = calls.iter().map(call_row).collect();
-    let open = viewer.query.get("open").and_then(|id| calls.iter().find(|call| call.id == id));
-    let try_path = open.filter(|call| call.method == "tools/call").and_then(|call| try_path(&viewer.admin, call));
-    render(&CallsView { calls: &calls, query: &viewer.query, may_act: viewer.may_act, try_path })
-}
-
-/// Returns the path that tries the tool of a call, if its server still has it.
-fn try_path(admin: &AdminState, call: &CallRow) -> Option<String> {
-    let snapshot = admin.gateway.snapshot();
-    let route = snapshot.iter(ItemKind::Tools).find(|route| {
-        let is_named = call.name == route.exposed.as_str() || call.name == route.local.as_str();
-        is_named && call.server == route.upstream.settings.name
-    })?;
-    Some(format!("/try/{}/{}", segment(&route.upstream.settings.name), segment(&route.local)))
-}
-
-fn context_view(viewer: &PageViewer, render: impl FnOnce(&ContextView<'_>) -> Markup) -> Markup {
-    let servers = server_statuses(&viewer.admin);
-    let (endpoint, coverage) = chosen_endpoint(viewer);
-    let tools = coverage.map(|coverage| tools_by_server(&viewer.admin, &coverage)).unwrap_or_default();
-    let costs = tools.into_iter().map(|tools| {
-        let server = servers.iter().find(|server| server.name() == tools.owner.name);
-        let owner = server.map_or(tools.owner, ServerStatus::owner);
-        OwnedCost { cost: server_cost(&owner, tools.tools), owner }
-    });
-    let mut costs: Vec<OwnedCost> = costs.collect();
-    costs.sort_by_key(|owned| std::cmp::Reverse(owned.cost.tokens));
-    let search = viewer.admin.gateway.search_mode_list(endpoint.name());
-    let search = search.map(|list| SearchCost { is_listed: list.is_listed, tools: list.tools, tokens: list.tokens() });
-    let may_act = viewer.may_act;
-    render(&ContextView { costs, endpoint: &endpoint, search, query: &viewer.query, may_act })
-}
-
-fn connect_view(viewer: &PageViewer, render: impl FnOnce(&ConnectView<'_>) -> Markup) -> Markup {
-    let (admin, query) = (&*viewer.admin, &viewer.query);
-    let (endpoint, _) = chosen_endpoint(viewer);
-    let url = admin.url_of_endpoint(endpoint.name());
-    let client = query.get("client").and_then(|id| find_client(admin, id));
-    let key_name = client.as_ref().map(|client| keys::unused_name(&list_keys(admin), &client.id));
-    let chosen = client.map(|client| ChosenClient {
-        steps: find_steps(admin, &client.id, &url),
-        too_long: too_long_names(admin, &client, endpoint.name()),
-        client,
-    });
-    render(&ConnectView {
-        url,
-        clients: list_clients(admin),
-        chosen,
-        query,
-        key_name: key_name.unwrap_or_default(),
-        may_make_key: viewer.may_act && admin.reloader.config().edits.edit,
-        keys: usable_keys(admin, endpoint.name()),
-        is_open: admin.listener_state.load().auth.is_open(),
-        endpoint: &endpoint,
-    })
-}
-
 async fn connect_part(viewer: PageViewer) -> Response {
     part(connect_view(&viewer, |view| view.chosen.as_ref().map(|chosen| view.presence(chosen)).unwrap_or_default()))
 }
@@ -391,13 +236,6 @@ async fn tools_page(viewer: PageViewer) -> Response {
 async fn tools_part(viewer: PageViewer) -> Response {
     let answer = model_answer(&viewer).await;
     part(tools_view(&viewer, answer, |view| view.list()))
-}
-
-/// Returns what `search_tools` would answer, if the URL asks for it.
-async fn model_answer(viewer: &PageViewer) -> Option<String> {
-    let (query, gateway) = (&viewer.query, &viewer.admin.gateway);
-    let words = query.get("q").filter(|_| query.get("model").is_some())?;
-    gateway.search_text(query.get("endpoint").unwrap_or_default(), words).await?.ok()
 }
 
 async fn explain_page(viewer: PageViewer) -> Response {
@@ -419,40 +257,6 @@ async fn explain_page(viewer: PageViewer) -> Response {
     whole(&viewer, "Tools", view.page())
 }
 
-/// Adds the places of the rules, and the way to change the decision.
-fn shown_answer(explanation: ToolExplanation, places: Option<&SettingPlaces>) -> ShownAnswer {
-    let explanation = explanation.map_rules(|rule| {
-        let found = places.and_then(|places| places.find(&rule.key));
-        let found = found.and_then(|found| Some((found.key, found.origin.place()?)));
-        let (key, place) = found.map_or_else(|| (rule.key.join("."), None), |(key, place)| (key, Some(place)));
-        ShownRule { rule, key, place }
-    });
-    let tool = explanation.local_name.as_deref().unwrap_or(&explanation.tool);
-    let remedy = explanation.rules.iter().find(|shown| shown.rule.decides).map(|shown| {
-        let place = shown.place.as_ref().map(|place| format!("{} ({place})", shown.key));
-        moongate_gateway::remedy(&shown.rule, tool, &place.unwrap_or_else(|| shown.key.clone()))
-    });
-    ShownAnswer { explanation, remedy }
-}
-
-fn tools_view(
-    viewer: &PageViewer,
-    model_answer: Option<String>,
-    render: impl FnOnce(&ToolsView<'_>) -> Markup,
-) -> Markup {
-    let (admin, query) = (&*viewer.admin, &viewer.query);
-    let (endpoint, coverage) = chosen_endpoint(viewer);
-    let rows = match (&coverage, query.get("q")) {
-        (Some(coverage), Some(text)) => ToolRows::Found(find_tools(admin, coverage, text, tools::shown_rows(query))),
-        (Some(coverage), None) => ToolRows::All(tools_by_server(admin, coverage)),
-        (None, _) => ToolRows::All(Vec::new()),
-    };
-    let open = tools::open_tool(query)
-        .and_then(|(server, tool)| Some(with_exposed_name(coverage.as_ref()?, describe_tool(admin, server, tool)?)));
-    let url = admin.url_of_endpoint(endpoint.name());
-    render(&ToolsView { url, endpoint: &endpoint, rows, query, open, may_act: viewer.may_act, model_answer })
-}
-
 /// Handles `GET /try/{server}/{tool}`.
 async fn try_page(viewer: PageViewer, Path((server, tool)): Path<(String, String)>) -> Response {
     if let Some(tried) = find_tried(&viewer.admin, &server, &tool) {
@@ -463,29 +267,6 @@ async fn try_page(viewer: PageViewer, Path((server, tool)): Path<(String, String
     response
 }
 
-fn find_tried(admin: &AdminState, server: &str, tool: &str) -> Option<TriedTool> {
-    let servers = admin.gateway.servers();
-    let entry = servers.iter().find(|entry| entry.settings.name == server)?;
-    let lists = entry.lists();
-    let listed = &lists.get(ItemKind::Tools).items;
-    // From the list of the server: the catalogue lacks tools that are off, and people may look at those.
-    let definition = listed.iter().find(|item| item.get_string("name").as_deref() == Some(tool))?.clone();
-    let snapshot = admin.gateway.snapshot();
-    let route = snapshot.find_local(ItemKind::Tools, &ByteString::from(server), &ByteString::from(tool));
-    let repeat = route.map(|route| {
-        let example = moongate_protocol::example_call(&route.exposed);
-        RepeatedCall {
-            exposed: route.exposed.to_string(),
-            url: admin.endpoint_url.clone(),
-            headers: example.headers,
-            body_before: example.body_before,
-            body_after: example.body_after,
-        }
-    });
-    let timeout = entry.settings.timeout;
-    Some(TriedTool { server: server.to_owned(), tool: tool.to_owned(), definition, repeat, timeout })
-}
-
 /// Handles `GET /parts/try/{id}/{ask}`: the form of a server that asks.
 async fn question_part(viewer: PageViewer, Path((id, ask)): Path<(String, String)>) -> Response {
     // What a server asks of an operator is for operators.
@@ -493,37 +274,6 @@ async fn question_part(viewer: PageViewer, Path((id, ask)): Path<(String, String
         Some(request) => part(try_it::question(&id, &ask, &request)),
         None => json_response(StatusCode::NOT_FOUND, "not_found", "The server waits for this answer no more"),
     }
-}
-
-fn whole(viewer: &PageViewer, view: &'static str, body: Markup) -> Response {
-    part(document(&frame(viewer), &PageContent { view, title: None, body }))
-}
-
-/// Renders a page of one thing, whose name stands in the title.
-fn whole_of(viewer: &PageViewer, view: &'static str, title: &str, body: Markup) -> Response {
-    part(document(&frame(viewer), &PageContent { view, title: Some(title), body }))
-}
-
-/// Reads what the frame of a page shows.
-fn frame(viewer: &PageViewer) -> PageFrame {
-    let admin = &viewer.admin;
-    let urls = admin.gateway.endpoint_names().iter().map(|name| admin.url_of_endpoint(name)).collect();
-    PageFrame {
-        urls: if admin.endpoint_url.is_empty() { Vec::new() } else { urls },
-        servers: server_statuses(admin),
-        notices: notices(viewer),
-        may_act: viewer.may_act,
-        is_signed_in: viewer.is_signed_in,
-        sees_keys: viewer.sees_keys(),
-    }
-}
-
-fn part(markup: Markup) -> Response {
-    let mut response = Response::new(AxumBody::from(markup.into_string()));
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
 }
 
 #[cfg(test)]
