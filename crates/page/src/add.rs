@@ -404,8 +404,8 @@ mod tests {
         assert!(!page("", false, false).contains("<form"));
     }
 
-    #[test]
-    fn a_preview_offers_what_can_be_added_and_shows_texts_as_text() {
+    /// Server of a source with hostile texts, which has answered.
+    fn found(name: &str, state: FoundState, needs_command: bool) -> FoundServer {
         let probe = ServerProbe {
             transport: Some("http".to_owned()),
             revision: Some("2025-11-25".to_owned()),
@@ -417,7 +417,7 @@ mod tests {
         };
         let secret = FoundSecret { path: "headers.Authorization".to_owned(), suggest: "A_TOKEN".to_owned() };
         let settings = json!({ "command": "npx", "args": ["x; y"] });
-        let server = |name: &str, state: FoundState, needs_command: bool| FoundServer {
+        FoundServer {
             name: name.to_owned(),
             state,
             needs_command,
@@ -425,11 +425,15 @@ mod tests {
             notes: vec![HOSTILE.to_owned()],
             was: Some("a".to_owned()),
             same_as: Some("b".to_owned()),
-            secrets: vec![secret.clone()],
+            secrets: vec![secret],
             settings: settings.as_object().cloned().unwrap_or_default(),
-            probe: Some(probe.clone()),
+            probe: Some(probe),
             ..FoundServer::default()
-        };
+        }
+    }
+
+    #[test]
+    fn a_preview_offers_what_can_be_added_and_shows_texts_as_text() {
         let problem = TextProblem {
             line: Some(3),
             column: Some(7),
@@ -439,9 +443,9 @@ mod tests {
         };
         let found = ServerPreview {
             servers: vec![
-                server("a-2", FoundState::Renamed, false),
-                server("c", FoundState::Same, false),
-                server("d", FoundState::New, true),
+                found("a-2", FoundState::Renamed, false),
+                found("c", FoundState::Same, false),
+                found("d", FoundState::New, true),
             ],
             problems: vec![problem],
             warnings: vec![HOSTILE.to_owned()],
