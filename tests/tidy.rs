@@ -92,7 +92,7 @@ fn crates_use_only_those_above_them() {
 }
 
 /// Larger cycles that are still there: where their files stand, and how many each has. Only ever shorter.
-const CYCLES: [(&str, &[usize]); 1] = [("admin", &[46])];
+const CYCLES: [(&str, &[usize]); 0] = [];
 
 #[test]
 fn few_files_use_each_other_in_a_circle() {
