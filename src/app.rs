@@ -311,8 +311,9 @@ impl Bound {
             ));
         }
         for listener in self.lines {
-            let (shared_state, settings, limit) =
-                (targets.listener_state.clone(), settings.clone(), connection_limit.clone());
+            let shared_state = targets.listener_state.clone();
+            let settings = settings.clone();
+            let limit = connection_limit.clone();
             listeners.spawn(listener.serve_lines(shared_state, settings, limit, draining.clone(), plan.times.drain.0));
         }
         let editor: Arc<dyn ConfigEditor> = Arc::new(FileEditor::new(reloader.clone(), plan));
@@ -410,7 +411,9 @@ fn listener_state(
     downstream: DownstreamState,
     memory: GatewayMemory,
 ) -> ListenerState {
-    let (hosts, limits, downstream) = (hosts(plan), request_limits(plan), Arc::new(downstream));
+    let hosts = hosts(plan);
+    let limits = request_limits(plan);
+    let downstream = Arc::new(downstream);
     let stall_detector = StallDetector::new(
         plan.limits.write_timeout.0,
         downstream.metrics.calls.dropped.series(DroppedItem::UnreadResponse),
@@ -470,7 +473,9 @@ impl GatewayCore {
         let gateway = Gateway::new(gateway_settings(plan, access.clone()), auth.principals().clone(), shared.clone());
         let state = listener_state(plan, &gateway, (&auth, &access), downstream, memory);
         let shared_state: SharedListenerState = Arc::new(ArcSwap::from_pointee(state));
-        let (program, tls, open_listener) = (None, None, None);
+        let program = None;
+        let tls = None;
+        let open_listener = None;
         let admin_access = Arc::new(ArcSwap::from_pointee(plan.admin_access.clone()));
         let targets = ReloadTargets {
             program,

@@ -183,7 +183,8 @@ const POOR_OPENINGS: [&str; 6] = ["What", "Whether", "It", "The same", "Who", "W
 
 #[test]
 fn doc_comments_open_with_a_noun_or_a_verb() {
-    let (mut all, mut poor) = (0, Vec::new());
+    let mut all = 0;
+    let mut poor = Vec::new();
     for source in sources() {
         let mut before = "";
         for (n, line) in source.text.lines().map(str::trim).enumerate() {
@@ -207,7 +208,8 @@ fn doc_comments_open_with_a_noun_or_a_verb() {
 
 #[test]
 fn most_names_of_types_have_two_words() {
-    let (mut all, mut short) = (0, Vec::new());
+    let mut all = 0;
+    let mut short = Vec::new();
     for source in sources() {
         for line in source.bare.lines().map(str::trim_start) {
             let line = line.strip_prefix("pub").map_or(line, |rest| match rest.strip_prefix('(') {

@@ -30,7 +30,8 @@ impl ConnectionPlaces {
         let Some(files) = open_files::limit() else { return configured };
         let places = configured.within(files, open_files::open());
         if places.clients < limits.connections {
-            let (places, limit) = (places.clients, limits.connections);
+            let places = places.clients;
+            let limit = limits.connections;
             tracing::info!("connections limited to {places} of {limit}: {files} files may be open (ulimit -n)");
         }
         places

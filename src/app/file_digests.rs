@@ -58,7 +58,8 @@ impl WatchedFiles {
 
     /// Returns the digests of the files now.
     pub(super) async fn current(&self) -> FileDigests {
-        let (files, keys) = (self.files.lock().clone(), self.keys.clone());
+        let files = self.files.lock().clone();
+        let keys = self.keys.clone();
         // Blocking threads: a network file system may stall a read.
         let looked = tokio::task::spawn_blocking(move || digest_files(&files, &keys)).await;
         looked.unwrap_or_default()

@@ -127,7 +127,8 @@ async fn add(args: &AddArgs, found: NewServers) -> anyhow::Result<ExitCode> {
         Ok(prepared) => prepared,
         Err(error) => return Ok(refused(&error)),
     };
-    let (mut code, mut is_announced) = (found.code, false);
+    let mut code = found.code;
+    let mut is_announced = false;
     // A dry run is for reading the change, and must not start the commands of a text that was pasted.
     if !args.no_probe && !args.edit.is_dry_run() {
         let names: Vec<&str> = operations.iter().filter_map(ConfigOperation::server).collect();

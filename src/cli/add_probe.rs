@@ -40,7 +40,8 @@ pub(super) enum ProbeVerdict {
 pub(super) async fn probe_all(prepared: &PreparedEdit, names: &[&str]) -> Vec<ProbeVerdict> {
     let mut verdicts = Vec::new();
     for names in names.chunks(TOGETHER_MAX) {
-        let (mut running, mut of_chunk) = (JoinSet::new(), vec![ProbeVerdict::Add; names.len()]);
+        let mut running = JoinSet::new();
+        let mut of_chunk = vec![ProbeVerdict::Add; names.len()];
         for (at, name) in names.iter().enumerate() {
             match settings_of(prepared, name) {
                 Ok(Some(settings)) => {
@@ -126,7 +127,8 @@ fn describe(answer: &ProbeAnswer) -> String {
         let text = format!("{name} {}", answer.version.as_deref().unwrap_or_default());
         format!(", {:?}", text.trim().chars().take(NAME_MAX).collect::<String>())
     });
-    let (tools, tokens) = (answer.tools, estimate_tokens(answer.tool_bytes));
+    let tools = answer.tools;
+    let tokens = estimate_tokens(answer.tool_bytes);
     let own_name = own_name.unwrap_or_default();
     format!("{transport}, {}{own_name}, {tools} tools, about {tokens} tokens", answer.revision)
 }
@@ -154,7 +156,8 @@ mod tests {
             (": is `url` complete?", "HTTP status 404: is `url` complete?"),
             ("", "HTTP status 404; is the URL right?"),
         ] {
-            let (status, hint) = (404, hint.to_owned());
+            let status = 404;
+            let hint = hint.to_owned();
             let error = ConnectError::Link(LinkError::Status {
                 status,
                 hint,

@@ -36,10 +36,13 @@ pub(super) async fn start_without_listeners(mut plan: Plan) -> anyhow::Result<Ga
 }
 
 fn report(gateway: &Gateway) -> (String, bool) {
-    let (snapshot, members) = (gateway.snapshot(), gateway.servers());
-    let (mut text, mut is_fine) = (String::new(), true);
+    let snapshot = gateway.snapshot();
+    let members = gateway.servers();
+    let mut text = String::new();
+    let mut is_fine = true;
     for member in &members {
-        let (status, items) = (member.status(), member.lists());
+        let status = member.status();
+        let items = member.lists();
         let count = |kind: ItemKind| items.get(kind).items.len();
         let counts = [(ItemKind::Tools, "tools"), (ItemKind::Resources, "resources"), (ItemKind::Prompts, "prompts")];
         let counts = counts.map(|(kind, what)| format!("{} {what}", count(kind))).join(", ");

@@ -148,7 +148,9 @@ fn find_place(mut program: Command, words: &[String]) -> CompletionPlace {
     let Some((typed, before)) = words.split_last() else { return CompletionPlace::default() };
     // Passes global flags down to the commands, where they would be missing otherwise.
     program.build();
-    let (mut command, mut positionals, mut flag) = (&program, Vec::new(), None);
+    let mut command = &program;
+    let mut positionals = Vec::new();
+    let mut flag = None;
     for word in before {
         // After `add`, what follows are the words of another program.
         if word == "--" {
@@ -164,7 +166,8 @@ fn find_place(mut program: Command, words: &[String]) -> CompletionPlace {
             None => positionals.push(word.clone()),
         }
     }
-    let (place, name) = (positionals.len(), command.get_name());
+    let place = positionals.len();
+    let name = command.get_name();
     if let Some(flag) = flag {
         let source = source_of(name, flag.get_id().as_str(), 0);
         return CompletionPlace { words: values(flag), source, positionals };

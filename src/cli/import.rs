@@ -199,7 +199,8 @@ fn client_entries((places, row): (Vec<EntryPlace>, &ImportRow)) -> Vec<ClientEnt
 async fn ready_entries(entries: Vec<ClientEntry>, config: &[PathBuf]) -> anyhow::Result<Vec<TakenServer>> {
     let servers: BTreeSet<String> = entries.iter().filter_map(|entry| entry.server.clone().ok()).collect();
     let unready = unready_servers(&servers, config).await?;
-    let (mut ready, mut left) = (Vec::new(), BTreeSet::new());
+    let mut ready = Vec::new();
+    let mut left = BTreeSet::new();
     for ClientEntry { taken, server } in entries {
         match server.and_then(|server| unready.get(&server).map_or(Ok(()), |reason| Err(reason.clone()))) {
             Ok(()) => ready.push(taken),
@@ -220,12 +221,16 @@ async fn ready_entries(entries: Vec<ClientEntry>, config: &[PathBuf]) -> anyhow:
 /// Formats the servers as one line each, with notes below.
 pub(super) fn import_table(rows: &[ImportRow]) -> String {
     let width = |text: fn(&ImportRow) -> &str| rows.iter().map(|row| text(row).chars().count()).max().unwrap_or(0);
-    let (names, origins) = (width(|row| &row.server.name), width(|row| &row.origin));
+    let names = width(|row| &row.server.name);
+    let origins = width(|row| &row.origin);
     let state = |row: &ImportRow| state(row, rows);
     let states = rows.iter().map(|row| state(row).chars().count()).max().unwrap_or(0);
     let mut out = String::new();
     for row in rows {
-        let (name, origin, state, target) = (&row.server.name, &row.origin, state(row), row.server.target());
+        let name = &row.server.name;
+        let origin = &row.origin;
+        let state = state(row);
+        let target = row.server.target();
         let line = format!("{name:<names$}  {origin:<origins$}  {state:<states$}  {target}");
         // Clients' files are somebody else's text.
         let _ = writeln!(out, "{}", logs::one_line(line.trim_end()));
@@ -240,7 +245,8 @@ pub(super) fn import_table(rows: &[ImportRow]) -> String {
 fn difference(row: &ImportRow) -> Option<String> {
     let ImportState::Differs { name, lacks } = &row.state else { return None };
     let lacks: Vec<String> = lacks.iter().map(|setting| format!("`{}`", setting.path())).collect();
-    let (lacks, only) = (lacks.join(", "), &row.server.name);
+    let lacks = lacks.join(", ");
+    let only = &row.server.name;
     let also = format!("or `moongate import --only {only}` makes another server of it");
     Some(format!("`{name}` lacks {lacks}: add what is missing there, {also}")).filter(|_| !row.is_added)
 }

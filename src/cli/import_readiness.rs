@@ -135,7 +135,8 @@ impl AskedGateway {
                 return Ok(states);
             }
             if waited >= next_message {
-                let (all, left) = (starting.join(", "), READY_TIMEOUT.saturating_sub(waited).as_secs());
+                let all = starting.join(", ");
+                let left = READY_TIMEOUT.saturating_sub(waited).as_secs();
                 print_message(&format!("waiting up to {left} s for {all}"));
                 next_message += PROGRESS_INTERVAL;
             }
@@ -187,7 +188,8 @@ mod tests {
     #[test]
     fn only_what_can_be_served_has_nothing_against_it() {
         let of = |state| {
-            let (name, reason) = ("a".to_owned(), "why\nnot".to_owned());
+            let name = "a".to_owned();
+            let reason = "why\nnot".to_owned();
             reason_against(Some(&ServerState { name, state, reason }))
         };
         let served = [UpstreamState::Ready, UpstreamState::Stopped];

@@ -188,7 +188,8 @@ fn of_clients(
     profiles: impl IntoIterator<Item = &'static ClientProfile>,
     directories: &UserDirectories<'_>,
 ) -> ClientServers {
-    let (mut all, mut ignored) = (ClientServers::default(), Vec::new());
+    let mut all = ClientServers::default();
+    let mut ignored = Vec::new();
     for profile in profiles {
         let own = directories.files(profile);
         let mut paths = places_of(profile, directories);

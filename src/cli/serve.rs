@@ -49,7 +49,8 @@ pub fn run(args: &ServeArgs) -> ExitCode {
         print_message(warning.render("warning").trim_end());
     }
     report_failed(&loaded.failed);
-    let (again, for_edits) = (args.clone(), args.clone());
+    let again = args.clone();
+    let for_edits = args.clone();
     let source = ReloadSource {
         // At the start the gateway goes without a broken server. A reload keeps the config that works.
         load: Box::new(move |failing| {
@@ -89,7 +90,8 @@ fn options(args: &ServeArgs, tolerance: ErrorTolerance) -> LoadOptions<'static> 
     if paths.is_empty() {
         paths.extend(moongate_config::search(std::path::Path::new("."), &env));
     }
-    let (listen, only) = (args.listen.clone(), args.only.clone());
+    let listen = args.listen.clone();
+    let only = args.only.clone();
     LoadOptions { paths, env, listen, only, revisions: &SUPPORTED, tolerance, ..LoadOptions::default() }
 }
 

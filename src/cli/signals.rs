@@ -59,7 +59,8 @@ mod tests {
 
     #[test]
     fn signals_within_half_a_second_are_one() {
-        let (start, mut echoes) = (Instant::now(), EchoFilter::default());
+        let start = Instant::now();
+        let mut echoes = EchoFilter::default();
         let mut admit = |ms| echoes.admit(start + Duration::from_millis(ms));
         assert!(admit(0));
         assert!(!admit(0) && !admit(1) && !admit(499), "echoes of the first");

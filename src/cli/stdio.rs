@@ -144,7 +144,8 @@ fn from_config(args: &StdioArgs) -> Result<StdioPlan, StdioUnusable> {
                 // only.
                 let key: String =
                     moongate_random::random_bytes::<32>().iter().map(|byte| format!("{byte:02x}")).collect();
-                let (name, hash) = ("stdio".to_owned(), KeyHash::of(&key));
+                let name = "stdio".to_owned();
+                let hash = KeyHash::of(&key);
                 plan.auth.keys.push(KeySettings {
                     name,
                     hash,
@@ -202,8 +203,10 @@ fn from_url(args: &StdioArgs, url: &str) -> Result<StdioPlan, StdioUnusable> {
         ..server
     }];
     // The endpoint of that one server keeps names, URIs and task ids unchanged.
-    let (warnings, failed) = (loaded.warnings, loaded.failed);
-    let (endpoint, credentials) = (BRIDGED.to_owned(), HeaderMap::new());
+    let warnings = loaded.warnings;
+    let failed = loaded.failed;
+    let endpoint = BRIDGED.to_owned();
+    let credentials = HeaderMap::new();
     Ok(StdioPlan { plan, warnings, failed, endpoint, credentials, is_bridge: true })
 }
 
@@ -218,7 +221,8 @@ async fn read_opening(input: &mut Stdin, opening: &mut Vec<u8>) {
 
 async fn serve(mut built: StdioPlan, wait: Duration) -> anyhow::Result<ExitCode> {
     let mut stop = StopSignals::listen()?;
-    let (mut input, mut opening) = (tokio::io::stdin(), Vec::new());
+    let mut input = tokio::io::stdin();
+    let mut opening = Vec::new();
     if built.is_bridge {
         // The other gateway speaks both eras. In its client's own, nothing is lost in translation: the list of tasks
         // and their statuses exist in one era alone.

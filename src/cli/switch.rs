@@ -36,7 +36,8 @@ pub async fn remove(args: RemoveArgs) -> anyhow::Result<ExitCode> {
 
 /// Switches a server or tools on.
 pub async fn enable(args: SwitchArgs) -> anyhow::Result<ExitCode> {
-    let (server, tools) = (args.server.clone(), args.tools.clone());
+    let server = args.server.clone();
+    let tools = args.tools.clone();
     let operation = match tools.is_empty() {
         true => ConfigOperation::EnableServer(server),
         false => ConfigOperation::EnableTools(server, tools),
@@ -46,7 +47,8 @@ pub async fn enable(args: SwitchArgs) -> anyhow::Result<ExitCode> {
 
 /// Switches a server or tools off.
 pub async fn disable(args: SwitchArgs) -> anyhow::Result<ExitCode> {
-    let (server, tools) = (args.server.clone(), args.tools.clone());
+    let server = args.server.clone();
+    let tools = args.tools.clone();
     if let Err(message) = check_names(&args).await {
         print_message(&format!("error: nothing was changed: {message}"));
         return Ok(ExitCode::from(BAD_CONFIG));

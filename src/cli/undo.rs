@@ -78,7 +78,8 @@ fn print_list(edits: &[PastEdit], format: TableFormat) -> anyhow::Result<ExitCod
         TableFormat::Json => {
             let edit = |edit: &PastEdit| {
                 let author = edit.author.as_ref();
-                let (via, by) = (author.map(EditAuthor::way), author.and_then(EditAuthor::operator));
+                let via = author.map(EditAuthor::way);
+                let by = author.and_then(EditAuthor::operator);
                 json!({ "at": edit.at, "summary": edit.summary, "file": edit.file, "via": via, "by": by })
             };
             format!("{:#}\n", json!({ "edits": edits.iter().map(edit).collect::<Value>() }))

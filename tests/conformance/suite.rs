@@ -104,7 +104,9 @@ impl SuiteReport {
 }
 
 fn outcome(scenario: &str, scored: bool, found: Option<&(PathBuf, Vec<SuiteCheck>)>) -> ScenarioOutcome {
-    let (mut failed, mut warned, mut why) = (Vec::new(), Vec::new(), String::new());
+    let mut failed = Vec::new();
+    let mut warned = Vec::new();
+    let mut why = String::new();
     match found {
         None => failed.push("not run".to_owned()),
         Some((path, checks)) => {
@@ -193,7 +195,8 @@ pub(crate) async fn task_scenarios(home: &ProgramHome, gate: &str, revision: &'s
 pub(crate) async fn client_leg(home: &ProgramHome, gate: &str, revision: &'static str) -> SuiteReport {
     let required = Requirements::of(home, revision);
     let ours = |all: Vec<String>| all.into_iter().filter(|name| !name.starts_with("auth/")).collect::<Vec<_>>();
-    let (scored, not_scored) = (ours(required.client.clone()), ours(required.not_scored("client")));
+    let scored = ours(required.client.clone());
+    let not_scored = ours(required.not_scored("client"));
     let dir = reports(gate, revision);
     let (timed, others): (Vec<_>, Vec<_>) = scored.iter().chain(&not_scored).partition(|name| *name == TIMED);
     let run = |scenario: &String| client_scenario(home, scenario.clone(), revision, dir.clone());

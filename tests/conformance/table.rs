@@ -41,7 +41,8 @@ impl SuiteGate {
     /// the fixture alone.
     pub(crate) fn settle(&self, reports: &[SuiteReport], log: &str) {
         let _lock = GateLock::take();
-        let (row, lines) = (self.row(reports), self.failures(reports));
+        let row = self.row(reports);
+        let lines = self.failures(reports);
         if std::env::var_os("UPDATE_EXPECTED").is_some() {
             let warnings = self.warnings(reports);
             write(&row, &[(FAILURES, &lines), (WARNINGS, &warnings)], self.name);

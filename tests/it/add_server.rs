@@ -38,7 +38,8 @@ impl AddScene {
     /// Starts a gateway of the folder's config, with these servers in it.
     async fn start_gateway(&self, servers: &str) -> Program {
         let reserved = (ReservedAddress::new(), ReservedAddress::new());
-        let (listen, admin) = (reserved.0.address(), reserved.1.address());
+        let listen = reserved.0.address();
+        let admin = reserved.1.address();
         let gateway = format!("[gateway]\nlisten = \"{listen}\"\nadmin = \"{admin}\"\nstate_dir = \"state\"\n");
         std::fs::write(&self.file, gateway + servers).unwrap();
         let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_moongate"));

@@ -73,7 +73,8 @@ async fn without_keys_each_route_is_refused_beyond_loopback() {
     let paths = description["paths"].as_object().unwrap().iter();
     let routes =
         paths.flat_map(|(path, all)| all.as_object().unwrap().keys().map(move |method| (method, path.as_str())));
-    let (get, post) = ("get".to_owned(), "post".to_owned());
+    let get = "get".to_owned();
+    let post = "post".to_owned();
     let pages = ["/", "/calls", "/parts/servers", "/assets/app.css", "/nothing"].map(|path| (&get, path));
     for (method, path) in routes.chain(pages).chain([(&post, "/")]) {
         let refused = ask(&gateway, &method.to_uppercase(), path, &[], "").await;
@@ -149,7 +150,8 @@ async fn a_browser_signs_in_with_a_key_and_out_again() {
     assert!(page.status == 200 && page.text_body().contains("Admin key") && page.text_body().contains("moongate open"));
     let cookie = sign_in(&gateway, json!({ "key": OPERATOR })).await;
     assert!(cookie.starts_with("moongate_admin=") && cookie.len() > 50, "{cookie}");
-    let (cookie, own) = (("cookie", cookie.as_str()), ("sec-fetch-site", "same-origin"));
+    let cookie = ("cookie", cookie.as_str());
+    let own = ("sec-fetch-site", "same-origin");
     let me = ask(&gateway, "GET", "/api/v1/me", &[cookie], "").await;
     assert_eq!(me.json(), json!({ "name": "o", "role": "operate", "by": "session", "keys": true }));
     let page = ask(&gateway, "GET", "/", &[cookie], "").await;
@@ -171,8 +173,8 @@ async fn a_browser_signs_in_with_a_key_and_out_again() {
 #[tokio::test]
 async fn a_session_has_the_role_of_its_key_and_ends_with_it() {
     let mut gateway = with_operators(Setup::new()).start().await;
-    let (viewer, operator) =
-        (sign_in(&gateway, json!({ "key": VIEWER })).await, sign_in(&gateway, json!({ "key": OPERATOR })).await);
+    let viewer = sign_in(&gateway, json!({ "key": VIEWER })).await;
+    let operator = sign_in(&gateway, json!({ "key": OPERATOR })).await;
     let headers = |cookie: &str| {
         [("cookie".to_owned(), cookie.to_owned()), ("sec-fetch-site".to_owned(), "same-origin".to_owned())]
     };

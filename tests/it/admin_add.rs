@@ -394,7 +394,8 @@ async fn popular_servers_are_listed_and_added_by_name() {
     let edited = EditedGateway::start(setup).await;
     let popular = edited.get("/popular").await["servers"].as_array().unwrap().clone();
     let find = |name: &str| popular.iter().find(|server| server["name"] == name).unwrap().clone();
-    let (deepwiki, files) = (find("deepwiki"), find("files"));
+    let deepwiki = find("deepwiki");
+    let files = find("files");
     assert_eq!(
         (&deepwiki["added"], &files["added"], &find("mdn")["added"]),
         (&json!(true), &json!(false), &json!(false))

@@ -174,7 +174,8 @@ async fn a_server_that_failed_at_the_start_is_no_obstacle_to_edits_of_others() {
 #[tokio::test]
 async fn a_config_that_is_gone_is_not_begun_anew() {
     let (_server, edited) = EditedGateway::with_echo().await;
-    let (path, before) = (edited.setup.path("moongate.toml"), edited.text());
+    let path = edited.setup.path("moongate.toml");
+    let before = edited.text();
     std::fs::remove_file(&path).unwrap();
     let server = json!({ "servers": { "b": { "url": "http://127.0.0.1:1/mcp" } } });
     for (method, route, body) in [

@@ -72,7 +72,8 @@ async fn a_tool_that_is_off_is_shown_with_the_name_that_it_would_have() {
     let items = edited.get("/servers/a/items").await;
     let tool =
         |name: &str| items["tools"].as_array().unwrap().iter().find(|tool| tool["name"] == name).unwrap().clone();
-    let (on, off) = (tool("echo"), tool("fail"));
+    let on = tool("echo");
+    let off = tool("fail");
     assert_eq!((&on["state"], &on["exposed"], &on["expected"]), (&json!("on"), &json!("a-echo"), &Value::Null));
     assert_eq!((&off["state"], &off["exposed"], &off["expected"]), (&json!("off"), &Value::Null, &json!("a-break")));
     let page = edited.gateway.admin("/servers/a").await.text_body();
@@ -224,7 +225,8 @@ async fn the_cost_of_listed_tools_is_part_of_that_of_all() {
     gateway.ready(&["a", "b"]).await;
     for (name, on) in [("a", 2), ("b", 1)] {
         let status = gateway.status(name).await;
-        let (tokens, all) = (status["tokens"].as_u64().unwrap(), status["tokens_all"].as_u64().unwrap());
+        let tokens = status["tokens"].as_u64().unwrap();
+        let all = status["tokens_all"].as_u64().unwrap();
         assert_eq!(status["tools_on"], on);
         assert!(if on == 2 { tokens == all } else { tokens < all }, "{status}");
         let series = format!("moongate_catalog_tokens{{mcp_server={name:?}}}");

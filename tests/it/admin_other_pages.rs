@@ -88,7 +88,8 @@ async fn a_web_socket_of_another_page_is_not_opened() {
 async fn what_another_page_sends_changes_nothing() {
     let (server, edited) = EditedGateway::with_echo().await;
     assert_eq!(edited.patch("a", json!({ "set": { "title": "x" } })).await.status, 200);
-    let (before, keys) = (edited.text(), edited.get("/keys").await);
+    let before = edited.text();
+    let keys = edited.get("/keys").await;
     // All that a page may send without asking: forms, beacons, and fetch in the mode no-cors.
     let ways: [(&str, &[(&str, &str)]); 6] = [
         ("a form", &[("content-type", "application/x-www-form-urlencoded"), ("origin", "https://evil.example")]),

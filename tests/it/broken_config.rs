@@ -7,7 +7,8 @@ use crate::harness::{lasting_port, until};
 
 /// Config of a gateway with one server that is switched off later.
 fn config() -> String {
-    let (listen, admin) = (lasting_port(), lasting_port());
+    let listen = lasting_port();
+    let admin = lasting_port();
     let program = env!("CARGO_BIN_EXE_moongate");
     format!(
         "[gateway]\nlisten = \"127.0.0.1:{listen}\"\nadmin = \"127.0.0.1:{admin}\"\n\n\

@@ -100,7 +100,8 @@ impl RunningGateway {
         std::fs::write(dir.path().join("moongate.toml"), config).unwrap();
         let mut child = command(&["serve"], dir.path()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let (mut url, mut admin) = (None, None);
+        let mut url = None;
+        let mut admin = None;
         while url.is_none() || admin.is_none() {
             let line = timeout(LONG, lines.next_line()).await.unwrap().unwrap().expect("it says where it listens");
             let address = line.split_once("http://").map(|(_, rest)| rest.split(' ').next().unwrap().to_owned());
@@ -203,7 +204,8 @@ async fn a_misspelt_entry_costs_that_server_and_not_the_gateway() {
 async fn commands_find_the_gateway_by_its_config() {
     let dir = TempDir::new().unwrap();
     let reserved = ReservedAddress::new();
-    let (listen, admin) = (reserved.port(), dir.path().join("admin.sock"));
+    let listen = reserved.port();
+    let admin = dir.path().join("admin.sock");
     let certified = rcgen::generate_simple_self_signed(vec!["gateway.example".to_owned()]).unwrap();
     std::fs::write(dir.path().join("cert.pem"), certified.cert.pem()).unwrap();
     std::fs::write(dir.path().join("key.pem"), certified.signing_key.serialize_pem()).unwrap();
@@ -378,8 +380,10 @@ async fn a_config_that_is_broken_is_bad_usage_for_each_command() {
 #[tokio::test]
 async fn a_gateway_outlives_the_reader_of_its_messages() {
     let dir = TempDir::new().unwrap();
-    let (listen_port, admin_port) = (ReservedAddress::new(), ReservedAddress::new());
-    let (listen, admin) = (listen_port.address().to_string(), admin_port.address().to_string());
+    let listen_port = ReservedAddress::new();
+    let admin_port = ReservedAddress::new();
+    let listen = listen_port.address().to_string();
+    let admin = admin_port.address().to_string();
     let mut command = command(&["serve", "--listen", &listen], dir.path());
     let mut child = command.env("MOONGATE_GATEWAY__ADMIN", &admin).spawn().unwrap();
     drop(child.stderr.take());

@@ -55,7 +55,8 @@ fn files_below(dir: &Path, found: &mut Vec<PathBuf>) {
 async fn a_file_keeps_its_comments_its_mode_and_its_bytes() {
     let gateway = gateway().await;
     let home = UserHome::new();
-    let (file, before) = (".cursor/mcp.json", "{\n  // mine\n  \"mcpServers\": {}\n}\n");
+    let file = ".cursor/mcp.json";
+    let before = "{\n  // mine\n  \"mcpServers\": {}\n}\n";
     home.write(file, before);
     std::fs::set_permissions(home.path(file), std::fs::Permissions::from_mode(0o640)).unwrap();
     let url = gateway.mcp();
@@ -432,7 +433,8 @@ async fn a_bundle_has_a_bridge_that_works() {
     let bundle = ["connect", "claude-desktop", "--bundle", "out.mcpb", "--endpoint"];
     let written = home.run(&[&bundle[..], &[&gateway.mcp()]].concat()).await;
     assert_eq!((written.code, written.err.contains("out.mcpb")), (Some(0), true), "{}", written.err);
-    let (out, dir) = (home.path("work/out.mcpb"), home.path("unpacked"));
+    let out = home.path("work/out.mcpb");
+    let dir = home.path("unpacked");
     let unpacked = Command::new("python3").args(["-c", UNPACK]).arg(out).arg(&dir).output().await.unwrap();
     assert!(unpacked.status.success(), "{}", String::from_utf8_lossy(&unpacked.stderr));
     let text = String::from_utf8(unpacked.stdout).unwrap();

@@ -382,7 +382,8 @@ fn check_says_by_its_exit_code_whether_a_config_can_be_used() {
 
 #[test]
 fn a_config_is_found() {
-    let (here, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let here = tempfile::tempdir().unwrap();
+    let home = tempfile::tempdir().unwrap();
     let env = variables(&[("XDG_CONFIG_HOME", home.path().to_str().unwrap())]);
     let find = || moongate_config::search(here.path(), &env);
     std::fs::create_dir(home.path().join("moongate")).unwrap();

@@ -78,7 +78,9 @@ async fn each_code_is_found_where_it_is_provoked() {
     let long = MockScript { tools: vec![long.as_str().into()], ..MockScript::default() };
     let renamed = format!(r#"{{"name":"{}","inputSchema":{{"type":"object"}}}}"#, "x".repeat(100));
     let renamed = MockScript { tools: vec![renamed.as_str().into()], ..MockScript::default() };
-    let (bad, long, renamed) = (serve(bad).await, serve(long).await, serve(renamed).await);
+    let bad = serve(bad).await;
+    let long = serve(long).await;
+    let renamed = serve(renamed).await;
     let server = |settings: String| config(&format!("[servers.a]\n{settings}\n"));
     let url = |url: &str| server(format!("url = \"{url}\""));
     let key = "[[auth.keys]]\nname = \"k\"\nhash = \"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"\n";

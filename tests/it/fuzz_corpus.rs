@@ -62,7 +62,8 @@ fn every_target_holds_for_random_mutations_of_its_corpus() {
     let mut rng = Rng::new(number("FUZZ_SEED").unwrap_or_default());
     for (name, target) in fuzz::TARGETS {
         let inputs = corpus(name);
-        let (began, mut made) = (tokio::time::Instant::now(), 0);
+        let began = tokio::time::Instant::now();
+        let mut made = 0;
         let goes_on = |made: u64| match number("FUZZ_SECONDS") {
             Some(seconds) => began.elapsed() < Duration::from_secs(seconds),
             None => made < MADE,

@@ -82,7 +82,8 @@ impl GoldenStage {
 
     /// Ends a case: what was said since it began becomes its text.
     fn end(&mut self, name: &str) {
-        let (front, back) = (self.front.fresh(), self.back.fresh());
+        let front = self.front.fresh();
+        let back = self.back.fresh();
         let mut text = GoldenText::default();
         for n in 0..front.len().max(back.len()) {
             if let Some(exchange) = front.get(n) {

@@ -86,7 +86,10 @@ async fn shown(values: &[MaskedValue]) -> Vec<(&'static str, Vec<String>)> {
     let config_text = gateway.admin("/api/v1/config").await.text_body();
     let status = gateway.admin("/api/v1/status").await.json();
     let admin = gateway.admin_url().await;
-    let (mut import, mut print, mut of_api, mut page) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut import = Vec::new();
+    let mut print = Vec::new();
+    let mut of_api = Vec::new();
+    let mut page = Vec::new();
     for value in values {
         let row = rows.iter().find(|row| row["name"] == *value.name).unwrap_or_else(|| panic!("{}", value.name));
         import.push(unescaped(&row.to_string()));

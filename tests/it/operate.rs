@@ -15,7 +15,8 @@ const CLIENT_KEY: &str = "key-of-the-client-bob-0123456789";
 /// Runs a command with the config of a setup.
 async fn run(setup: &Setup, args: &[&str]) -> Output {
     let mut command = Command::new(PROGRAM);
-    let (command, file) = (command.args(args), setup.path("moongate.toml"));
+    let command = command.args(args);
+    let file = setup.path("moongate.toml");
     let command = command.arg("--config").arg(file).env_remove("MOONGATE_CONFIG").env("HOME", setup.path("home"));
     command.output().await.unwrap()
 }

@@ -161,7 +161,8 @@ impl PageScene {
                 return OPERATOR.to_owned();
             }
             "ticket" => {
-                let (url, bearer) = (format!("http://{}/api/v1/tickets", self.admin), format!("Bearer {OPERATOR}"));
+                let url = format!("http://{}/api/v1/tickets", self.admin);
+                let bearer = format!("Bearer {OPERATOR}");
                 let reply = HttpClient::new().send("POST", &url, &[("authorization", &bearer)], "").await;
                 return reply.json()["path"].as_str().unwrap().to_owned();
             }
@@ -194,7 +195,8 @@ pub(crate) async fn run_script(name: &str, admin: &str, pictures: &Path, obey: i
         .kill_on_drop(true)
         .spawn()
         .unwrap();
-    let (mut input, output) = (script.stdin.take().unwrap(), script.stdout.take().unwrap());
+    let mut input = script.stdin.take().unwrap();
+    let output = script.stdout.take().unwrap();
     let mut lines = BufReader::new(output).lines();
     let mut said = Vec::new();
     let run = async {

@@ -54,7 +54,8 @@ struct RemoteServers {
 impl RemoteServers {
     async fn start() -> Self {
         let authority = Authority::new("Pictures");
-        let (mut servers, mut hosts) = (Vec::new(), Vec::new());
+        let mut servers = Vec::new();
+        let mut hosts = Vec::new();
         for name in REMOTE {
             let host = format!("{name}.example.com");
             let mock = serve(MockScript::load(&scene_file(&format!("{name}.toml"))).unwrap()).await;

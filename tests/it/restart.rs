@@ -113,7 +113,8 @@ async fn kills_under_load_lose_nothing_that_was_answered_and_no_session() {
 
 /// Ends the gateway with each of these signals, under load; gives how many calls were answered, and how many ran.
 async fn under_load(signals: &[Signal]) -> (u64, u64) {
-    let (old, new) = (serve(legacy()).await, serve(modern()).await);
+    let old = serve(legacy()).await;
+    let new = serve(modern()).await;
     let setup = Setup::new().lasting().http("old", &old.url).http("new", &new.url).with("gateway", "admin = false");
     let mut process = started(&setup).await;
     ready(&process).await;
@@ -147,8 +148,10 @@ async fn under_load(signals: &[Signal]) -> (u64, u64) {
     // Each answer is of an execution of its own, and no call ran that nobody sent.
     let distinct: HashSet<u64> = numbers.iter().copied().collect();
     assert_eq!(distinct.len(), numbers.len(), "an answer was given twice");
-    let (ran, sent) = (executed(&new) - before, tally.sent.load(Ordering::Relaxed));
-    let (answered, broken) = (numbers.len() as u64, tally.broken.load(Ordering::Relaxed));
+    let ran = executed(&new) - before;
+    let sent = tally.sent.load(Ordering::Relaxed);
+    let answered = numbers.len() as u64;
+    let broken = tally.broken.load(Ordering::Relaxed);
     eprintln!("{} restarts: {sent} calls sent, {ran} ran, {answered} answered, {broken} broken off", signals.len());
     assert!(answered <= ran && ran <= sent);
     // All sessions, those that called and those that were silent: calls, streams, subscriptions.

@@ -73,7 +73,8 @@ impl Authenticator for UserNames {
         };
         let role =
             self.principals.role_sets().intern(&roles).ok_or(AuthError::Unavailable("too many sets of roles"))?;
-        let (key, secret) = (key_of(name), PrincipalSecret::new([7; 32]));
+        let key = key_of(name);
+        let secret = PrincipalSecret::new([7; 32]);
         let principal = self.principals.meet(self.name(), Person { key, name, secret, role, expires: self.expires })?;
         let login = self.logins.lock().entry(login.to_owned()).or_default().clone();
         Ok(ProvenIdentity { principal, expires: self.expires, login: Some(login) })
@@ -116,7 +117,9 @@ impl UserNames {
     }
 
     fn fetch(&self, name: &str) -> CredentialFetch {
-        let (known, fetches, answers) = (self.known.clone(), self.fetches.clone(), self.answers.clone());
+        let known = self.known.clone();
+        let fetches = self.fetches.clone();
+        let answers = self.answers.clone();
         let name = name.to_owned();
         Box::pin(async move {
             fetches.fetch_add(1, Ordering::Relaxed);
@@ -210,7 +213,9 @@ fn role(name: &str, endpoint: Option<&str>) -> RoleAccess {
 }
 
 fn key(name: &str) -> KeySettings {
-    let (views, rate, expires) = (None, None, None);
+    let views = None;
+    let rate = None;
+    let expires = None;
     KeySettings { name: name.to_owned(), hash: KeyHash::of(name), views, tools: GlobList::all(), rate, expires }
 }
 
@@ -357,7 +362,8 @@ async fn what_began_with_a_login_ends_with_it_and_what_began_with_another_goes_o
 async fn start(state: StoreSettings, users: &Arc<UserNames>) -> GatewayApp {
     let mut plan = Plan { admin: None, state, ..plan() };
     plan.listen = vec![ListenAddress::Tcp("127.0.0.1:0".parse().unwrap())];
-    let (principals, methods) = (users.principals.clone(), vec![users.clone() as Arc<dyn Authenticator>]);
+    let principals = users.principals.clone();
+    let methods = vec![users.clone() as Arc<dyn Authenticator>];
     let login = LoginParts { principals, methods, ..LoginParts::default() };
     GatewayApp::start_with(plan, None, None, login).await.unwrap()
 }

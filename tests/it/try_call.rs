@@ -88,7 +88,8 @@ async fn progress_logs_and_questions_reach_the_operator() {
         assert!(done["result"].as_str().unwrap().contains("Ada"), "{done}");
         assert_eq!(send(&gateway, "POST", &format!("/{id}/answer"), &answer).await, 404, "it was answered");
         let (_, mut events) = start(&gateway, "sample", "{}").await;
-        let (mut last, mut told) = (next(&mut events).await, false);
+        let mut last = next(&mut events).await;
+        let mut told = false;
         while last.0 != "done" {
             told |= last.1["data"].as_str().is_some_and(|text| text.contains("not from here"));
             last = next(&mut events).await;
@@ -219,7 +220,8 @@ async fn a_try_ends_with_the_session_that_started_it() {
     let gateway = with_operator(Setup::new().http("a", &server.url)).start().await;
     ready(&gateway).await;
     let site = ("sec-fetch-site", "same-origin");
-    let (leaving, staying) = (sign_in(&gateway).await, sign_in(&gateway).await);
+    let leaving = sign_in(&gateway).await;
+    let staying = sign_in(&gateway).await;
     let arguments = r#"{"ms":600000}"#;
     let mut ended = start_with(&gateway, &[("cookie", &leaving), site], "sleep", arguments).await;
     let mut open = start_with(&gateway, &[("cookie", &staying), site], "sleep", arguments).await;

@@ -37,7 +37,8 @@ pub(crate) fn cycles(sources: &[SourceFile]) -> Vec<Vec<String>> {
 }
 
 fn reached<'a>(from: &'a Module, edges: &BTreeMap<&'a Module, BTreeSet<&'a Module>>) -> BTreeSet<&'a Module> {
-    let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
+    let mut seen = BTreeSet::new();
+    let mut next = vec![from];
     while let Some(module) = next.pop() {
         let new = edges.get(module).into_iter().flatten().filter(|used| seen.insert(**used));
         next.extend(new.copied().collect::<Vec<_>>());
@@ -129,7 +130,8 @@ fn import(line: &str) -> Option<(&str, &str)> {
 
 /// Each path of `a::{b, c::{d, e as f}}`.
 fn flatten(prefix: &str, tree: &str, each: &mut dyn FnMut(&str)) {
-    let (mut depth, mut start) = (0_usize, 0);
+    let mut depth = 0_usize;
+    let mut start = 0;
     let mut parts = Vec::new();
     for (at, c) in tree.char_indices() {
         match c {

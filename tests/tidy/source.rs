@@ -43,7 +43,8 @@ impl SourceFile {
         let bare = without_text(&text, true);
         let tests = test_lines(&bare);
         let size = text.lines().count() - tests.len();
-        let (code, bare) = (without_lines(&without_text(&text, false), &tests), without_lines(&bare, &tests));
+        let code = without_lines(&without_text(&text, false), &tests);
+        let bare = without_lines(&bare, &tests);
         // Its parent may say that, too; `sources` looks.
         let is_test = place.starts_with("testing/");
         SourceFile { path, place, module, root, text, code, bare, size, is_test }

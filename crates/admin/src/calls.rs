@@ -40,7 +40,8 @@ pub(super) async fn cancel(Operator(admin): Operator, Path(id): Path<String>) ->
 
 /// Describes one call.
 pub(super) fn call_row(call: &RecentCall) -> CallRow {
-    let (facts, result) = (&call.facts, call.result.as_ref());
+    let facts = &call.facts;
+    let result = call.result.as_ref();
     let (name, version) = call.client();
     // A running call has taken the time since its arrival.
     let took = result.map_or_else(|| facts.received.elapsed(), |result| result.took);

@@ -140,7 +140,8 @@ impl LastPoll {
     /// Finds calls that began or ended. If they are many, it counts them when that is due.
     fn call_changes(&mut self, calls: &RecentCalls, is_due: bool) -> Vec<AdminEvent> {
         // Read before the calls: a later change waits for the next poll, also if its slot is read after it.
-        let (last_change, last_id) = (calls.last_change(), calls.last_id());
+        let last_change = calls.last_change();
+        let last_id = calls.last_id();
         let is_flooded = last_change - self.call_change > CALL_CHANGES_MAX;
         if is_flooded && !is_due {
             return Vec::new();

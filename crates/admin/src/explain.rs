@@ -15,7 +15,8 @@ use moongate_listener::json_response;
 
 /// Handles `GET /api/v1/explain`.
 pub(super) async fn explain(Viewer(admin): Viewer, query: QueryMap) -> Response {
-    let (principal, tool) = (query.text("principal"), query.text("tool"));
+    let principal = query.text("principal");
+    let tool = query.text("tool");
     if principal.is_empty() || tool.is_empty() {
         return json_response(StatusCode::BAD_REQUEST, "bad_query", "`principal` and `tool` are needed");
     }

@@ -58,7 +58,8 @@ fn check_operator(parts: &Parts, admin: &AdminState, needed: AdminRole) -> Resul
     match parts.extensions.get::<AccessGrant>() {
         Some(AccessGrant::Key { key, .. }) if key.role >= needed => {}
         Some(AccessGrant::Key { key, .. }) => {
-            let (role, needed) = (key.role.name(), needed.name());
+            let role = key.role.name();
+            let needed = needed.name();
             let message = format!("The role of this key is \"{role}\", and this needs \"{needed}\" (admin.keys)");
             return Err(json_response(StatusCode::FORBIDDEN, "role_not_allowed", &message));
         }

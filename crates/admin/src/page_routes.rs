@@ -196,13 +196,15 @@ async fn signin_page(Shared(admin): Shared<Arc<AdminState>>) -> Response {
 }
 
 async fn sessions_page(viewer: PageViewer) -> Response {
-    let (sessions, stateless) = (session_rows(&viewer.admin), stateless_clients(&viewer.admin));
+    let sessions = session_rows(&viewer.admin);
+    let stateless = stateless_clients(&viewer.admin);
     let view = SessionsView { sessions: &sessions, stateless: &stateless, may_act: viewer.may_act };
     whole(&viewer, "Sessions", view.page())
 }
 
 async fn sessions_part(viewer: PageViewer) -> Response {
-    let (sessions, stateless) = (session_rows(&viewer.admin), stateless_clients(&viewer.admin));
+    let sessions = session_rows(&viewer.admin);
+    let stateless = stateless_clients(&viewer.admin);
     part(SessionsView { sessions: &sessions, stateless: &stateless, may_act: viewer.may_act }.lists())
 }
 
@@ -239,7 +241,8 @@ async fn tools_part(viewer: PageViewer) -> Response {
 }
 
 async fn explain_page(viewer: PageViewer) -> Response {
-    let (admin, query) = (&viewer.admin, &viewer.query);
+    let admin = &viewer.admin;
+    let query = &viewer.query;
     let auth = admin.listener_state.load().auth.clone();
     let mut principals: Vec<String> = auth.principals().all().iter().map(|principal| principal.name.clone()).collect();
     principals.sort();

@@ -138,7 +138,8 @@ pub(super) fn context_view(viewer: &PageViewer, render: impl FnOnce(&ContextView
 
 /// Renders the clients, with a chosen one.
 pub(super) fn connect_view(viewer: &PageViewer, render: impl FnOnce(&ConnectView<'_>) -> Markup) -> Markup {
-    let (admin, query) = (&*viewer.admin, &viewer.query);
+    let admin = &*viewer.admin;
+    let query = &viewer.query;
     let (endpoint, _) = chosen_endpoint(viewer);
     let url = admin.url_of_endpoint(endpoint.name());
     let client = query.get("client").and_then(|id| find_client(admin, id));
@@ -163,7 +164,8 @@ pub(super) fn connect_view(viewer: &PageViewer, render: impl FnOnce(&ConnectView
 
 /// Returns what `search_tools` would answer, if the URL asks for it.
 pub(super) async fn model_answer(viewer: &PageViewer) -> Option<String> {
-    let (query, gateway) = (&viewer.query, &viewer.admin.gateway);
+    let query = &viewer.query;
+    let gateway = &viewer.admin.gateway;
     let words = query.get("q").filter(|_| query.get("model").is_some())?;
     gateway.search_text(query.get("endpoint").unwrap_or_default(), words).await?.ok()
 }
@@ -190,7 +192,8 @@ pub(super) fn tools_view(
     model_answer: Option<String>,
     render: impl FnOnce(&ToolsView<'_>) -> Markup,
 ) -> Markup {
-    let (admin, query) = (&*viewer.admin, &viewer.query);
+    let admin = &*viewer.admin;
+    let query = &viewer.query;
     let (endpoint, coverage) = chosen_endpoint(viewer);
     let rows = match (&coverage, query.get("q")) {
         (Some(coverage), Some(text)) => ToolRows::Found(find_tools(admin, coverage, text, tools::shown_rows(query))),

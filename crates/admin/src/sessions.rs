@@ -22,7 +22,8 @@ const SESSIONS_MAX: usize = 1000;
 /// Handles `GET /api/v1/sessions`.
 pub(super) async fn sessions(Viewer(admin): Viewer) -> Response {
     let total = admin.metrics.clients.sessions.get();
-    let (sessions, stateless) = (session_rows(&admin), stateless_clients(&admin));
+    let sessions = session_rows(&admin);
+    let stateless = stateless_clients(&admin);
     json(StatusCode::OK, &SessionList { total, sessions, stateless })
 }
 

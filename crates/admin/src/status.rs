@@ -144,7 +144,8 @@ impl GatheredFacts<'_> {
     }
 
     fn count(&self, server: &RunningServer) -> ServerCounters {
-        let (lists, name) = (server.lists(), server.settings.name.as_str());
+        let lists = server.lists();
+        let name = server.settings.name.as_str();
         let listed = |kind| lists.get(kind).items.len() as u64;
         let last_error = self.errors.get(name);
         ServerCounters {

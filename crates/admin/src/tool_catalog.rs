@@ -21,7 +21,8 @@ const UNLISTED_MAX: usize = 20;
 
 /// Lists the tools of an endpoint by server. A view has exposed tools only, the other endpoints all.
 pub(super) fn tools_by_server(admin: &AdminState, coverage: &EndpointCoverage) -> Vec<ServerTools> {
-    let (snapshot, config) = (admin.gateway.snapshot(), admin.reloader.config());
+    let snapshot = admin.gateway.snapshot();
+    let config = admin.reloader.config();
     let world = CatalogView { gateway: &admin.gateway, coverage, snapshot: &snapshot, config: &config };
     let covered = |server: &&Arc<RunningServer>| coverage.includes(&server.settings.name);
     let describe = |server: &Arc<RunningServer>| {
@@ -40,7 +41,8 @@ pub(super) fn tools_by_server(admin: &AdminState, coverage: &EndpointCoverage) -
 
 /// Finds the tools of an endpoint that fit a query.
 pub(super) fn find_tools(admin: &AdminState, coverage: &EndpointCoverage, query: &str, shown: usize) -> FoundTools {
-    let (snapshot, config) = (admin.gateway.snapshot(), admin.reloader.config());
+    let snapshot = admin.gateway.snapshot();
+    let config = admin.reloader.config();
     let world = CatalogView { gateway: &admin.gateway, coverage, snapshot: &snapshot, config: &config };
     let servers = admin.gateway.servers();
     // More than are shown are asked for, since the page tells how many there are.

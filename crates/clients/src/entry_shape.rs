@@ -10,7 +10,8 @@ use crate::profile::ClientProfile;
 /// Returns what this client would not understand in an entry with a URL. `None`: nothing.
 pub fn shape_problem(profile: &ClientProfile, entry: &Value) -> Option<String> {
     let template: Value = serde_json::from_str(profile.http?).ok()?;
-    let (template, entry) = (template.as_object()?, entry.as_object()?);
+    let template = template.as_object()?;
+    let entry = entry.as_object()?;
     // Types are called `http`, too.
     let is_url = |value: &Value| value.as_str().is_some_and(|text| text.starts_with("http") && text.contains("://"));
     let (found, _) = entry.iter().find(|(_, value)| is_url(value))?;

@@ -25,7 +25,8 @@ pub fn deeplink(profile: &ClientProfile, request: &ConnectRequest) -> Option<Str
     // The server of a web page would see the key, and an input is defined only in the file.
     let keyless = template.starts_with("https:") || request.input(profile).is_some();
     let carried = if keyless { ConnectRequest { key: None, ..request.clone() } } else { request.clone() };
-    let (mut entry, mut named) = (String::new(), String::new());
+    let mut entry = String::new();
+    let mut named = String::new();
     if has_entry {
         let value = client_entry(profile, &carried).ok()?;
         let mut members = Map::from_iter([("name".to_owned(), Value::from(request.name.as_str()))]);
@@ -73,7 +74,8 @@ mod tests {
     }
 
     fn decoded(text: &str) -> String {
-        let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+        let mut bytes = Vec::new();
+        let mut rest = text.as_bytes();
         while let [first, after @ ..] = rest {
             let escape = (*first == b'%').then(|| std::str::from_utf8(&after[..2]).unwrap());
             bytes.push(escape.map_or(*first, |hex| u8::from_str_radix(hex, 16).unwrap()));

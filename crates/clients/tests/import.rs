@@ -160,7 +160,8 @@ fn thousands_of_servers_are_not_compared_in_pairs() {
     let entry = |name: String, settings: serde_json::Value| {
         let settings = settings.as_object().cloned().unwrap();
         let masked = settings.clone();
-        let (source_name, notes) = (name.clone(), Vec::new());
+        let source_name = name.clone();
+        let notes = Vec::new();
         ("a".to_owned(), moongate_config::ParsedServer { name, source_name, settings, masked, notes, is_broken: false })
     };
     // Accounts at one address, and programs with one command.
@@ -321,7 +322,8 @@ fn of_two_entries_the_one_that_works_is_taken() {
         entry.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap());
         entry
     };
-    let (off, on) = (json!({ "enabled": false }), json!({}));
+    let off = json!({ "enabled": false });
+    let on = json!({});
     assert_eq!(new_names(with("${NOT_SET}", off.clone()), with("k", on.clone())), ["other"]);
     assert_eq!(new_names(with("k", off), with("${NOT_SET}", on.clone())), ["other"]);
     assert_eq!(new_names(with("${NOT_SET}", on.clone()), with("k", on.clone())), ["other"]);
@@ -339,7 +341,8 @@ fn of_two_entries_the_one_that_fixes_no_transport_is_taken() {
     };
     let with = |key: &str, value: &str| json!({ "url": url, "headers": { "Authorization": "Bearer k" }, key: value });
     let open = || json!({ "url": url, "headers": { "Authorization": "Bearer k" } });
-    let (sse, http) = (bridge(&["--transport", "sse-only"]), bridge(&["--transport", "http-only"]));
+    let sse = bridge(&["--transport", "sse-only"]);
+    let http = bridge(&["--transport", "http-only"]);
     for (one, other, names) in [
         (sse.clone(), bridge(&[]), &["other"][..]),
         (bridge(&[]), sse.clone(), &["one"]),
@@ -375,7 +378,8 @@ fn bridge(entry: Value) -> ImportedServers {
 #[test]
 fn a_bridge_stays_unless_a_header_has_its_credential() {
     let npx = |args: &[&str]| json!({ "command": "npx", "args": args });
-    let (url, key) = ("https://a.example/mcp", "Authorization: Bearer k");
+    let url = "https://a.example/mcp";
+    let key = "Authorization: Bearer k";
     for entry in [
         npx(&["mcp-remote", url]),
         npx(&["-y", "mcp-remote@latest", url, "3334", "--transport", "http-only"]),

@@ -48,7 +48,9 @@ fn line(row: &ClientProfile) -> String {
     let limits =
         [row.limits.name_length, row.limits.tools].map(|limit| limit.map_or("-".to_owned(), |n| n.to_string()));
     let link = if row.link.is_some() { "yes" } else { "" };
-    let (title, id, limits) = (row.title, row.id, limits.join(", "));
+    let title = row.title;
+    let id = row.id;
+    let limits = limits.join(", ");
     format!("| [{title}](../clients/{id}.md) | `{id}` | {over_http} | {link} | {limits} | {} |\n", row.checked)
 }
 

@@ -166,7 +166,8 @@ impl SchemaCheck<'_> {
                 self.unit(node, rule, path)
             }
             ConfigValue::Int(number) => {
-                let (min, max) = (rule.number("minimum"), rule.number("maximum"));
+                let min = rule.number("minimum");
+                let max = rule.number("maximum");
                 if min.is_none_or(|min| *number >= min) && max.is_none_or(|max| *number <= max) {
                     return self.unit(node, rule, path);
                 }

@@ -32,7 +32,8 @@ fn collect(rule: SchemaRule, path: &str, keys: &mut BTreeSet<String>) {
 
 /// Names of the settings that differ between two tables.
 pub fn differing_keys<T: Serialize>(one: &T, other: &T) -> Vec<String> {
-    let (one, other) = (values(one), values(other));
+    let one = values(one);
+    let other = values(other);
     one.into_iter().filter(|(name, value)| other.get(name) != Some(value)).map(|(name, _)| name).collect()
 }
 
@@ -42,7 +43,8 @@ pub fn with_keys_of<'a, T: Clone + Serialize + DeserializeOwned>(
     old: &T,
     names: impl Iterator<Item = &'a str>,
 ) -> T {
-    let (mut new_values, mut old_values) = (values(new), values(old));
+    let mut new_values = values(new);
+    let mut old_values = values(old);
     for name in names {
         // The table may have keys that are not plain settings.
         if let Some(value) = old_values.remove(name) {

@@ -220,7 +220,8 @@ impl<'a> KeyTable<'a> {
     fn rows(&self) -> String {
         let row = |(key, rule): (&String, &'a Value)| {
             let mark = if self.needs_restart || needs_restart(rule) { " ↻" } else { "" };
-            let (default, kind) = (self.cell(key), self.kind(rule));
+            let default = self.cell(key);
+            let kind = self.kind(rule);
             format!("| `{key}`{mark} | {kind} | {default} | {} |\n", meaning(rule))
         };
         self.keys().map(row).collect()

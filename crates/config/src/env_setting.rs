@@ -84,7 +84,8 @@ pub fn env_file_variables(path: &Path) -> BTreeMap<String, String> {
 
 /// Returns the path of the env file that a config names. Fails if the config cannot be read.
 pub fn env_file_in_config(options: &LoadOptions<'_>) -> Result<Option<PathBuf>, ConfigProblems> {
-    let (mut faults, mut sources) = (ProblemCollector::default(), ConfigSources::default());
+    let mut faults = ProblemCollector::default();
+    let mut sources = ConfigSources::default();
     let layers = read_layers(options, &mut sources, &mut faults)?;
     let merged = merge::merge(&layers).unwrap_or_else(|_| ConfigNode::table(SourceSpan::BUILT_IN));
     let process = ReferenceVariables::of_process(&options.env);

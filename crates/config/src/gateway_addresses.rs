@@ -32,7 +32,8 @@ pub struct GatewayAddresses {
 ///
 /// Fails with the problems of the files themselves, and of the `gateway` table.
 pub fn gateway_addresses(options: &LoadOptions<'_>) -> Result<GatewayAddresses, ConfigProblems> {
-    let (mut faults, mut sources) = (ProblemCollector::default(), ConfigSources::default());
+    let mut faults = ProblemCollector::default();
+    let mut sources = ConfigSources::default();
     let layers = read_layers(options, &mut sources, &mut faults)?;
     // Problems elsewhere are the gateway's concern. Here only its address matters.
     let mut faults = ProblemCollector::default();

@@ -41,7 +41,8 @@ pub(super) fn secret_parts(path: &ConfigPath, text: &str, before: Option<&str>) 
 /// Replaces the secret parts of a text. `None` if there is none.
 pub(super) fn mask_text(path: &ConfigPath, text: &str, before: Option<&str>, mask: &str) -> Option<String> {
     let parts = secret_parts(path, text, before);
-    let (mut out, mut done) = (String::new(), 0);
+    let mut out = String::new();
+    let mut done = 0;
     for part in &parts {
         out += &text[done..part.start];
         out += mask;
@@ -95,7 +96,9 @@ fn argument_parts(text: &str, before: Option<&str>) -> Vec<Range<usize>> {
     if whole.is_some() || !text.contains([' ', ';']) {
         return whole.into_iter().collect();
     }
-    let (mut found, mut at, mut last) = (Vec::new(), 0, before);
+    let mut found = Vec::new();
+    let mut at = 0;
+    let mut last = before;
     for word in text.split([' ', ';']) {
         let plain = word.trim_matches(['"', '\'']);
         let start = at + word.find(plain).unwrap_or_default();
@@ -129,7 +132,8 @@ fn named_part(text: &str, before: Option<&str>) -> Option<Range<usize>> {
         return part(text.len() - password.len());
     }
     let at = text.find(['=', ':'])?;
-    let (name, rest) = (text[..at].trim_start_matches('-'), &text[at + 1..]);
+    let name = text[..at].trim_start_matches('-');
+    let rest = &text[at + 1..];
     let is_header = before.is_some_and(|flag| HEADER_FLAGS.contains(&flag)) && !is_harmless(name, rest);
     let is_user = before.is_some_and(|flag| USER_FLAGS.contains(&flag));
     let is_named = sounds_secret(name) && !name.contains(['/', '@', '.']) && !rest.starts_with("//");

@@ -345,7 +345,8 @@ mod tests {
     #[test]
     fn values_below_a_long_key_are_not_judged_by_it() {
         // Bytes of the key times values are hundreds of billions here.
-        let (key, values) = ("k".repeat(400_000), vec!["1"; 400_000].join(","));
+        let key = "k".repeat(400_000);
+        let values = vec!["1"; 400_000].join(",");
         for (format, text) in [
             (FileFormat::Json, format!("{{\"a\": {{\"{key}\": [{values}]}}, \"token\": \"x\"}}")),
             (FileFormat::Toml, format!("token = 'x'\n[a]\n{key} = [{values}]\n")),

@@ -31,7 +31,9 @@ pub fn duration(text: &str) -> Result<Duration, &'static str> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
         return Err("has no unit");
     }
-    let (mut rest, mut total, mut units) = (text, 0_u64, DURATION_UNITS.as_slice());
+    let mut rest = text;
+    let mut total = 0_u64;
+    let mut units = DURATION_UNITS.as_slice();
     while !rest.is_empty() {
         let (number, after) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len()));
         let (unit, next) = after.split_at(after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len()));

@@ -61,7 +61,9 @@ fn commented_blocks(text: &str, comments: &[Range<usize>]) -> impl Iterator<Item
 
 /// Finds the parts of a text that may be entries: each line, and each run of lines without prose.
 fn possible_entries(text: &str) -> Vec<Range<usize>> {
-    let (mut parts, mut run, mut at) = (Vec::new(), 0..0, 0);
+    let mut parts = Vec::new();
+    let mut run = 0..0;
+    let mut at = 0;
     for line in text.split_inclusive('\n') {
         let own = at..at + line.len();
         at = own.end;

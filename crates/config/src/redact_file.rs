@@ -67,7 +67,8 @@ fn redact_lines(
 
 /// Masks the secrets of a line that starts at byte `start`. `secrets` are merged.
 fn mask_line(line: &str, start: usize, secrets: &[Range<usize>]) -> String {
-    let (mut out, mut done) = (String::new(), 0);
+    let mut out = String::new();
+    let mut done = 0;
     let end = line.trim_end().len();
     let on_line =
         |secret: &Range<usize>| secret.start.saturating_sub(start).min(end)..secret.end.saturating_sub(start).min(end);

@@ -33,7 +33,8 @@ pub struct SettingPlace {
 impl SettingPlaces {
     /// Reads the layers of a config. Fails if a file cannot be read or parsed.
     pub fn read(options: &LoadOptions<'_>) -> Result<Self, ConfigProblems> {
-        let (mut faults, mut sources) = (ProblemCollector::default(), ConfigSources::default());
+        let mut faults = ProblemCollector::default();
+        let mut sources = ConfigSources::default();
         let layers = read_layers(options, &mut sources, &mut faults)?;
         let tree = merge::merge(&layers).unwrap_or_else(|_| ConfigNode::table(super::tree::SourceSpan::BUILT_IN));
         Ok(SettingPlaces { tree, sources })

@@ -84,7 +84,9 @@ impl ConfigSources {
     }
 
     pub(super) fn file(&mut self, path: &Path, text: String) -> usize {
-        let (tag, secrets, lines) = (String::new(), Vec::new(), OnceCell::new());
+        let tag = String::new();
+        let secrets = Vec::new();
+        let lines = OnceCell::new();
         self.0.push(ConfigSource::File { path: path.to_owned(), text, tag, secrets, lines });
         self.0.len() - 1
     }
@@ -213,7 +215,8 @@ impl LinePlace<'_> {
             let room = (text.chars().count() + 1).saturating_sub(offset).max(1);
             return SourceSnippet { text, offset, length: length.min(room) };
         }
-        let (before, after) = (from > 0, to < line.len());
+        let before = from > 0;
+        let after = to < line.len();
         let dots = |yes: bool| if yes { "..." } else { "" };
         let offset = line[from..at].chars().count();
         let length = length.min(LINE_WIDTH_MAX.saturating_sub(offset)).max(1);

@@ -18,7 +18,8 @@ const NAME_FIELDS: [&str; 2] = ["name", "id"];
 /// Returns the edits that lead from one text to another. They also fit a text that others changed elsewhere.
 pub fn difference(format: Format, from: &str, to: &str) -> Result<Vec<Edit>, EditError> {
     let parse = |text: &str| ParsedText::parse(format, text.trim_start_matches('\u{feff}').to_owned());
-    let (from, to) = (parse(from)?, parse(to)?);
+    let from = parse(from)?;
+    let to = parse(to)?;
     let mut edits = Vec::new();
     compare(&[], from.tree(), to.tree(), &mut edits)?;
     Ok(edits)

@@ -181,7 +181,8 @@ impl<'a> FlowContainer<'a> {
     }
 
     fn remove_only(&self, patch: &mut Patch, member: &Range<usize>, end: usize) {
-        let (before, after) = (self.gap(self.inner.start..member.start), self.gap(end..self.inner.end));
+        let before = self.gap(self.inner.start..member.start);
+        let after = self.gap(end..self.inner.end);
         let is_padded = !before.is_empty() && before.trim().is_empty() && after.trim().is_empty();
         match is_padded {
             true => patch.delete_with_comments(self.inner.clone()),

@@ -33,14 +33,16 @@ pub fn line_changes(before: &[&str], after: &[&str]) -> Vec<(LineChange, usize)>
 pub fn common_ends(old: &[&str], new: &[&str]) -> (usize, usize) {
     let start = old.iter().zip(new).take_while(|(one, other)| one == other).count();
     // Without the common start: a repeated line must not count at both ends.
-    let (old, new) = (&old[start..], &new[start..]);
+    let old = &old[start..];
+    let new = &new[start..];
     (start, old.iter().rev().zip(new.iter().rev()).take_while(|(one, other)| one == other).count())
 }
 
 /// Finds the shortest difference by the longest common subsequence.
 fn shortest(before: &[&str], after: &[&str]) -> Vec<(LineChange, usize)> {
     let mut out = Vec::new();
-    let (rows, columns) = (before.len(), after.len());
+    let rows = before.len();
+    let columns = after.len();
     // The table has a cell for each pair of lines. Files of megabytes would take gigabytes.
     if rows.saturating_mul(columns) > CELLS_MAX {
         out.extend((0..rows).map(|row| (LineChange::Removed, row)));
@@ -58,7 +60,8 @@ fn shortest(before: &[&str], after: &[&str]) -> Vec<(LineChange, usize)> {
             common[row * width + column] = if before[row] == after[column] { diagonal } else { below.max(beside) };
         }
     }
-    let (mut row, mut column) = (0, 0);
+    let mut row = 0;
+    let mut column = 0;
     while row < rows || column < columns {
         if row < rows && column < columns && before[row] == after[column] {
             out.push((LineChange::Kept, row));

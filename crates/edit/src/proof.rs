@@ -82,8 +82,10 @@ impl ParsedText {
 
     /// Makes edits of one list in one step. `None` if the text does not allow that.
     pub(crate) fn apply_at_once(&self, edits: &[Edit]) -> Option<ParsedText> {
-        let (mut patch, mut tree) = (Patch::default(), self.tree.clone());
-        let (mut changes, mut seen) = (Vec::new(), BTreeSet::new());
+        let mut patch = Patch::default();
+        let mut tree = self.tree.clone();
+        let mut changes = Vec::new();
+        let mut seen = BTreeSet::new();
         for edit in edits {
             // In this text, so that the places in the patch are not those of a later one.
             let Some(change) = plan::next_change(edit, &self.tree).ok()? else { continue };

@@ -92,7 +92,8 @@ fn with_json_types(schema: &Value) -> Value {
 
 #[test]
 fn real_schemas_become_typed_fields() {
-    let (mut functions, mut count) = (0, MemberCount::default());
+    let mut functions = 0;
+    let mut count = MemberCount::default();
     for file in ["live_multiple", "live_simple", "multiple", "simple_python"] {
         for line in read(&format!("bfcl/{file}.json")).lines() {
             let row: Value = serde_json::from_str(line).unwrap();

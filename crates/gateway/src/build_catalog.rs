@@ -58,7 +58,8 @@ impl Snapshot {
         let mut found = Vec::new();
         for upstream in servers {
             let lists = upstream.era_lists();
-            let (shared, other) = (lists.shared().get(kind), lists.other().get(kind));
+            let shared = lists.shared().get(kind);
+            let other = lists.other().get(kind);
             // Only modern lists have hints.
             let modern = if lists.era() == Era::Modern { shared } else { other };
             self.hints.insert((server_name(upstream), kind), modern.cache);

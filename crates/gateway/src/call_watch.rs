@@ -111,7 +111,8 @@ impl LocalCall {
     /// Measures the call, and records it if it failed.
     pub(super) fn record(self, endpoint: &Endpoint, caller: &Caller, end: &Result<Outcome, Error>) {
         let LocalCall { method, received, name, request_bytes } = self;
-        let (ending, took) = (ending(&method, caller.revision, end), received.elapsed());
+        let ending = ending(&method, caller.revision, end);
+        let took = received.elapsed();
         endpoint.method_meter(&method).record(caller.revision, ending, took, None);
         let item = name.and_then(|name| name.as_text());
         if ending.is_error() {
@@ -260,8 +261,10 @@ impl Drop for CallWatch {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
             let state = if self.asked_for_input { CallState::InputRequired } else { CallState::Cancelled };
-            let (took, server_time) = (self.received.elapsed(), self.sent.elapsed());
-            let (wait, retries) = (None, 0);
+            let took = self.received.elapsed();
+            let server_time = self.sent.elapsed();
+            let wait = None;
+            let retries = 0;
             let result = CallResult {
                 state,
                 server_revision: "",

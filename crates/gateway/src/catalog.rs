@@ -160,7 +160,8 @@ impl Snapshot {
     /// Returns the servers whose list of this kind differs between two snapshots.
     pub fn changed_servers(&self, before: &Snapshot, kind: ItemKind) -> Vec<ByteString> {
         let mut servers = Vec::new();
-        let (now, then) = (&self.exposed[kind as usize], &before.exposed[kind as usize]);
+        let now = &self.exposed[kind as usize];
+        let then = &before.exposed[kind as usize];
         let differs = |a: &BTreeMap<ByteString, Arc<CatalogRoute>>,
                        b: &BTreeMap<ByteString, Arc<CatalogRoute>>,
                        servers: &mut Vec<ByteString>| {

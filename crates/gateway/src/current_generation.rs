@@ -43,7 +43,9 @@ impl CurrentGeneration {
 
     /// Creates a generation without endpoints, for the time before the start and after the end.
     pub(super) fn without_endpoints(generation: Arc<Generation>) -> Self {
-        let (endpoints, union_endpoints, people_unions) = (HashMap::new(), HashMap::new(), Box::default());
+        let endpoints = HashMap::new();
+        let union_endpoints = HashMap::new();
+        let people_unions = Box::default();
         CurrentGeneration { generation, endpoints, union_endpoints, people_unions }
     }
 

@@ -135,7 +135,9 @@ impl McpServer for Endpoint {
 
     fn extension_check(&self, caller: &Caller) -> ExtensionCheck {
         // Looked up each time: a reload makes another endpoint of this name.
-        let (gateway, name, principal) = (Arc::downgrade(&self.gateway), self.name.clone(), caller.principal.clone());
+        let gateway = Arc::downgrade(&self.gateway);
+        let name = self.name.clone();
+        let principal = caller.principal.clone();
         Box::new(move || {
             let endpoint = gateway.upgrade().and_then(|gateway| gateway.endpoint(&name, &principal));
             endpoint.is_some_and(|endpoint| endpoint.permits_extensions(&principal))

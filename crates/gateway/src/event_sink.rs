@@ -95,7 +95,8 @@ impl EventSink for GatewaySink {
     }
 
     fn lists_published(&self) -> BoxFuture<'static, ()> {
-        let (signalled, mut built) = (self.signalled_changes(), self.built.subscribe());
+        let signalled = self.signalled_changes();
+        let mut built = self.built.subscribe();
         async move {
             // An error means that the gateway has ended.
             let _ = built.wait_for(|built| *built >= signalled).await;
@@ -124,11 +125,12 @@ mod tests {
 
     #[test]
     fn log_messages_about_any_of_several_principals_are_dropped() {
-        let (events, metrics) = (Arc::new(EventBus::default()), Arc::new(Metrics::new()));
+        let events = Arc::new(EventBus::default());
+        let metrics = Arc::new(Metrics::new());
         let principals = Arc::new(PrincipalTable::default());
         principals.intern("test", [1; 16], "one", None);
-        let (sink, mut receiver) =
-            (GatewaySink::new(events.clone(), metrics.clone(), principals.clone()), events.subscribe_events());
+        let sink = GatewaySink::new(events.clone(), metrics.clone(), principals.clone());
+        let mut receiver = events.subscribe_events();
         let mut publish = |audience| {
             sink.publish(log(audience));
             receiver.try_recv().is_ok()
@@ -146,9 +148,10 @@ mod tests {
 
     #[test]
     fn list_changes_of_one_owner_wait_for_the_next_catalogue() {
-        let (events, metrics) = (Arc::new(EventBus::default()), Arc::new(Metrics::new()));
-        let (sink, mut receiver) =
-            (GatewaySink::new(events.clone(), metrics, Arc::default()), events.subscribe_events());
+        let events = Arc::new(EventBus::default());
+        let metrics = Arc::new(Metrics::new());
+        let sink = GatewaySink::new(events.clone(), metrics, Arc::default());
+        let mut receiver = events.subscribe_events();
         let owner = Audience::Owner(ConnectionOwner::Principal(1));
         sink.publish(event(owner, Notification::ListChanged(ItemKind::Tools)));
         assert!(receiver.try_recv().is_err(), "its owner would read the old list");

@@ -69,7 +69,8 @@ impl Gateway {
             // First, as in a call: an expired key is refused before any endpoint or tool is looked at.
             auth.expired(principal).map(|at| expired_rule(principal, at)).into_iter().collect();
         let current = self.current.load();
-        let (generation, path) = (&current.generation, endpoint_path(endpoint));
+        let generation = &current.generation;
+        let path = endpoint_path(endpoint);
         let Some((found, is_allowed)) = current.endpoint(endpoint, principal) else {
             let known = nearest_endpoints(generation, endpoint);
             return Err(UnknownName { thing: NamedThing::Endpoint, name: path, known });

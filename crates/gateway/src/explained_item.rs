@@ -43,7 +43,9 @@ impl Endpoint {
     /// Finds the tool that a name means. `None`: no server's prefix fits.
     pub(super) fn find_explained(&self, snapshot: &Snapshot, name: &ByteString) -> Option<ExplainedItem> {
         if let Some(route) = self.find_route(snapshot, ItemKind::Tools, name) {
-            let (server, local, exposed) = (route.upstream.clone(), route.local.clone(), route.exposed.clone());
+            let server = route.upstream.clone();
+            let local = route.local.clone();
+            let exposed = route.exposed.clone();
             return Some(ExplainedItem { server, local, exposed, listing: ItemListing::Listed });
         }
         let servers = self.generation.servers.iter().filter(|server| match &self.scope {

@@ -67,9 +67,12 @@ pub(super) fn did_you_mean(nearest: Option<&ByteString>) -> String {
 
 /// Returns the rules of the item's server.
 pub(super) fn server_rules(item: &ExplainedItem) -> Vec<ExplainedRule> {
-    let (settings, status) = (&item.server.settings, item.server.status());
-    let (name, local) = (settings.name.as_str(), item.local.as_str());
-    let (allow, deny) = (&settings.tools.allow, &settings.tools.deny);
+    let settings = &item.server.settings;
+    let status = item.server.status();
+    let name = settings.name.as_str();
+    let local = item.local.as_str();
+    let allow = &settings.tools.allow;
+    let deny = &settings.tools.deny;
     let mut rules = Vec::new();
     let is_failed = matches!(status.state, UpstreamState::Failed | UpstreamState::NeedsLogin);
     if is_failed || item.server.is_misconfigured() {

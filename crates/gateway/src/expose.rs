@@ -63,7 +63,8 @@ const EXTENSIONS_BYTES_MAX: usize = 64 * 1024;
 /// Merges the extensions of several servers. The first server with an identifier sets its value.
 pub(super) fn merge_extensions<'a>(servers: impl Iterator<Item = &'a JsonObject>) -> JsonObject {
     let mut all = JsonObject::new();
-    let (mut count, mut bytes) = (0, 0);
+    let mut count = 0;
+    let mut bytes = 0;
     for (identifier, settings) in servers.flat_map(JsonObject::iter) {
         let more = bytes + identifier.len() + settings.bytes().len();
         // The first server wins. Servers are sorted by name, so the winner does not depend on who connected first.

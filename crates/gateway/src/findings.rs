@@ -56,7 +56,8 @@ pub(super) fn log_new_findings(before: &[CatalogFinding], now: &[CatalogFinding]
     for topic in FindingTopic::ALL {
         let added = now.iter().filter(|finding| finding.topic == topic && !known.contains(finding));
         for CatalogFinding { server, text, .. } in added.take(LOGGED_MAX) {
-            let (server, text) = (server.as_deref(), logs::one_line(text));
+            let server = server.as_deref();
+            let text = logs::one_line(text);
             match topic {
                 FindingTopic::Name => tracing::info!(server, "name changed: {text}"),
                 FindingTopic::Filter => tracing::warn!(server, "filter matches nothing: {text}"),

@@ -50,7 +50,8 @@ impl Generation {
         scopes.extend(views.into_iter().map(|v| (v.name.clone(), EndpointScope::View(Arc::new(v)))));
         // Inserted last: the empty name always means the endpoint over everything.
         scopes.insert(String::new(), EndpointScope::All);
-        let (snapshot, schema) = (ArcSwap::default(), SchemaStyle::AsIs);
+        let snapshot = ArcSwap::default();
+        let schema = SchemaStyle::AsIs;
         Generation { servers, names, access, scopes, snapshot, schema, search: None, disabled: Vec::new() }
     }
 

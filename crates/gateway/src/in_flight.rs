@@ -223,8 +223,8 @@ mod tests {
     #[tokio::test]
     async fn a_call_ends_with_its_principal_and_delivers_nothing() {
         let principals = Arc::new(PrincipalTable::default());
-        let (one, two) =
-            (principals.intern("test", [1; 16], "one", None), principals.intern("test", [2; 16], "two", None));
+        let one = principals.intern("test", [1; 16], "one", None);
+        let two = principals.intern("test", [2; 16], "two", None);
         let inflight = InFlightCalls::new(principals.clone());
         let ((mut waits, mut cancelled), (mut stays, end)) = (call(&inflight, &one), call(&inflight, &two));
         assert!(matches!(waits.next_event().await, ExchangeEvent::Notification(_)));

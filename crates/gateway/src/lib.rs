@@ -135,7 +135,8 @@ impl Gateway {
     /// Builds the gateway for these principals. Connects nothing before [`Gateway::start`].
     pub fn new(settings: GatewaySettings, principals: Arc<PrincipalTable>, shared: Arc<UpstreamRuntime>) -> Arc<Self> {
         let metrics = shared.metrics.clone();
-        let (meters, drain_ms) = (MeterFactory::new(metrics.clone()), settings.drain_ms());
+        let meters = MeterFactory::new(metrics.clone());
+        let drain_ms = settings.drain_ms();
         let events = Arc::new(EventBus::default());
         let sink = GatewaySink::new(events.clone(), metrics.clone(), principals.clone());
         let entry = |settings: ServerSettings| {
@@ -226,7 +227,8 @@ impl Gateway {
     /// Restores the lists of the previous process, until the servers list themselves. Removes rows of servers that are
     /// not configured or changed, and rows older than `longest`.
     pub fn restore(&self, rows: StoredRows, longest: Duration, store: &StateStore) {
-        let (mut restored, servers) = (0, self.servers());
+        let mut restored = 0;
+        let servers = self.servers();
         for (name, row) in rows {
             // A misconfigured server keeps its row, since its config may be repaired.
             let entry = servers.iter().find(|entry| entry.name.as_bytes() == &name[..]);
@@ -353,7 +355,8 @@ impl Gateway {
         for kind in ItemKind::ALL {
             let notification = Notification::ListChanged(kind);
             for server in snapshot.changed_servers(&before, kind) {
-                let (audience, notification) = (Audience::Everyone, notification.clone());
+                let audience = Audience::Everyone;
+                let notification = notification.clone();
                 let event = UpstreamEvent { server, audience, notification };
                 self.context.events.publish(GatewayEvent::FromServer(event));
             }
@@ -371,7 +374,8 @@ impl Gateway {
     fn log_excluded(&self, before: &Snapshot, snapshot: &Snapshot) {
         let known: HashSet<&ExcludedItem> = before.excluded.iter().collect();
         for left_out in snapshot.excluded.iter().filter(|l| !known.contains(l)).take(EXCLUDED_LOGGED_MAX) {
-            let (item, reason) = (logs::one_line(&left_out.item), logs::one_line(&left_out.reason));
+            let item = logs::one_line(&left_out.item);
+            let reason = logs::one_line(&left_out.reason);
             tracing::warn!(server = left_out.server, "left out: {item}: {reason}");
         }
         findings::log_new_findings(&before.findings, &snapshot.findings);

@@ -37,7 +37,8 @@ fn page<'a>(upstream: &'a Arc<RunningServer>, uri: ByteString) -> SelectedItem<'
     // Implied items are hidden, so clients never see this definition.
     let definition = JsonObject::new().with("uri", RawJson::string(&uri)).with("name", RawJson::string(&uri));
     let definition = ListedDefinition { item: Arc::new(definition), legacy: LegacyForm::Same, era: None };
-    let (base_name, mends) = (uri.to_string(), Vec::new());
+    let base_name = uri.to_string();
+    let mends = Vec::new();
     SelectedItem { upstream, base_name, local: uri, definition, mends, other: None, implied: true }
 }
 

@@ -37,7 +37,9 @@ impl Permitted<Arc<CatalogRoute>> {
     /// Routes a call of a client of this era to the item.
     pub(super) fn route_call(&self, era: Era) -> Permitted<CallRoute> {
         let CatalogRoute { upstream, meter, exposed, .. } = &*self.0;
-        let (server, meter, tool) = (upstream.clone(), meter.clone(), exposed.clone());
+        let server = upstream.clone();
+        let meter = meter.clone();
+        let tool = exposed.clone();
         let output = self.0.output_for(era);
         Permitted(CallRoute { server, meter, tool, output })
     }

@@ -37,7 +37,8 @@ impl Gateway {
             let callable = |generation: &Arc<Generation>, principal: &Option<Arc<Principal>>| {
                 principal.as_ref().map(|principal| self.callable_tools(generation, principal)).unwrap_or_default()
             };
-            let (then, now) = (callable(&before, &change.before), callable(&after, &change.after));
+            let then = callable(&before, &change.before);
+            let now = callable(&after, &change.after);
             let but = |a: &BTreeSet<ByteString>, b: &BTreeSet<ByteString>| {
                 a.difference(b).map(ByteString::to_string).collect()
             };

@@ -263,8 +263,10 @@ mod tests {
     }
 
     fn end(state: CallState) -> CallResult {
-        let (took, server_time) = (Duration::from_millis(3), Duration::from_millis(2));
-        let (wait, server_revision) = (Some(Duration::ZERO), "2026-07-28");
+        let took = Duration::from_millis(3);
+        let server_time = Duration::from_millis(2);
+        let wait = Some(Duration::ZERO);
+        let server_revision = "2026-07-28";
         CallResult { state, server_revision, response_bytes: 9, took, server_time, wait, retries: 0, error: None }
     }
 
@@ -274,7 +276,8 @@ mod tests {
 
     #[test]
     fn the_last_calls_are_kept_and_a_running_one_keeps_its_slot() {
-        let (calls, caller) = (RecentCalls::new(3), testing::caller(1, None));
+        let calls = RecentCalls::new(3);
+        let caller = testing::caller(1, None);
         let begin = |item: &str| calls.begin(&caller, facts(item));
         let first = begin("first").unwrap();
         for item in ["b", "c", "d", "e", "f"] {
@@ -310,7 +313,8 @@ mod tests {
 
     #[test]
     fn a_cancelled_call_is_woken() {
-        let (calls, caller) = (RecentCalls::new(3), testing::caller(1, None));
+        let calls = RecentCalls::new(3);
+        let caller = testing::caller(1, None);
         let ticket = calls.begin(&caller, facts("a")).unwrap();
         let (waker, count) = futures_test_waker();
         let cx = Context::from_waker(&waker);

@@ -110,7 +110,8 @@ impl Gateway {
 
     fn close_connections_of_removed(&self, generation: &Generation) {
         for entry in &generation.servers {
-            let (upstream, admitted) = (entry.upstream.clone(), self.context.principals.ids());
+            let upstream = entry.upstream.clone();
+            let admitted = self.context.principals.ids();
             // In a task, because connections take time to close, and the lock on changes may be held here.
             tokio::spawn(async move { upstream.revoke_principals(&|id| !admitted.contains(&id)).await });
         }
@@ -184,7 +185,8 @@ impl Gateway {
             tokio::spawn(async move { before.upstream.stop().await });
         }
         tokio::spawn(upstream.clone().run());
-        let (gateway, proposed) = (self.clone(), upstream.clone());
+        let gateway = self.clone();
+        let proposed = upstream.clone();
         tokio::spawn(async move {
             let mut status = proposed.watch();
             let is_settled = status

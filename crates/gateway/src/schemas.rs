@@ -154,7 +154,8 @@ fn is_named_by(names: &JsonObject, other: &JsonObject) -> bool {
 
 /// Merges the restrictions of a branch into a schema. Returns `None` if both have a keyword that cannot be stated once.
 fn merge(base: &mut JsonObject, branch: &JsonObject) -> Option<()> {
-    let (ours, theirs) = (properties(base), properties(branch));
+    let ours = properties(base);
+    let theirs = properties(branch);
     let has_patterns = |schema: &JsonObject| schema.get("patternProperties").is_some();
     // A closed schema restricts properties that it does not name, so the other one must not name more.
     if is_closed(base) && (!is_named_by(&theirs, &ours) || has_patterns(branch))
@@ -356,7 +357,8 @@ mod tests {
     }
 
     fn schemas() -> Vec<Value> {
-        let (a, b) = (json!({"type": "string"}), json!({"type": "integer"}));
+        let a = json!({"type": "string"});
+        let b = json!({"type": "integer"});
         vec![
             json!({"type": "object", "allOf": [{"properties": {"a": a}, "required": ["a"]}, {"properties": {"b": b}}]}),
             json!({"type": "object", "properties": {"a": a}, "allOf": [{"properties": {"a": {"const": "x"}}}]}),
@@ -400,7 +402,8 @@ mod tests {
                 assert!(other.get(key).is_none(), "{schema} became {other}");
             }
             for value in &arguments {
-                let (before, after) = (accepts(&schema, value, &schema), accepts(&other, value, &other));
+                let before = accepts(&schema, value, &schema);
+                let after = accepts(&other, value, &other);
                 assert_eq!(before, after, "{value}: {schema} became {other}");
             }
         }

@@ -91,7 +91,8 @@ pub(super) fn select_item<'a>(
     };
     // Clients parse a list as one document, with limited depth: one item must not cost them all the others.
     if item.to_raw().depth() > upstream.settings.lists.depth {
-        let (most, name) = (upstream.settings.lists.depth, &upstream.settings.name);
+        let most = upstream.settings.lists.depth;
+        let name = &upstream.settings.name;
         return Err(left_out(format!("it is nested deeper than {most} levels (servers.{name}.max_depth)")));
     }
     let check = upstream.check_definition(kind, item);
@@ -152,7 +153,8 @@ impl SelectedItem<'_> {
             ItemKind::Prompts => McpMethod::GetPrompt,
             ItemKind::Resources | ItemKind::Templates => McpMethod::ReadResource,
         };
-        let (method, server) = (method.name(), &self.upstream.settings.name);
+        let method = method.name();
+        let server = &self.upstream.settings.name;
         let meter = match kind {
             ItemKind::Tools if own_meter => meters.meter(method, server, &exposed),
             // Tools beyond the limit share one series.

@@ -248,7 +248,8 @@ impl Endpoint {
         let snapshot = self.generation.snapshot.load();
         let budget = LookupBudget::new();
         let search = ResourceSearch { endpoint: self, snapshot: &snapshot, caller, budget: &budget };
-        let (mut subscriptions, mut left_out) = (Vec::new(), LeftOutCauses::default());
+        let mut subscriptions = Vec::new();
+        let mut left_out = LeftOutCauses::default();
         for resource in watched {
             resource.acknowledged = false;
             let Some((server, local)) = resource.find(&search, first) else { continue };
@@ -286,7 +287,8 @@ impl Endpoint {
         if !self.generation.servers.iter().any(|server| self.includes(&server.name) && untried(server)) {
             return None;
         }
-        let (snapshot, budget) = (self.generation.snapshot.load(), LookupBudget::new());
+        let snapshot = self.generation.snapshot.load();
+        let budget = LookupBudget::new();
         let mut trials: Vec<(Permitted<Arc<RunningServer>>, ByteString)> = Vec::new();
         for uri in uris {
             let Ok((server, local)) = self.resolve_uri(&snapshot, caller, uri, &budget) else { continue };
@@ -341,7 +343,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_lagging_subscription_gets_its_missed_notifications() {
-        let (gateway, caller) = (gateway(), testing::caller(ANONYMOUS, None));
+        let gateway = gateway();
+        let caller = testing::caller(ANONYMOUS, None);
         let endpoint = gateway.endpoints().find_endpoint("a", &caller.principal).unwrap();
         let filter = SubscriptionFilter {
             tools: true,

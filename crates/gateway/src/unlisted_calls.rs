@@ -24,7 +24,8 @@ impl Endpoint {
         let Some((kind, servers)) = found else {
             return self.answer_locally(caller, LocalCall::from_call(&call), Err(error));
         };
-        let (endpoint, caller) = (self.clone_endpoint(), caller.clone());
+        let endpoint = self.clone_endpoint();
+        let caller = caller.clone();
         Exchange::start_with(async move {
             // The items of both eras may be the same while the client's own list is not.
             let era = moongate_protocol::era_of(caller.revision);

@@ -65,7 +65,8 @@ pub(super) fn unmatched(generation: &Generation, snapshot: &Snapshot) -> Vec<Cat
 type RuleKey = (&'static str, &'static str, String);
 
 fn of_servers(generation: &Generation) -> Vec<CatalogFinding> {
-    let (mut found, mut of_use) = (Vec::new(), HashSet::new());
+    let mut found = Vec::new();
+    let mut of_use = HashSet::new();
     for entry in &generation.servers {
         let left = if entry.is_listed() { unmatched_of_server(entry) } else { Vec::new() };
         let rules = rules_of(entry).into_iter().flat_map(|(section, rules)| rule_keys(section, rules));

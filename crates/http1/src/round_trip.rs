@@ -18,7 +18,8 @@ const MARK: HeaderName = HeaderName::from_static("x-mark");
 
 /// Answers each request with `parts`, and returns the bodies of the requests.
 async fn serve(stream: DuplexStream, parts: &[Bytes], is_stream: bool) -> Vec<Bytes> {
-    let (mut connection, mut bodies) = (ServerConnection::new(stream, 16 * 1024), Vec::new());
+    let mut connection = ServerConnection::new(stream, 16 * 1024);
+    let mut bodies = Vec::new();
     while bodies.len() < REQUESTS {
         let next = std::future::poll_fn(|cx| connection.poll_next(cx, &mut |_| Some(()))).await;
         let NextRequest::Request(request) = next else { panic!("the request is a simple one") };
@@ -39,7 +40,8 @@ async fn serve(stream: DuplexStream, parts: &[Bytes], is_stream: bool) -> Vec<By
 async fn ask(stream: DuplexStream, body: &Bytes) -> Vec<Bytes> {
     let pool = ClientPool::new(PoolLimits { idle: 1, idle_time: Duration::from_secs(60) });
     let template = RequestTemplate::new("/mcp".to_owned(), &HeaderMap::new());
-    let (mut stream, mut answers) = (Some(stream), Vec::new());
+    let mut stream = Some(stream);
+    let mut answers = Vec::new();
     for n in 0..REQUESTS {
         let mark = HeaderValue::from(n);
         let request = template.request(&Method::POST, "*/*", &[(MARK, mark.clone())], body.clone());
@@ -48,12 +50,14 @@ async fn ask(stream: DuplexStream, body: &Bytes) -> Vec<Bytes> {
             None => (None, None),
         };
         let connect = || async {
-            let (reader, writer) = (reader.expect("one connection"), writer.expect("one connection"));
+            let reader = reader.expect("one connection");
+            let writer = writer.expect("one connection");
             Ok::<HttpIo, Infallible>(HttpIo::from((Box::new(reader) as _, Box::new(writer) as _)))
         };
         let response = pool.request(request, connect).await.unwrap();
         assert_eq!((response.status().as_u16(), &response.headers()[MARK]), (200, &mark));
-        let (mut body, mut all) = (response.into_body(), BytesMut::new());
+        let mut body = response.into_body();
+        let mut all = BytesMut::new();
         while body.fill(&mut all).await.unwrap() {}
         answers.push(all.freeze());
     }
@@ -69,7 +73,8 @@ proptest! {
         is_stream in any::<bool>(),
         buffer in 4096_usize..20_000,
     ) {
-        let (body, parts) = (Bytes::from(body), parts.into_iter().map(Bytes::from).collect::<Vec<_>>());
+        let body = Bytes::from(body);
+        let parts = parts.into_iter().map(Bytes::from).collect::<Vec<_>>();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let (asked, answered) = runtime.block_on(async {
             let (ours, theirs) = tokio::io::duplex(buffer);

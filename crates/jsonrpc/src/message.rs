@@ -293,7 +293,11 @@ impl RpcMessage {
 
     /// Scans a message of the common form. `None` if it must be parsed with care, and perhaps refused.
     fn scanned(bytes: &Bytes) -> Option<Self> {
-        let (mut version, mut id, mut method, mut params, mut result) = (None, None, None, None, None);
+        let mut version = None;
+        let mut id = None;
+        let mut method = None;
+        let mut params = None;
+        let mut result = None;
         let mut scan = JsonScanner::new(bytes);
         scan.object(|scan, key| {
             let first = match &bytes[key] {

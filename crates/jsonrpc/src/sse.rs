@@ -257,11 +257,14 @@ mod tests {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n").replace('\r', "\n");
         let Some((lines, _unfinished)) = text.rsplit_once('\n') else { return Vec::new() };
         let mut events = Vec::new();
-        let (mut kind, mut id, mut data) = (None, None, Vec::<String>::new());
+        let mut kind = None;
+        let mut id = None;
+        let mut data = Vec::<String>::new();
         for line in lines.split('\n') {
             if line.is_empty() {
                 let kind = kind.take().filter(|kind: &String| !kind.is_empty());
-                let (id, data) = (id.take(), std::mem::take(&mut data));
+                let id = id.take();
+                let data = std::mem::take(&mut data);
                 if !data.concat().is_empty() || data.len() > 1 {
                     events.push(SseEvent { kind, id, data: Bytes::from(data.join("\n")) });
                 }

@@ -72,7 +72,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_line_a_minute_tells_of_all_failures() {
-        let (metrics, logged) = (Metrics::new(), capture());
+        let metrics = Metrics::new();
+        let logged = capture();
         let failures = AcceptFailures::new(ConnectionLimit::new(1, &metrics.clients.connections, &metrics));
         let error = io::Error::other("no files");
         let began = Instant::now();

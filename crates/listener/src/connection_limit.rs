@@ -167,7 +167,8 @@ impl ConnectionLimit {
     }
 
     fn occupy(self: &Arc<Self>, permit: Option<OwnedSemaphorePermit>, slot: ConnectionSlot) -> HeldSlot {
-        let (slot, id) = (Arc::new(slot), self.next.fetch_add(1, Ordering::Relaxed));
+        let slot = Arc::new(slot);
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.occupied.lock().insert(id, slot.clone());
         HeldSlot { slot, id, limit: self.clone(), _permit: permit, _count: CountGuard::new(&self.open) }
     }
@@ -485,7 +486,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_idle_time_begins_with_the_last_admitted_request() {
-        let (limit, start) = (Duration::from_secs(30), Instant::now());
+        let limit = Duration::from_secs(30);
+        let start = Instant::now();
         let slot = Arc::new(ConnectionSlot::new());
         let mut watch = IdleTimeout::new(slot.clone(), limit);
         let working = slot.begin();

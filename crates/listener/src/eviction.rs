@@ -41,7 +41,9 @@ pub(super) fn choose_without_files<'a>(slots: impl ExactSizeIterator<Item = &'a 
 
 fn choose_share<'a>(slots: impl Iterator<Item = &'a Arc<ConnectionSlot>>, places: usize, at_once: usize) -> Eviction {
     let now = Instant::now();
-    let (mut newcomers, mut idlest, mut next) = (Vec::new(), None, EVICTION_GRACE);
+    let mut newcomers = Vec::new();
+    let mut idlest = None;
+    let mut next = EVICTION_GRACE;
     // Connections that were asked to leave already are no candidates for a second eviction.
     for slot in slots.filter(|slot| !slot.is_evicted() && !slot.is_for_probes) {
         let Some(since) = slot.idle_since() else { continue };

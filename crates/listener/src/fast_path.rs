@@ -49,16 +49,20 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut connection = ServerConnection::new(stream, context.head);
-    let (mut timer, mut accepted_host, mut identity) = (LazyTimer::default(), AcceptedHost::default(), None);
+    let mut timer = LazyTimer::default();
+    let mut accepted_host = AcceptedHost::default();
+    let mut identity = None;
     let mut accept = |head: &Parts| context.service.fast_path_state(head, &mut accepted_host);
     let mut drain_signal = pin!(async {
         context.draining.cancelled().await;
         tokio::time::sleep(context.drain_grace).await;
     });
-    let (mut is_registered, mut is_draining) = (false, false);
+    let mut is_registered = false;
+    let mut is_draining = false;
     loop {
         let mut until = Instant::now() + context.read_timeout;
-        let (mut is_first, mut has_head) = (true, false);
+        let mut is_first = true;
+        let mut has_head = false;
         let next = std::future::poll_fn(|cx| {
             if let Poll::Ready(next) = connection.poll_next(cx, &mut accept) {
                 return Poll::Ready(ReadOutcome::Next(next));
@@ -92,7 +96,8 @@ where
                 break;
             }
         };
-        let (received, slot) = (Instant::now(), context.slot.begin());
+        let received = Instant::now();
+        let slot = context.slot.begin();
         let response = {
             let BufferedRequest { state, head, body } = *request;
             let scope = ByteString::from(endpoint_name(head.uri.path()).unwrap_or_default());

@@ -127,7 +127,8 @@ impl BoundListener {
             }
         };
         // Clients get time to read the last messages, after the time for their calls.
-        let (closing, drain) = (AtomicBool::new(false), drain.saturating_add(LAST_LINES_GRACE));
+        let closing = AtomicBool::new(false);
+        let drain = drain.saturating_add(LAST_LINES_GRACE);
         accept_all((self.socket, self.outlives_process), &limit, &draining, drain, &closing, start).await;
     }
 
@@ -145,7 +146,9 @@ impl BoundListener {
         let service = service.closing_when(closing.clone()).with_head_max(settings.head);
         let BoundListener { socket, outlives_process, tls, .. } = self;
         let start = |stream: AcceptedStream, slot: Arc<ConnectionSlot>| {
-            let (config, service, draining) = (config.clone(), service.for_peer(stream.peer()), draining.clone());
+            let config = config.clone();
+            let service = service.for_peer(stream.peer());
+            let draining = draining.clone();
             let connection = ClientConnection { http: config, service, draining, slot };
             connection.run(stream, tls.clone(), settings.read_timeout)
         };
@@ -207,7 +210,8 @@ pub async fn serve_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static
     settings: &ListenSettings,
     draining: CancellationToken,
 ) {
-    let (config, slot) = (Arc::new(HttpConfig::new(settings)), Arc::new(ConnectionSlot::new()));
+    let config = Arc::new(HttpConfig::new(settings));
+    let slot = Arc::new(ConnectionSlot::new());
     let service = service.with_head_max(settings.head);
     let connection = ClientConnection { http: config, service, draining, slot: slot.clone() };
     slot.run(connection.serve_connection(stream)).await;
@@ -297,7 +301,8 @@ struct HttpConfig {
 
 impl HttpConfig {
     fn new(settings: &ListenSettings) -> Self {
-        let (http1, http2) = (builder(settings).http1_only(), builder(settings).http2_only());
+        let http1 = builder(settings).http1_only();
+        let http2 = builder(settings).http2_only();
         let ListenSettings { head, read_timeout, write_timeout, .. } = *settings;
         HttpConfig { http1, http2, head, read_timeout, write_timeout }
     }

@@ -66,7 +66,8 @@ async fn serve_route(
     dialect: Option<&'static dyn Dialect>,
 ) -> Response {
     // Loaded once: a reload must not change limits in the middle of a request.
-    let (received, state) = (Instant::now(), shared_state.load_full());
+    let received = Instant::now();
+    let state = shared_state.load_full();
     let (mut head, body) = request.into_parts();
     let slot = head.extensions.remove::<Arc<SlotRequest>>();
     let peer = head.extensions.get::<PeerAddress>().copied();

@@ -37,7 +37,8 @@ impl RefusedKeys {
         let now = Instant::now();
         let Some(repeated) = self.due_count((address, denied.cause()), now) else { return };
         let from = address.map_or_else(|| "local".to_owned(), |address| address.to_string());
-        let (cause, key) = (denied.cause(), denied.principal_name().unwrap_or_default());
+        let cause = denied.cause();
+        let key = denied.principal_name().unwrap_or_default();
         tracing::warn!(address = from, cause, key, repeated, "key refused");
     }
 
@@ -74,7 +75,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_address_has_a_line_a_second_with_the_cause() {
-        let (refused, logged) = (RefusedKeys::default(), capture());
+        let refused = RefusedKeys::default();
+        let logged = capture();
         let address = Some(IpAddr::from([192, 0, 2, 1]));
         for _ in 0..10 {
             refused.log(address, &AuthError::Missing);

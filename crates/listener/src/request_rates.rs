@@ -36,7 +36,8 @@ struct PrincipalRate {
 impl RequestRates {
     /// Creates rates of nobody.
     pub(super) fn none() -> Self {
-        let (keys, people) = (HashMap::new(), Arc::default());
+        let keys = HashMap::new();
+        let people = Arc::default();
         RequestRates { keys, people, general: None, access: AccessTable::default() }
     }
 
@@ -47,7 +48,8 @@ impl RequestRates {
         access: &AccessTable,
         principals: &PrincipalTable,
     ) -> Self {
-        let (people, access) = (self.people.clone(), access.clone());
+        let people = self.people.clone();
+        let access = access.clone();
         let mut rates = RequestRates { keys: HashMap::new(), people, general, access };
         let keys = principals.all().into_iter().filter(|principal| principal.role().set_index().is_none());
         let rate_of = |principal: Arc<Principal>| {
@@ -139,7 +141,8 @@ mod tests {
             person
         };
         let rates = RequestRates::none().reloaded(Some(general), &access(None), &principals);
-        let (ann, bob) = (person(1), person(2));
+        let ann = person(1);
+        let bob = person(2);
         assert!(rates.take(&ann, 2).is_ok());
         let refused = rates.take(&ann, 1).err().unwrap();
         assert!(refused.error.message.contains("limits.rate allows: 2 in 1s"), "{}", refused.error.message);

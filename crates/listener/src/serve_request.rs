@@ -275,8 +275,8 @@ impl ReceivedRequest {
 
 /// Selects the dialect that a request is written in.
 fn select_dialect(head: &Parts, payload: Option<&ClientPayload>) -> &'static dyn Dialect {
-    let (head, message) =
-        (RequestHead { method: &head.method, headers: &head.headers }, payload.and_then(single_message));
+    let head = RequestHead { method: &head.method, headers: &head.headers };
+    let message = payload.and_then(single_message);
     moongate_protocol::select_dialect(&head, &BodyHint { message })
 }
 

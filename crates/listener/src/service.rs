@@ -203,7 +203,9 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
         let closing = self.closing.clone();
         // The slot stays in use until the response is sent: the body holds this too.
         let slot = self.slot.as_ref().map(|slot| Arc::new(slot.begin()));
-        let (router, state, mut request) = (self.router.clone(), self.state.as_ref().map(|f| f.load_full()), request);
+        let router = self.router.clone();
+        let state = self.state.as_ref().map(|f| f.load_full());
+        let mut request = request;
         if let Some(peer) = self.peer {
             request.extensions_mut().insert(peer);
         }

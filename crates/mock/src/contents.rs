@@ -150,7 +150,8 @@ fn or(schema: &Value, value: Value) -> Value {
 
 /// Tools that answer, notify or send input requests.
 fn well_behaved_tools() -> Vec<Value> {
-    let (text, int) = (json!({"type": "string"}), json!({"type": "integer", "minimum": 0}));
+    let text = json!({"type": "string"});
+    let int = json!({"type": "integer", "minimum": 0});
     let number = json!({"type": "number"});
     let mut echo = tool("echo", "Returns its arguments, exactly as they were written.", json!({}));
     echo["title"] = json!("Echo");
@@ -184,7 +185,8 @@ fn well_behaved_tools() -> Vec<Value> {
 
 /// Tools that change the server, report on it, or misbehave.
 fn rough_tools() -> Vec<Value> {
-    let (text, int) = (json!({"type": "string"}), json!({"type": "integer", "minimum": 0}));
+    let text = json!({"type": "string"});
+    let int = json!({"type": "integer", "minimum": 0});
     let region = json!({"type": "string", "x-mcp-header": "Region"});
     vec![
         tool("crash", "Takes the server down in the middle of the call.", json!({})),
@@ -240,7 +242,8 @@ fn standard() -> MockContents {
 }
 
 fn demo() -> MockContents {
-    let (text, number) = (json!({"type": "string"}), json!({"type": "number"}));
+    let text = json!({"type": "string"});
+    let number = json!({"type": "number"});
     let mut tools = [
         tool("echo", "Repeat what you send. Useful to see that calls arrive.", json!({"text": text})),
         tool("add", "Add two numbers and return the sum.", json!({"a": number, "b": number})),

@@ -188,7 +188,8 @@ async fn call_tool(call: &MockCall) -> CallOutcome {
 
 fn finish(call: &MockCall, outcome: CallOutcome, after: &[FaultAction]) -> RequestEnd {
     let mut id = call.request.id.clone();
-    let (mut twice, mut content_type) = (false, None);
+    let mut twice = false;
+    let mut content_type = None;
     let mut padding = 0;
     for act in after {
         match act {

@@ -73,7 +73,8 @@ pub async fn serve_tcp(script: MockScript, addr: SocketAddr, record: Option<File
 /// Fails when it cannot listen there.
 pub async fn serve_ws(script: MockScript, addr: SocketAddr, record: Option<File>) -> io::Result<MockHandle> {
     let begin = |server: &Arc<MockServer>, stream: TcpStream| {
-        let (open, server) = (PipeConnection::open(server), server.clone());
+        let open = PipeConnection::open(server);
+        let server = server.clone();
         tokio::spawn(async move {
             ws::connection(server, stream).await;
             drop(open);
@@ -135,7 +136,8 @@ pub async fn serve_unix(script: MockScript, path: PathBuf, record: Option<File>)
 }
 
 fn lines<S: AsyncRead + AsyncWrite + Send + 'static>(server: &Arc<MockServer>, stream: S) {
-    let (open, server) = (PipeConnection::open(server), server.clone());
+    let open = PipeConnection::open(server);
+    let server = server.clone();
     let (reader, writer) = tokio::io::split(stream);
     tokio::spawn(async move {
         // A connection ends when its client wants, or by a fault of the script.

@@ -77,7 +77,8 @@ async fn connection(server: Arc<MockServer>, stream: TcpStream) {
     let mut stop = server.stop.subscribe();
     let io = TokioIo::new(ResettableSocket { inner: stream, reset: reset.clone() });
     let service = service_fn(move |request| {
-        let (server, reset) = (server.clone(), reset.clone());
+        let server = server.clone();
+        let reset = reset.clone();
         async move { answer(&server, &reset, loopback, request).await }
     });
     let serving = http1::Builder::new().serve_connection(io, service);

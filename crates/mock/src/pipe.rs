@@ -269,7 +269,8 @@ impl LinePipe {
     }
 
     fn resolve_caller(&self, call: &mut MockCall) -> Option<CallOutcome> {
-        let (server, request) = (&self.server, &call.request);
+        let server = &self.server;
+        let request = &call.request;
         let session = self.session.lock().as_ref().map(|(s, _)| s.clone());
         let opens = request.method == "initialize" && server.legacy().is_some();
         if server.modern() && !opens && (modern::is_modern(request) || session.is_none()) {

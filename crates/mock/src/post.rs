@@ -125,7 +125,8 @@ async fn batch(server: &Arc<MockServer>, received: &ReceivedRequest, all: Vec<In
     if known != Some(Revision::V2025_03_26) && !sessionless {
         return refuse(RpcFailure::new(-32600, "Invalid Request: batches are not part of this revision").status(400));
     }
-    let (mut calls, mut others) = (Vec::new(), Vec::new());
+    let mut calls = Vec::new();
+    let mut others = Vec::new();
     for one in all {
         match one {
             IncomingMessage::Request(request) if request.method == "initialize" => {
@@ -163,7 +164,8 @@ async fn requests(
         }
         let id = request.id.clone();
         let (call, ready, opened) = admit(server, received, request, &out);
-        let (modern, session) = (call.revision.is_modern(), call.session.clone());
+        let modern = call.revision.is_modern();
+        let session = call.session.clone();
         let task = tokio::spawn(async move {
             let end = engine::answer_call(&call, ready, acts).await;
             // A client that disconnected does not wait for it.

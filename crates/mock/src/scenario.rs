@@ -208,7 +208,8 @@ fn fill_text(text: &str, known: &Value) -> String {
 
 /// Matches a URI against a template, a variable for each part between slashes. Returns the variables.
 pub(super) fn match_template(template: &str, uri: &str) -> Option<Value> {
-    let (parts, given) = (template.split('/'), uri.split('/'));
+    let parts = template.split('/');
+    let given = uri.split('/');
     // A variable never spans a slash (RFC 6570, section 3.2.2: reserved characters are encoded).
     if parts.clone().count() != given.clone().count() {
         return None;

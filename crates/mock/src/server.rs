@@ -171,7 +171,8 @@ impl MockServer {
         if !self.script.follow_roots || !session.capabilities["roots"].is_object() {
             return;
         }
-        let (server, session) = (self.clone(), session.clone());
+        let server = self.clone();
+        let session = session.clone();
         tokio::spawn(async move {
             let id = format!("\"roots-{}\"", server.next_number());
             let Some(reply) = session.expect_response(&id) else { return };

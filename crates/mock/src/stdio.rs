@@ -39,7 +39,8 @@ pub(super) async fn serve(script: MockScript, record: RequestRecord, program: Op
     if let Some(code) = stdio.exit_at_start {
         return Ok(code);
     }
-    let (reader, writer) = (BufReader::new(tokio::io::stdin()), BufWriter::new(tokio::io::stdout()));
+    let reader = BufReader::new(tokio::io::stdin());
+    let writer = BufWriter::new(tokio::io::stdout());
     let ended = pipe::serve(Arc::clone(&server), reader, writer).await?;
     // A stubborn server has to be killed: it ignores the orderly end of its input.
     if stdio.ignore_eof && ended == PipeEnd::Eof {

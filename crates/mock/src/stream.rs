@@ -97,7 +97,8 @@ pub(super) async fn respond(
     let http = &server.script.http;
     let at_once = http.answer == AnswerMode::Sse && http.sse.prime;
     // Frames decide the form: a stream is needed only if a message comes before the response.
-    let (mut ends, mut before) = (Vec::new(), VecDeque::new());
+    let mut ends = Vec::new();
+    let mut before = VecDeque::new();
     while !at_once && before.is_empty() {
         match frames.recv().await {
             Some(OutgoingFrame::Final(end)) => {
@@ -292,7 +293,8 @@ impl EventWriter {
             FrameSource::Get { .. } => Some(false),
             FrameSource::Replay { .. } => Some(true),
         };
-        let (stream, number) = (self.number, self.sent);
+        let stream = self.number;
+        let number = self.sent;
         post.filter(|_| self.sse().ids).map(|post| EventPosition { post, stream, number })
     }
 
@@ -362,8 +364,11 @@ impl Drop for EventWriter {
         let (true, Some(session)) = (unfinished, origin.session.clone()) else { return };
         // The new channel is never read. It only takes the place of the real one.
         let (_, never) = tokio::sync::mpsc::channel(1);
-        let (mut frames, mut left) = (std::mem::replace(frames, never), origin.unanswered);
-        let (stream, mut number, before) = (self.number, self.sent, std::mem::take(&mut self.early_frames));
+        let mut frames = std::mem::replace(frames, never);
+        let mut left = origin.unanswered;
+        let stream = self.number;
+        let mut number = self.sent;
+        let before = std::mem::take(&mut self.early_frames);
         // A runtime that is shutting down drops streams too, and has no place for a task.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         runtime.spawn(async move {

@@ -129,7 +129,8 @@ fn add(server: &MockServer, task: &Arc<MockTask>) {
 /// Forwards the work's messages to the reader of `tasks/result`, or else to the task's session.
 fn forward_frames(server: &Arc<MockServer>, task: &Arc<MockTask>) -> mpsc::Sender<OutgoingFrame> {
     let (out, mut frames) = mpsc::channel(QUEUE);
-    let (server, task) = (server.clone(), task.clone());
+    let server = server.clone();
+    let task = task.clone();
     tokio::spawn(async move {
         while let Some(frame) = frames.recv().await {
             let result_reader = task.state.lock().result_reader.clone();

@@ -94,7 +94,8 @@ async fn run_plain(call: &MockCall, name: &str) -> CallOutcome {
         }
         "hello" => Ok(text(&format!("Hello, {}!", call.text_argument("name", "whoever you are")))),
         "progress" => {
-            let (steps, ms) = (call.number_argument("steps", 3), call.number_argument("ms", 1));
+            let steps = call.number_argument("steps", 3);
+            let ms = call.number_argument("ms", 1);
             for step in 1..=steps {
                 // A step waits before it reports, so a test can act between two reports.
                 sleep(Duration::from_millis(ms)).await;

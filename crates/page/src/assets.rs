@@ -35,7 +35,8 @@ impl PageAsset {
 
 /// Hashes bytes when the program compiles (FNV-1a). A change of one byte changes the tag.
 const fn hash(bytes: &[u8]) -> u64 {
-    let (mut hash, mut at) = (0xcbf2_9ce4_8422_2325_u64, 0);
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut at = 0;
     while at < bytes.len() {
         hash = (hash ^ bytes[at] as u64).wrapping_mul(0x0000_0100_0000_01b3);
         at += 1;

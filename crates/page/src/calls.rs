@@ -237,7 +237,8 @@ fn error_text(error: &CallError) -> String {
 }
 
 fn facts(call: &CallRow) -> Vec<(&'static str, String)> {
-    let (own, wait) = (call.own_ms, call.wait_ms);
+    let own = call.own_ms;
+    let wait = call.wait_ms;
     let at_server = own.map(|own| (call.ms - own - wait.unwrap_or_default()).max(0.0));
     let ClientName { name, version } = &call.client;
     let out = call.bytes_out.map(size).unwrap_or_default();

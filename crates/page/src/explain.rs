@@ -156,7 +156,8 @@ mod tests {
         let remedy = Some("moongate enable a <b>".to_owned());
         let query = ViewQuery::parse("tool=a__%3Cb%3E");
         let endpoint = crate::tests::endpoint_choice(&["", "coding"], "");
-        let (principals, principal) = (vec!["ci".to_owned()], "ci".to_owned());
+        let principals = vec!["ci".to_owned()];
+        let principal = "ci".to_owned();
         let mut view = ExplainView {
             query: &query,
             endpoint: &endpoint,

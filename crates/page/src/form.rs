@@ -41,7 +41,8 @@ struct FormRenderer {
 
 impl FormRenderer {
     fn field(&mut self, field: &FormField, place: FieldPlace) -> Markup {
-        let (kind, limits) = (kind_name(&field.kind), &field.limits);
+        let kind = kind_name(&field.kind);
+        let limits = &field.limits;
         let required = (place == FieldPlace::Member && field.required).then_some("");
         let null = field.nullable.then_some("");
         let control = self.control(field, place);

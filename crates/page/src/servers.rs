@@ -220,7 +220,9 @@ fn cost(server: &ServerStatus) -> Markup {
 /// Renders where a ready server is, and how it does.
 fn facts(server: &ServerStatus) -> Markup {
     let ServerCounters { calls, waiting, inflight, p95_ms, last_error, .. } = &server.counters;
-    let (failed, waiting, inflight) = (calls.tool_error + calls.error, *waiting, *inflight);
+    let failed = calls.tool_error + calls.error;
+    let waiting = *waiting;
+    let inflight = *inflight;
     let mut parts = Vec::new();
     let info = &server.identity.server;
     if let Some(own) = info.name.as_deref().filter(|own| !own.is_empty() && *own != server.title()) {

@@ -116,7 +116,8 @@ fn hostile_texts_are_text_in_every_view() {
     call["state"] = "running".into();
     assert_harmless(&calls_page(&[call], "open=c-1", true));
     let session = json!({ "id": "s-1", "client": { "name": HOSTILE }, "principal": HOSTILE, "endpoint": "/mcp" });
-    let (sessions, stateless) = ([typed(&session)], [typed(&session)]);
+    let sessions = [typed(&session)];
+    let stateless = [typed(&session)];
     let view = SessionsView { sessions: &sessions, stateless: &stateless, may_act: true };
     assert_harmless(&view.page().into_string());
     let mut tool = hostile_items()["tools"][0].clone();

@@ -54,7 +54,8 @@ pub fn missing(server: &str, tool: &str) -> Markup {
 
 /// Renders the view.
 pub fn view(tried: &TriedTool, may_act: bool) -> Markup {
-    let (server, tool) = (segment(&tried.server), segment(&tried.tool));
+    let server = segment(&tried.server);
+    let tool = segment(&tried.tool);
     let schema = tried.definition.get_object("inputSchema").unwrap_or_default();
     let description = tried.definition.get_string("description");
     html! {

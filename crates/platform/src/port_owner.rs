@@ -24,7 +24,9 @@ fn inodes(table: &str, port: u16) -> Vec<String> {
     let ending = format!(":{port:04X}");
     let listening = text.lines().skip(1).filter_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        let (local, state, inode) = (fields.get(1)?, fields.get(3)?, fields.get(9)?);
+        let local = fields.get(1)?;
+        let state = fields.get(3)?;
+        let inode = fields.get(9)?;
         (local.ends_with(&ending) && *state == LISTENING).then(|| (*inode).to_owned())
     });
     listening.collect()

@@ -88,7 +88,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_takes_nothing_makes_a_bounded_number_of_messages() {
-        let (sender, dropped) = (BackgroundSender::default(), CounterHandle::new("dropped", "-").unwrap());
+        let sender = BackgroundSender::default();
+        let dropped = CounterHandle::new("dropped", "-").unwrap();
         let open = Arc::new(AtomicUsize::new(0));
         for _ in 0..WAITING_MAX + 100 {
             let open = open.clone();

@@ -24,7 +24,8 @@ pub struct CallTimeouts {
 impl CallTimeouts {
     /// Creates the limits. `call` covers a call from sending to its end, `input` a client's answer to an input request.
     pub fn new(call: Duration, input: Duration) -> Self {
-        let (call_ms, input_ms) = (AtomicU64::new(0), AtomicU64::new(0));
+        let call_ms = AtomicU64::new(0);
+        let input_ms = AtomicU64::new(0);
         let timeouts =
             CallTimeouts { call_ms, input_ms, timers: Arc::default(), background_sender: BackgroundSender::default() };
         timeouts.update(call, input);

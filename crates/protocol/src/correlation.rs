@@ -138,7 +138,9 @@ impl PendingCalls {
         let id = self.next_id();
         // A call that accepts no input requests needs no side queue.
         let stray_messages = (caller.capabilities != ClientCapabilities::default()).then(StrayMessages::default);
-        let (capabilities, owner, stray_messages) = (caller.capabilities, owner_of(caller), stray_messages.clone());
+        let capabilities = caller.capabilities;
+        let owner = owner_of(caller);
+        let stray_messages = stray_messages.clone();
         let open = CorrelationEntry {
             capabilities,
             extensions: false,
@@ -158,7 +160,9 @@ impl PendingCalls {
     /// Opens a subscription, whose messages carry its id.
     pub(super) fn open_subscription(&self) -> CallEntry {
         let id = self.next_id();
-        let (capabilities, logs, target) = (ClientCapabilities::default(), LogInterest::Never, CallTarget::default());
+        let capabilities = ClientCapabilities::default();
+        let logs = LogInterest::Never;
+        let target = CallTarget::default();
         let open = CorrelationEntry {
             capabilities,
             extensions: false,
@@ -194,7 +198,8 @@ impl PendingCalls {
         (from, caller): (u64, &Caller),
         request: RpcRequest,
     ) -> Result<(), RpcRequest> {
-        let (kind, owner) = (InputKind::classify(&request.method, &request.params), owner_of(caller));
+        let kind = InputKind::classify(&request.method, &request.params);
+        let owner = owner_of(caller);
         let fits = |id, open: &CorrelationEntry| {
             id != from && open.stray_messages.is_some() && open.accepts(kind) && open.owner == owner
         };
@@ -296,7 +301,8 @@ impl PendingCalls {
     /// True if another client has an open call that an input request could be about. Clients are told apart by owner.
     /// `extensions`: true if the caller may use the server's.
     pub fn has_other_clients(&self, caller: &Caller, extensions: bool) -> bool {
-        let (owner, able) = (owner_of(caller), self.can_be_asked(caller.capabilities, extensions));
+        let owner = owner_of(caller);
+        let able = self.can_be_asked(caller.capabilities, extensions);
         // Two calls can be confused only if one of them accepts input requests.
         let other = |open: &CorrelationEntry| {
             open.owner.is_some()
@@ -431,7 +437,8 @@ impl PendingCalls {
             return None;
         }
         // Until the server has read a cancellation, it sends no request for calls that were sent after it.
-        let (mut is_ambiguous, mut unread) = (false, u64::MAX);
+        let mut is_ambiguous = false;
+        let mut unread = u64::MAX;
         self.for_each_cancelled(|cancelled| {
             is_ambiguous |= cancelled.may_concern(owner.as_ref());
             if cancelled.owner == owner && !cancelled.is_read {

@@ -33,8 +33,10 @@ pub(super) fn read_announced(capabilities: &JsonObject, member: &str, options: &
 
 /// Copies the entries that fit, since spans would keep the whole response alive. Returns the number left out, too.
 fn bounded(all: &JsonObject) -> (JsonObject, u64) {
-    let (mut announced, mut left_out) = (JsonObject::new(), 0);
-    let (mut count, mut bytes) = (0, 0);
+    let mut announced = JsonObject::new();
+    let mut left_out = 0;
+    let mut count = 0;
+    let mut bytes = 0;
     for (identifier, settings) in all.iter().filter(|(identifier, _)| identifier.as_str() != tasks::EXTENSION) {
         let more = bytes + identifier.len() + settings.bytes().len();
         if !settings.is_object() || count == ANNOUNCED_MAX || more > ANNOUNCED_BYTES_MAX {

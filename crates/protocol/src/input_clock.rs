@@ -37,7 +37,8 @@ impl InputClock {
 
     /// Records the end of one. `has_response`: somebody answered it.
     pub(crate) fn end(&self, has_response: bool) {
-        let (now, mut clock) = (Instant::now(), self.0.lock());
+        let now = Instant::now();
+        let mut clock = self.0.lock();
         clock.open = clock.open.saturating_sub(1);
         let since = clock.open_since.take().unwrap_or(now);
         if has_response {

@@ -82,7 +82,8 @@ impl TimerPool {
         until: Instant,
         work: impl Future<Output = T>,
     ) -> Result<T, DeadlineElapsed> {
-        let (mut work, mut timer) = (pin!(work), pin!(self.timer_at(until)));
+        let mut work = pin!(work);
+        let mut timer = pin!(self.timer_at(until));
         let mut is_again = false;
         poll_fn(|cx| {
             if let Poll::Ready(done) = work.as_mut().poll(cx) {
@@ -136,7 +137,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_timer_fires_in_time_with_whichever_timer() {
         let timers = Arc::new(TimerPool::default());
-        let (second, start) = (Duration::from_secs(1), Instant::now());
+        let second = Duration::from_secs(1);
+        let start = Instant::now();
         // Leaves a timer for the first second, and one for the third.
         for n in [3, 1] {
             assert!(timers.timer_at(start + second * n).now_or_never().is_none());
@@ -153,7 +155,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_timer_that_is_taken_over_wakes_its_new_owner() {
         let timers = Arc::new(TimerPool::default());
-        let (second, start) = (Duration::from_secs(1), Instant::now());
+        let second = Duration::from_secs(1);
+        let start = Instant::now();
         assert!(timers.timer_at(start + second).now_or_never().is_none());
         let others = (2..20).map(|n| {
             let timer = timers.timer_at(start + second * n);
@@ -169,7 +172,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_timer_serves_one_deadline_after_another() {
-        let (second, start) = (Duration::from_secs(1), Instant::now());
+        let second = Duration::from_secs(1);
+        let start = Instant::now();
         let mut timer = LazyTimer::default();
         for n in [2, 3, 1, 4, 5, 9] {
             // Each wait but the last is given up half-way.
@@ -207,7 +211,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn work_that_is_late_is_given_up() {
         let timers = Arc::new(TimerPool::default());
-        let (second, start) = (Duration::from_secs(1), Instant::now());
+        let second = Duration::from_secs(1);
+        let start = Instant::now();
         for _ in 0..3 {
             let until = Instant::now() + second;
             assert_eq!(timers.timeout_at(until, std::future::pending::<()>()).await, Err(DeadlineElapsed));

@@ -55,7 +55,9 @@ impl OpenInputs {
     pub(super) fn add_routed(&self, id: &RequestId, (call, queue): (u64, &StrayMessages)) {
         let mut open = self.0.lock();
         if open.len() < OPEN_MAX {
-            let (call, withdrawn, queue) = (Some(call), CancellationToken::new(), queue.clone());
+            let call = Some(call);
+            let withdrawn = CancellationToken::new();
+            let queue = queue.clone();
             open.insert(key_of(id), OpenInputEntry { call, withdrawn, queue, is_asked: false });
         }
     }
@@ -75,7 +77,8 @@ impl OpenInputs {
         }
         let withdrawn = CancellationToken::new();
         if let Some(queue) = queue.filter(|_| open.len() < OPEN_MAX) {
-            let (withdrawn, queue) = (withdrawn.clone(), queue.clone());
+            let withdrawn = withdrawn.clone();
+            let queue = queue.clone();
             open.insert(key, OpenInputEntry { call, withdrawn, queue, is_asked: true });
         }
         withdrawn
@@ -135,7 +138,8 @@ mod tests {
 
     #[test]
     fn a_request_is_withdrawn_once_and_by_its_own_id() {
-        let (open, queue) = (OpenInputs::default(), StrayMessages::default());
+        let open = OpenInputs::default();
+        let queue = StrayMessages::default();
         open.add_routed(&RequestId::number(7), (1, &queue));
         let token = open.add_asked(&RequestId::number(7), (None, Some(&queue)));
         assert_eq!(open.withdraw(cancelled(r#""7""#), None), Withdrawal::NotOpen);
@@ -149,7 +153,8 @@ mod tests {
 
     #[test]
     fn requests_that_a_call_left_unread_are_forgotten() {
-        let (open, queue) = (OpenInputs::default(), StrayMessages::default());
+        let open = OpenInputs::default();
+        let queue = StrayMessages::default();
         for n in 0..OPEN_MAX as u64 + 5 {
             open.add_routed(&RequestId::number(n), (1, &queue));
         }

@@ -141,7 +141,8 @@ mod tests {
         let calls = PendingCalls::default();
         let (pipe, mut server) = pipe(&calls);
         // Two calls of one client. The first one's task has not run yet.
-        let (first, second) = (open(&calls), open(&calls));
+        let first = open(&calls);
+        let second = open(&calls);
         let mut sent = send(&pipe, &second).await;
         server.write_all(format!("{ASK}\n").as_bytes()).await.unwrap();
         assert_asked(&mut sent).await;
@@ -152,8 +153,10 @@ mod tests {
     async fn an_input_request_reaches_no_call_that_was_answered() {
         let calls = PendingCalls::default();
         let (pipe, mut server) = pipe(&calls);
-        let (first, second) = (open(&calls), open(&calls));
-        let (_answered, mut other) = (send(&pipe, &first).await, send(&pipe, &second).await);
+        let first = open(&calls);
+        let second = open(&calls);
+        let _answered = send(&pipe, &first).await;
+        let mut other = send(&pipe, &second).await;
         // The first call's task does not read its response before the question arrives.
         let answer = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, first.id);
         server.write_all(format!("{answer}\n{ASK}\n").as_bytes()).await.unwrap();

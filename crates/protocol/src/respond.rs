@@ -223,7 +223,8 @@ fn event_stream<S: ResponseEncoder>(
         _open: CountGuard,
     }
     let open = CountGuard::new(&options.metrics.clients.streams);
-    let (prime, must_disconnect) = (driver.encoder.priming_event(), driver.encoder.disconnect());
+    let prime = driver.encoder.priming_event();
+    let must_disconnect = driver.encoder.disconnect();
     let first = [prime, Some(first)];
     let state = ResponseStream {
         running: driver,

@@ -16,7 +16,9 @@ pub(super) fn read_capabilities(capabilities: &JsonObject, options: &ConnectOpti
     let flag = |part: &Option<JsonObject>, name: &str| {
         part.as_ref().and_then(|p| p.get(name)).is_some_and(|v| &v.bytes()[..] == b"true")
     };
-    let (tools, prompts, resources) = (part("tools"), part("prompts"), part("resources"));
+    let tools = part("tools");
+    let prompts = part("prompts");
+    let resources = part("resources");
     ServerCapabilities {
         tools_changes: flag(&tools, "listChanged"),
         prompts_changes: flag(&prompts, "listChanged"),

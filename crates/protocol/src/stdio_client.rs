@@ -58,7 +58,8 @@ impl StdioClient {
         state: Arc<DownstreamState>,
         out: mpsc::Sender<Bytes>,
     ) -> Self {
-        let (requests, tasks) = (v2026_07_28::OpenRequests::default(), TaskTracker::new());
+        let requests = v2026_07_28::OpenRequests::default();
+        let tasks = TaskTracker::new();
         StdioClient { endpoint, principal, holder, scope, state, out, session: None, requests, tasks }
     }
 

@@ -28,7 +28,8 @@ pub(super) fn extract_task(result: &mut JsonObject, names: &TimeMembers) -> Opti
     // What stays in `members` passes to the client, under names that the gateway need not know.
     members.remove("taskId");
     members.remove("status");
-    let (ttl, poll) = (members.remove(names.ttl), members.remove(names.poll));
+    let ttl = members.remove(names.ttl);
+    let poll = members.remove(names.poll);
     Some(TaskState {
         id,
         status,

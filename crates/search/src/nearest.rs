@@ -24,7 +24,8 @@ impl Spelling {
     /// A near word shares a part of all trigrams that both have. Each bit that it lacks stands for at least one trigram
     /// that it lacks, and it has at least as many trigrams as bits.
     pub(crate) fn may_be_near(&self, shape: u64) -> bool {
-        let (own, other) = (self.trigrams.len() as f32, shape.count_ones() as f32);
+        let own = self.trigrams.len() as f32;
+        let other = shape.count_ones() as f32;
         let lacking = (self.shape & !shape).count_ones() as f32;
         own - lacking >= LEAST_SIMILARITY * (own + other) / 2.0
     }
@@ -32,7 +33,9 @@ impl Spelling {
     /// Similarity of a word, if it is near: twice the shared trigrams over the sum of both. `buffer` saves allocations.
     pub(crate) fn similarity(&self, word: &str, buffer: &mut Vec<u64>) -> Option<f32> {
         collect_trigrams(word, buffer);
-        let (mut a, mut b, mut shared) = (0, 0, 0);
+        let mut a = 0;
+        let mut b = 0;
+        let mut shared = 0;
         while let (Some(left), Some(right)) = (self.trigrams.get(a), buffer.get(b)) {
             shared += u32::from(left == right);
             (a, b) = (a + usize::from(left <= right), b + usize::from(right <= left));

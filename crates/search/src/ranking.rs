@@ -83,7 +83,8 @@ impl<'a, Id> VisibleTools<'a, Id> {
                 sums.iter_mut().zip(lengths).for_each(|(sum, length)| *sum += u64::from(*length));
             }
             if count > 0 {
-                let (tool_worth, server_worth) = (Vec::new(), [0.0; SERVER_FIELDS]);
+                let tool_worth = Vec::new();
+                let server_worth = [0.0; SERVER_FIELDS];
                 let base = all.slots;
                 all.segments.push(VisibleSegment { segment, is_visible, count, base, tool_worth, server_worth });
                 all.slots += segment.tools.len();
@@ -108,7 +109,8 @@ impl<'a, Id> VisibleTools<'a, Id> {
     pub(crate) fn scores(&self, words: &[QueryWord]) -> QueryScores {
         let mut scores = vec![ToolScore::default(); self.slots];
         let mut best = vec![0.0_f32; self.slots];
-        let (mut rarities, mut respelled) = (Vec::with_capacity(words.len()), 0);
+        let mut rarities = Vec::with_capacity(words.len());
+        let mut respelled = 0;
         for (bit, word) in words.iter().enumerate() {
             // `best` keeps the highest worth of a word and its stand-ins. A sum would reward tools that list
             // synonyms.

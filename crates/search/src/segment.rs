@@ -80,7 +80,8 @@ impl<Id> Segment<Id> {
         let mut entries = Vec::new();
         for tool in tools {
             let lengths = words.add_tool(entries.len() as u32, &tool);
-            let (exposed_name, own_name) = (tool.exposed_name.into(), tool.own_name.into());
+            let exposed_name = tool.exposed_name.into();
+            let own_name = tool.own_name.into();
             entries.push(ToolEntry { id: tool.id, exposed_name, own_name, lengths });
         }
         words.finish(server.name.into(), entries, server_lengths)

@@ -161,7 +161,9 @@ fn class_of(c: char) -> CharClass {
 /// Splits a run of letters and digits into parts, then names the whole if there was more than one.
 fn split_run(run: &str, emit: &mut impl FnMut(&str, bool) -> bool) -> bool {
     let mut chars = run.char_indices().map(|(at, c)| (at, class_of(c))).peekable();
-    let (mut start, mut parts, mut has_ideographs) = (0, 0, false);
+    let mut start = 0;
+    let mut parts = 0;
+    let mut has_ideographs = false;
     while let Some((at, class)) = chars.next() {
         has_ideographs |= class == CharClass::Ideograph;
         let Some(&(next, next_class)) = chars.peek() else { break };

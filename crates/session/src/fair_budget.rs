@@ -96,8 +96,9 @@ mod tests {
     #[test]
     fn no_principal_fills_the_budget_for_others() {
         let budget = FairByteBudget::new(9000, Metrics::new().clients.outbox_bytes.clone());
-        let (first, again, second) =
-            (budget.share(&principal(1)), budget.share(&principal(1)), budget.share(&principal(2)));
+        let first = budget.share(&principal(1));
+        let again = budget.share(&principal(1));
+        let second = budget.share(&principal(2));
         let most = fill(&first);
         assert_eq!(most, 8000);
         assert_eq!(fill(&again), 0, "another session of the same principal is not somebody else");
@@ -109,7 +110,8 @@ mod tests {
             fill(&second);
             fill(&first);
         }
-        let (one, two) = (first.own.load(Ordering::Relaxed), second.own.load(Ordering::Relaxed));
+        let one = first.own.load(Ordering::Relaxed);
+        let two = second.own.load(Ordering::Relaxed);
         assert!(one.abs_diff(two) <= 900, "{one}, {two}");
         assert!(budget.used.load(Ordering::Relaxed) <= 9000);
         assert_eq!(budget.gauge.get(), i64::try_from(one + two).unwrap());
@@ -118,8 +120,8 @@ mod tests {
     #[test]
     fn anonymous_sessions_have_separate_shares() {
         let budget = FairByteBudget::new(900, Metrics::new().clients.outbox_bytes.clone());
-        let (one, two) =
-            (budget.share(&principal(Principal::ANONYMOUS)), budget.share(&principal(Principal::ANONYMOUS)));
+        let one = budget.share(&principal(Principal::ANONYMOUS));
+        let two = budget.share(&principal(Principal::ANONYMOUS));
         assert_eq!(fill(&one), 800);
         assert!(fill(&two) >= 80);
     }

@@ -122,7 +122,8 @@ impl Sessions {
         let outboxes = FairByteBudget::new(settings.outbox_total, metrics.clients.outbox_bytes.clone());
         let dropped_messages = metrics.calls.dropped.series(DroppedItem::Outbox);
         let persisted = persisted::PersistedSessionTable::new(store.is_persistent());
-        let (table, clock) = (Mutex::default(), SessionClock::start());
+        let table = Mutex::default();
+        let clock = SessionClock::start();
         let settings = ArcSwap::from_pointee(settings);
         Sessions {
             table,

@@ -37,7 +37,9 @@ pub(super) struct SessionLifetime {
 
 impl SessionLifetime {
     pub(super) fn new(clock: SessionClock, ended: CancellationToken, began: u64) -> Self {
-        let (used_ms, activities, streams) = (AtomicU64::new(clock.now_ms()), AtomicU64::new(0), AtomicU64::new(0));
+        let used_ms = AtomicU64::new(clock.now_ms());
+        let activities = AtomicU64::new(0);
+        let streams = AtomicU64::new(0);
         SessionLifetime { ended, clock, used_ms, activities, streams, began }
     }
 

@@ -166,7 +166,8 @@ impl Sessions {
     /// whose sessions may be restored.
     pub fn load_persisted(&self, contents: &mut StoredState, admits: impl Fn(&PrincipalKey) -> bool) {
         self.persisted.process_number.store(contents.run, Ordering::Relaxed);
-        let (mut records, mut unreadable) = (Vec::new(), 0);
+        let mut records = Vec::new();
+        let mut unreadable = 0;
         let settings = self.settings.load_full();
         for (key, row) in contents.take(StoreTable::Sessions) {
             let digest = SessionDigest::try_from(&key[..]).ok();
@@ -219,7 +220,8 @@ impl Sessions {
         if table.is_empty() {
             return None;
         }
-        let (idle, now) = (self.settings.load().idle, self.clock.now_ms());
+        let idle = self.settings.load().idle;
+        let now = self.clock.now_ms();
         let record = &table.get(&digest(id)).filter(|entry| !entry.is_expired(idle, now))?.record;
         (record.owner == principal.key && record.scope == scope.as_str()).then(|| record.clone())
     }

@@ -179,7 +179,8 @@ impl ResumptionBuffer {
         }
         // Numbers are never reused, so that a late `Last-Event-ID` finds its own stream or none.
         retained.last += 1;
-        let (number, stream) = (retained.last, BufferedStream::new(Some(request.clone())));
+        let number = retained.last;
+        let stream = BufferedStream::new(Some(request.clone()));
         let reader = stream.reader.clone();
         retained.streams.insert(number, stream);
         Some((number, reader))

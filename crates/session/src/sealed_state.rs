@@ -240,7 +240,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn sealed_state_opens_only_for_its_binding() {
         let seal = StateSealer::default();
-        let (caller, request) = (binding("a"), binding("tools/call"));
+        let caller = binding("a");
+        let request = binding("tools/call");
         let sealed = seal.seal(caller, request, b"state", Duration::from_secs(10));
         assert_eq!(open(&seal, caller, request, &sealed).as_deref(), Ok(&b"state"[..]));
         assert_eq!(open(&seal, binding("b"), request, &sealed), Err(SealError::OtherCaller));
@@ -258,7 +259,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_kept_key_opens_what_an_earlier_run_sealed() {
-        let (earlier, later) = (StateSealer::default(), StateSealer::default());
+        let earlier = StateSealer::default();
+        let later = StateSealer::default();
         earlier.restore(&[7; 32], &[]);
         later.restore(&[7; 32], &[]);
         let sealed = earlier.seal(binding("a"), binding("b"), b"state", Duration::from_secs(10));
@@ -276,8 +278,10 @@ mod tests {
             sealer.restore(&key, before);
             sealer
         };
-        let (old, rotated) = (sealer([7; 32], &[]), sealer([8; 32], &[[6; 32], [7; 32]]));
-        let (caller, request) = (binding("a"), binding("b"));
+        let old = sealer([7; 32], &[]);
+        let rotated = sealer([8; 32], &[[6; 32], [7; 32]]);
+        let caller = binding("a");
+        let request = binding("b");
         let by_old = old.seal(caller, request, b"state", Duration::from_secs(10));
         assert_eq!(open(&rotated, caller, request, &by_old).as_deref(), Ok(&b"state"[..]));
         let by_rotated = rotated.seal(caller, request, b"state", Duration::from_secs(10));
@@ -289,7 +293,8 @@ mod tests {
     async fn a_seal_of_a_version_without_ids_of_keys_opens() {
         let sealer = StateSealer::default();
         sealer.restore(&[8; 32], &[[7; 32]]);
-        let (caller, request) = (binding("a"), binding("b"));
+        let caller = binding("a");
+        let request = binding("b");
         for key in [[7; 32], [8; 32]] {
             let mut sealed = [&(sealer.now_ms() + 1000).to_be_bytes()[..], &caller.0, &request.0, b"state"].concat();
             let nonce = Nonce::assume_unique_for_key([3; NONCE_LEN]);
@@ -309,7 +314,8 @@ mod tests {
         #[test]
         fn altered_sealed_state_does_not_open(plain in proptest::collection::vec(any::<u8>(), 0..200), at in any::<usize>(), flip in 1u8..) {
             let seal = StateSealer::default();
-            let (caller, request) = (binding("a"), binding("b"));
+            let caller = binding("a");
+            let request = binding("b");
             let sealed = seal.seal(caller, request, &plain, Duration::from_secs(1));
             prop_assert_eq!(open(&seal, caller, request, &sealed), Ok(plain));
             let mut bytes = URL_SAFE_NO_PAD.decode(&sealed).unwrap();

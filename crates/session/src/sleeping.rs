@@ -159,8 +159,8 @@ mod tests {
         let session = sessions.find(&id, &testing::caller(1, None).principal, &ByteString::literal("files")).unwrap();
         session.retain_notifications(listener(Vec::new()));
         session.resumption.add(GET_STREAM, b"{}", false);
-        let (position, asked) =
-            (session.resumption.get_stream_position(), session.client_requests.expect_response(None).unwrap().0);
+        let position = session.resumption.get_stream_position();
+        let asked = session.client_requests.expect_response(None).unwrap().0;
         let ended = session.lifetime.ended.clone();
         assert_eq!(rest(&sessions).await, 0, "somebody holds it");
         drop(session);
@@ -220,7 +220,8 @@ mod tests {
         }
         // An open call, and a server's request.
         let id = open(&sessions);
-        let (busy, question) = (find(&id).begin_activity(), find(&id).client_requests.expect_response(None).unwrap().1);
+        let busy = find(&id).begin_activity();
+        let question = find(&id).client_requests.expect_response(None).unwrap().1;
         assert_eq!(rest(&sessions).await, 0);
         drop(busy);
         assert_eq!(rest(&sessions).await, 0);

@@ -95,7 +95,9 @@ mod tests {
 
     #[test]
     fn a_state_is_spent_once_and_can_be_given_back() {
-        let (states, one, other) = (SpentStates::default(), [1; 16], [2; 16]);
+        let states = SpentStates::default();
+        let one = [1; 16];
+        let other = [2; 16];
         assert!(states.spend(&one, mark(1), 0));
         assert!(!states.spend(&one, mark(1), 0));
         assert!(states.spend(&other, mark(1), 0), "another principal's state is another one");
@@ -109,7 +111,9 @@ mod tests {
 
     #[test]
     fn a_forgotten_state_stays_refused_and_others_keep_theirs() {
-        let (states, busy, quiet) = (SpentStates::default(), [1; 16], [2; 16]);
+        let states = SpentStates::default();
+        let busy = [1; 16];
+        let quiet = [2; 16];
         assert!(states.spend(&quiet, mark(0), 0));
         let many = u64::try_from(SPENT_MAX).unwrap() + 10;
         for n in 0..many {

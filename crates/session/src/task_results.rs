@@ -113,7 +113,8 @@ impl TaskResultTable {
             let size = sizes.entry(task_result.principal).or_default();
             *size = (size.0 + task_result.result.size_hint(), size.1 + 1);
         }
-        let (by_bytes, newest) = (self.bytes > BYTES_MAX, self.results.back().map(|task_result| task_result.principal));
+        let by_bytes = self.bytes > BYTES_MAX;
+        let newest = self.results.back().map(|task_result| task_result.principal);
         // On a tie the owner of the newest result is spared.
         let size = |(id, (bytes, count)): &(u32, (usize, usize))| {
             (if by_bytes { *bytes } else { *count }, Some(*id) != newest)
@@ -177,7 +178,8 @@ mod tests {
         }
         assert!(finished.find(&principal(1), &few.id).is_some());
         let large = JsonObject::new().with("a", RawJson::string(&"x".repeat(BYTES_MAX / 2 + 1)));
-        let (first, second) = (finished.store(&principal(3), large.clone()), finished.store(&principal(4), large));
+        let first = finished.store(&principal(3), large.clone());
+        let second = finished.store(&principal(4), large);
         assert!(finished.find(&principal(1), &few.id).is_some());
         assert!(finished.find(&principal(4), &second.id).is_some(), "the one that was just made");
         assert!(finished.find(&principal(3), &first.id).is_none());

@@ -88,7 +88,8 @@ mod tests {
         }
         let mut totals = meter.totals();
         assert_eq!((totals.ok, totals.tool_errors, totals.errors, totals.calls()), (2, 1, 1, 4));
-        let (half, most) = (totals.quantile(0.5).unwrap(), totals.quantile(0.95).unwrap());
+        let half = totals.quantile(0.5).unwrap();
+        let most = totals.quantile(0.95).unwrap();
         assert!(half < 0.01 && most > 0.4, "{half} {most}");
         totals.add(&meter.totals());
         assert_eq!((totals.calls(), totals.quantile(0.5)), (8, Some(half)));

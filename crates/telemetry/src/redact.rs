@@ -48,9 +48,11 @@ fn hide_userinfo(text: &str) -> Cow<'_, str> {
 fn hide_named(text: &str) -> Cow<'_, str> {
     static NAME: OnceLock<Regex> = OnceLock::new();
     let name = pattern(&NAME, r#"([A-Za-z0-9_.\-]*[A-Za-z0-9_\-])(\\?["'`])?\s*(?::=|=>|=|:)"#);
-    let (mut out, mut done) = (String::new(), 0);
+    let mut out = String::new();
+    let mut done = 0;
     while let Some(found) = name.captures_at(text, done) {
-        let (whole, word) = (found.get(0).map_or(0..0, |m| m.range()), found.get(1).map_or("", |m| m.as_str()));
+        let whole = found.get(0).map_or(0..0, |m| m.range());
+        let word = found.get(1).map_or("", |m| m.as_str());
         out.push_str(&text[done..whole.end]);
         done = whole.end;
         // The `://` of a URL is no value, nor is the placeholder of our own advice on `${NAME:-default}`.
@@ -95,7 +97,8 @@ fn value_after(rest: &str, name: &str) -> std::ops::Range<usize> {
     let opening = value.len() - value.trim_start_matches(['\\', '"', '\'', '`']).len();
     if let Some(quote) = value[..opening].chars().next_back() {
         // Up to the closing quote. Without one, to the end.
-        let (inside, mut escaped) = (&value[opening..], false);
+        let inside = &value[opening..];
+        let mut escaped = false;
         // JSON in a JSON string: its quotes are escaped, so a backslash is no escape of the value.
         let is_nested = value.starts_with('\\');
         for (at, c) in inside.char_indices() {
@@ -156,8 +159,9 @@ fn hide_schemes(text: &str) -> Cow<'_, str> {
 /// True for a word of letters and digits, which is neither a word of a sentence nor a date.
 fn looks_random(word: &str) -> bool {
     let has = |test: fn(&char) -> bool| word.chars().any(|c| test(&c));
-    let (lower, upper, digit) =
-        (has(char::is_ascii_lowercase), has(char::is_ascii_uppercase), has(char::is_ascii_digit));
+    let lower = has(char::is_ascii_lowercase);
+    let upper = has(char::is_ascii_uppercase);
+    let digit = has(char::is_ascii_digit);
     digit && (lower || upper) || lower && upper && word.len() >= 20 && !word.contains('/')
 }
 

@@ -128,7 +128,8 @@ pub fn merged_ranges(mut ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
 
 /// Replaces the parts of a text that look like secrets.
 pub fn mask_secrets(text: &str, mask: &str) -> String {
-    let (mut out, mut done) = (String::new(), 0);
+    let mut out = String::new();
+    let mut done = 0;
     for range in secret_ranges(text) {
         out += &text[done..range.start];
         out += mask;
@@ -367,7 +368,8 @@ fn looks_random(word: &str) -> bool {
     let runs: Vec<&str> = word.split(['-', '_']).filter(|run| !run.is_empty()).collect();
     let letters: usize = runs.iter().map(|run| run.len()).sum();
     // Words that people join are short. In base64, two of 64 characters part them.
-    let (mean, whole) = (letters / runs.len().max(1), runs.concat());
+    let mean = letters / runs.len().max(1);
+    let whole = runs.concat();
     let is_joined = letters >= 24 && mean >= 7 && is_mixed(&whole)
         || letters >= 15 && mean >= 4 && changes_in(&whole) * 3 >= letters;
     runs.iter().any(|run| run.len() >= RANDOM && is_random_run(run)) || is_joined
@@ -397,9 +399,11 @@ fn changes_in(run: &str) -> usize {
         b'a'..=b'z' => 1,
         _ => 2,
     };
-    let (mut changes, mut lower) = (0, 0);
+    let mut changes = 0;
+    let mut lower = 0;
     for pair in run.as_bytes().windows(2) {
-        let (before, after) = (class(pair[0]), class(pair[1]));
+        let before = class(pair[0]);
+        let after = class(pair[1]);
         lower = if before == 1 { lower + 1 } else { 0 };
         // A capital begins a word, and stands behind one in `camelCase`.
         let is_word = before == 2 && after == 1 || before == 1 && after == 2 && lower >= 3;

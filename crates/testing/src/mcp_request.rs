@@ -20,7 +20,8 @@ pub struct McpRequest<'a> {
 
 impl<'a> McpRequest<'a> {
     pub(crate) fn new(client: &'a McpClient, method: &str, id: String) -> Self {
-        let (members, meta) = (String::new(), String::new());
+        let members = String::new();
+        let meta = String::new();
         McpRequest { client, method: method.to_owned(), id, members, meta, headers: Vec::new() }
     }
 
@@ -127,9 +128,11 @@ impl<'a> McpRequest<'a> {
     }
 
     async fn answering_in_posts(self, reply: impl Fn(&str, &Value) -> Value) -> (RpcAnswer, Vec<Value>) {
-        let (client, id) = (self.client, self.id.clone());
+        let client = self.client;
+        let id = self.id.clone();
         let mut stream = self.open().await;
-        let (mut messages, mut asked) = (Vec::new(), Vec::new());
+        let mut messages = Vec::new();
+        let mut asked = Vec::new();
         while let Some(message) = stream.next_message().await {
             if message.value.get("id").is_some() && !message.method().is_empty() {
                 let outcome = reply(message.method(), &message.value["params"]);
@@ -146,8 +149,10 @@ impl<'a> McpRequest<'a> {
         let mut asked = Vec::new();
         let original = self.members.clone();
         for round in 1..10 {
-            let (client, method, meta, headers) =
-                (self.client, self.method.clone(), self.meta.clone(), self.headers.clone());
+            let client = self.client;
+            let method = self.method.clone();
+            let meta = self.meta.clone();
+            let headers = self.headers.clone();
             let answer = self.send().await;
             let end = &answer.end().value["result"];
             if end["resultType"] != "input_required" {

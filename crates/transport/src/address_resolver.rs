@@ -36,7 +36,8 @@ impl Service<Name> for AddressResolver {
     }
 
     fn call(&mut self, name: Name) -> Self::Future {
-        let (host, guard) = (name.as_str().to_owned(), self.guard);
+        let host = name.as_str().to_owned();
+        let guard = self.guard;
         let resolving = self.system.call(name);
         async move { permitted_addresses(&host, resolving.await?, guard) }.boxed()
     }
@@ -68,7 +69,8 @@ mod tests {
 
     #[test]
     fn an_address_of_a_name_is_dialled_only_if_it_is_no_metadata_service() {
-        let (cloud, other) = ("169.254.169.254:80", "192.0.2.1:80");
+        let cloud = "169.254.169.254:80";
+        let other = "192.0.2.1:80";
         assert_eq!(dialled(&[other, cloud], MetadataAccess::Refused), Ok(vec![other.parse().unwrap()]));
         let refused = dialled(&[cloud, "[fd20:ce::254]:80"], MetadataAccess::Refused).unwrap_err();
         assert!(refused.starts_with("a.test (169.254.169.254) is the metadata service"), "{refused}");

@@ -54,8 +54,10 @@ where
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let (limit, secure) = (self.limit, uri.scheme_str() == Some("https"));
-        let (connecting, through) = (self.inner.call(uri), self.through.clone());
+        let limit = self.limit;
+        let secure = uri.scheme_str() == Some("https");
+        let connecting = self.inner.call(uri);
+        let through = self.through.clone();
         Box::pin(async move {
             match tokio::time::timeout(limit, connecting).await {
                 Ok(connected) => connected.map_err(Into::into),

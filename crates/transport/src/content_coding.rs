@@ -299,7 +299,9 @@ impl BrotliDecoder {
         let mut out = vec![0; STEP_MAX];
         let mut left = input.len();
         let mut room = out.len();
-        let (mut read, mut written, mut total) = (0, 0, 0);
+        let mut read = 0;
+        let mut written = 0;
+        let mut total = 0;
         let state = &mut self.0;
         let result =
             BrotliDecompressStream(&mut left, &mut read, input, &mut room, &mut written, &mut out, &mut total, state);

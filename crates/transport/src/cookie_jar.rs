@@ -79,11 +79,14 @@ impl Cookie {
 fn read_cookie(line: &str, is_secure: bool) -> Option<(Cookie, bool)> {
     let mut parts = line.split(';');
     let (name, value) = parts.next()?.split_once('=')?;
-    let (name, value) = (name.trim().to_owned(), value.trim().to_owned());
+    let name = name.trim().to_owned();
+    let value = value.trim().to_owned();
     if name.is_empty() {
         return None;
     }
-    let (mut path, mut max_age, mut expires) = (None, None, None);
+    let mut path = None;
+    let mut max_age = None;
+    let mut expires = None;
     for part in parts {
         let (attribute, value) = part.split_once('=').unwrap_or((part, ""));
         match (attribute.trim().to_ascii_lowercase().as_str(), value.trim()) {

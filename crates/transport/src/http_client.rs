@@ -70,7 +70,8 @@ impl HttpClient {
     /// Fails if the URL cannot be used.
     pub(super) fn for_origin(settings: &HttpSettings, tls: &Arc<rustls::ClientConfig>) -> Result<Self, LinkError> {
         let cookies = (!settings.forwards_credentials).then(Arc::default);
-        let (credentials, memory) = (settings.credentials.clone(), settings.memory.clone());
+        let credentials = settings.credentials.clone();
+        let memory = settings.memory.clone();
         Ok(HttpClient { pool: HttpPool::for_origin(settings, tls)?, cookies, credentials, memory })
     }
 
@@ -103,7 +104,8 @@ impl HttpPool {
         if let Some(dial) = dial {
             return Ok(HttpPool::Plain(PlainClient::new(PlainConnector::Memory(dial.clone()), to_uri(url)?, limits)));
         }
-        let (tcp, proxy) = (TcpConnector::new(*connect_timeout, *metadata), proxy.clone());
+        let tcp = TcpConnector::new(*connect_timeout, *metadata);
+        let proxy = proxy.clone();
         if url.scheme() == "https" {
             return Ok(HttpPool::Tls(Box::new(over_tls(tcp, proxy, *connect_timeout, tls))));
         }
@@ -221,7 +223,8 @@ impl HttpEndpoint {
         response: Response<ResponseBody>,
         mut request: HttpRequest,
     ) -> Result<Response<ResponseBody>, LinkError> {
-        let (mut next, mut response) = (Some(target), response);
+        let mut next = Some(target);
+        let mut response = response;
         for _ in 0..REDIRECTS_MAX {
             let Some(target) = next.take() else { break };
             // Read, so that the connection can be reused.

@@ -119,7 +119,8 @@ fn endpoint(base: &url::Url, first: Option<Result<SseEvent, LinkError>>) -> Resu
     // Messages carry the configured credentials and the input of clients, so another origin must not get them.
     let same_user = named.username() == base.username() && named.password() == base.password();
     if named.origin() != base.origin() || !same_user {
-        let (theirs, ours) = (named.origin().ascii_serialization(), base.origin().ascii_serialization());
+        let theirs = named.origin().ascii_serialization();
+        let ours = base.origin().ascii_serialization();
         return Err(wrong(format!("the server names an endpoint at another origin, {theirs} instead of {ours}")));
     }
     Ok(named)

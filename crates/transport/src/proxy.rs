@@ -78,7 +78,8 @@ impl ProxyAddress {
         if authority.host().is_empty() || authority.as_str().contains('@') {
             return Err(ProxyFault::Url);
         }
-        let (host, authorization) = (authority.host().to_owned(), found.basic_auth().cloned());
+        let host = authority.host().to_owned();
+        let authorization = found.basic_auth().cloned();
         Ok(ProxyAddress { host, port, authorization, source: source.into() })
     }
 
@@ -182,7 +183,8 @@ impl ProxyEnvironment {
     /// Returns the proxy for a server's URL. Loopback addresses never use one.
     pub fn choose(&self, url: &url::Url) -> Option<ProxyAddress> {
         let proxy = if matches!(url.scheme(), "https" | "wss") { &self.https } else { &self.http };
-        let (host, port) = (url.host_str()?.trim_end_matches('.'), url.port_or_known_default()?);
+        let host = url.host_str()?.trim_end_matches('.');
+        let port = url.port_or_known_default()?;
         let proxy = proxy.as_ref().filter(|_| !is_loopback(host) && !is_excepted(&self.exceptions, host, port));
         proxy.cloned()
     }

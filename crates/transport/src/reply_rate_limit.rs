@@ -73,7 +73,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn answers_are_paced_after_the_first_hundred() {
-        let (pace, start) = (ReplyRateLimit::default(), Instant::now());
+        let pace = ReplyRateLimit::default();
+        let start = Instant::now();
         for _ in 0..BURST {
             assert!(!pace.wait_turn().await);
         }

@@ -80,7 +80,9 @@ impl RpcPipe {
         R: AsyncRead + Send + Unpin + 'static,
         W: AsyncWrite + Send + Unpin + 'static,
     {
-        let (limit, closed, explain) = (settings.max_message, settings.closed, settings.explain.take());
+        let limit = settings.max_message;
+        let closed = settings.closed;
+        let explain = settings.explain.take();
         let (pipe, outbox) = RpcPipe::new(settings);
         let shared = pipe.shared.clone();
         pipe.read(explain, async move { read_lines(reader, &shared, limit, closed).await });
@@ -94,11 +96,13 @@ impl RpcPipe {
     where
         S: Stream<Item = Result<Bytes, LinkError>> + Send + 'static,
     {
-        let (closed, explain) = (settings.closed, settings.explain.take());
+        let closed = settings.closed;
+        let explain = settings.explain.take();
         let (pipe, outbox) = RpcPipe::new(settings);
         let shared = pipe.shared.clone();
         pipe.read(explain, async move {
-            let (mut messages, mut replies) = (std::pin::pin!(messages), Vec::new());
+            let mut messages = std::pin::pin!(messages);
+            let mut replies = Vec::new();
             loop {
                 match messages.next().await {
                     Some(Ok(message)) => {

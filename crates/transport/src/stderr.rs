@@ -70,7 +70,8 @@ impl StderrTail {
     pub(super) async fn drain(self, server: String, stderr: impl AsyncRead + Unpin) {
         let mut log =
             StderrLog { server, held: VecDeque::new(), suppressed_until: None, second: Instant::now(), logged: 0 };
-        let (mut reader, mut line) = (BufReader::new(stderr), Vec::new());
+        let mut reader = BufReader::new(stderr);
+        let mut line = Vec::new();
         // Another process may have written here before.
         self.0.ended.send_replace(false);
         let mut probe = self.0.probe.subscribe();
@@ -290,7 +291,8 @@ mod tests {
 
     fn child() -> StderrChild {
         let (stderr, ours) = tokio::io::duplex(64 * 1024);
-        let (tail, logged) = (StderrTail::default(), capture());
+        let tail = StderrTail::default();
+        let logged = capture();
         let draining = tokio::spawn(tail.clone().drain("x".to_owned(), ours));
         StderrChild { stderr, tail, logged, draining }
     }

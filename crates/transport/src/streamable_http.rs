@@ -115,7 +115,8 @@ impl HttpLink {
         resume: Option<HeaderList>,
     ) -> Result<LinkReply, LinkError> {
         let (head, body) = response.into_parts();
-        let (status, media) = (head.status.as_u16(), ResponseMedia::of(&head.headers));
+        let status = head.status.as_u16();
+        let media = ResponseMedia::of(&head.headers);
         let reply = |messages| LinkReply { headers: head.headers, status, messages };
         let Some(id) = id else {
             // 202 for a notification: the body means nothing, but reading it frees the connection. It is read inline: a

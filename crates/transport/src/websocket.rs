@@ -136,7 +136,8 @@ impl WsLink {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let (limit, ping) = (settings.max_message, settings.ping);
+        let limit = settings.max_message;
+        let ping = settings.ping;
         let config = WebSocketConfig::default()
             // Both limits: a message may come in many frames, each below the limit.
             .max_message_size(Some(limit))

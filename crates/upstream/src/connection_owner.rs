@@ -52,7 +52,8 @@ mod tests {
 
     #[test]
     fn owners_match_their_own_clients_only() {
-        let (session, stateless) = (testing::caller(1, Some("s")), testing::caller(1, None));
+        let session = testing::caller(1, Some("s"));
+        let stateless = testing::caller(1, None);
         let other = testing::caller(2, Some("t"));
         assert!(
             ConnectionOwner::Session(ByteString::from("s")).matches(&session)

@@ -83,7 +83,9 @@ pub(super) struct ChangingServer {
 
 impl ChangingServer {
     pub(super) fn new(acknowledges: Option<Duration>) -> Arc<Self> {
-        let (tools, listed, prompts) = (AtomicUsize::new(1), AtomicUsize::new(0), Duration::from_secs(2));
+        let tools = AtomicUsize::new(1);
+        let listed = AtomicUsize::new(0);
+        let prompts = Duration::from_secs(2);
         Arc::new(ChangingServer { tools, listed, acknowledges, prompts, listener: Mutex::default() })
     }
 
@@ -109,7 +111,9 @@ impl ChangingServer {
                 json!({"supportedVersions": ["2026-07-28"], "capabilities": {"tools": list_changed, "prompts": list_changed}})
             }
             "subscriptions/listen" => {
-                let (changing, talk, id) = (self.clone(), talk.clone(), message["id"].clone());
+                let changing = self.clone();
+                let talk = talk.clone();
+                let id = message["id"].clone();
                 if let Some(after) = self.acknowledges {
                     tokio::spawn(async move {
                         tokio::time::sleep(after).await;
@@ -126,7 +130,9 @@ impl ChangingServer {
                 json!({"tools": tools})
             }
             "prompts/list" => {
-                let (talk, message, pause) = (talk.clone(), message.clone(), self.prompts);
+                let talk = talk.clone();
+                let message = message.clone();
+                let pause = self.prompts;
                 tokio::spawn(async move {
                     tokio::time::sleep(pause).await;
                     talk.answer(&message, &json!({"resultType": "complete", "prompts": []}));
@@ -143,7 +149,8 @@ impl ChangingServer {
 
 /// Creates a context that always dials this server: a function that handles each message of each connection.
 pub(super) fn dialing(serve: impl Fn(&ServerSide, &Value) + Send + Sync + 'static) -> Arc<UpstreamRuntime> {
-    let (serve, dialed) = (Arc::new(serve), AtomicUsize::new(0));
+    let serve = Arc::new(serve);
+    let dialed = AtomicUsize::new(0);
     let shared = UpstreamRuntime::new(Arc::new(Metrics::new()), Reaper::disabled());
     Arc::new(shared.with_dialer(Arc::new(move |_| {
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
@@ -257,7 +264,8 @@ async fn respond(
 
 /// Settings of a server with a URL that speaks the legacy revisions.
 pub(super) fn settings_http() -> ServerSettings {
-    let (url, headers) = (url::Url::parse("http://server.test/mcp").unwrap(), Vec::new());
+    let url = url::Url::parse("http://server.test/mcp").unwrap();
+    let headers = Vec::new();
     let connect = ConnectTarget::Http {
         url,
         socket: None,

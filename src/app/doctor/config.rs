@@ -123,7 +123,8 @@ fn pin_package(gateway: &ExaminedGateway, server: &str) -> Option<FileRepair> {
 fn secrets(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
     // Files that do not parse have a finding already.
     let Ok(places) = SettingPlaces::read(&gateway.options) else { return Vec::new() };
-    let (mut found, mut files) = (Vec::new(), Vec::new());
+    let mut found = Vec::new();
+    let mut files = Vec::new();
     for secret in places.literal_secrets() {
         let ProblemOrigin::File { path, .. } = &secret.origin else { continue };
         let message = format!("`{}` is a secret, written into the file", secret.key);

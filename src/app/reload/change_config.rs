@@ -232,7 +232,8 @@ impl PendingChange<'_> {
         servers: Vec<String>,
         note: HistoryNote,
     ) -> Result<AppliedChange, ChangeRefusal> {
-        let (is_unchanged, diff) = (prepared.is_unchanged(), prepared.diff());
+        let is_unchanged = prepared.is_unchanged();
+        let diff = prepared.diff();
         let history = self.history.filter(|_| !is_unchanged);
         // Before the write: whatever happens to the file, its old bytes are kept.
         let added = match (history, &note) {

@@ -101,7 +101,8 @@ impl VerbClient {
 
     fn failure(&self, error: &Error) -> VerbFailure {
         if error.kind == McpErrorKind::ServerTimeout && self.target.is_ad_hoc() {
-            let (name, limit) = (self.target.name(), self.target.settings.timeout);
+            let name = self.target.name();
+            let limit = self.target.settings.timeout;
             return VerbFailure::Failed(format!("{name} did not answer within {limit:?} (--timeout)"));
         }
         VerbFailure::of(error).with_hint(missing(error))

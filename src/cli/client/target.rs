@@ -177,7 +177,8 @@ pub(in crate::cli) fn remote(url: &str, key: Option<&str>) -> Result<ServerSetti
     }
     // A URL may contain a user and a password, which do not belong into messages.
     let name = url.authority().rsplit('@').next().unwrap_or_default().to_owned();
-    let (forward_headers, network) = (Vec::new(), past_proxies());
+    let forward_headers = Vec::new();
+    let network = past_proxies();
     let connect = ConnectTarget::Http { url, socket: None, transport, headers, forward_headers, network };
     Ok(ServerSettings::new(name, connect))
 }
@@ -193,8 +194,11 @@ fn over_unix_socket(place: &str, key: Option<&str>) -> Result<ServerSettings, St
     }
     // A URL is needed for the Host header. The connection itself goes to the socket.
     let url = Url::parse(&format!("http://localhost{endpoint}")).map_err(|e| format!("names no endpoint: {e}"))?;
-    let (socket, transport) = (Some(PathBuf::from(path)), HttpTransport::Auto);
-    let (headers, forward_headers, network) = (credentials(key)?, Vec::new(), past_proxies());
+    let socket = Some(PathBuf::from(path));
+    let transport = HttpTransport::Auto;
+    let headers = credentials(key)?;
+    let forward_headers = Vec::new();
+    let network = past_proxies();
     let connect = ConnectTarget::Http { url, socket, transport, headers, forward_headers, network };
     Ok(ServerSettings::new(path.to_owned(), connect))
 }

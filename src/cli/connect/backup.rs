@@ -209,7 +209,8 @@ mod tests {
     fn a_link_that_waits_at_the_name_is_not_followed() {
         use std::os::unix::fs::{PermissionsExt as _, symlink};
         let directory = tempfile::tempdir().unwrap();
-        let (file, target) = (directory.path().join("mcp.json"), directory.path().join("target"));
+        let file = directory.path().join("mcp.json");
+        let target = directory.path().join("target");
         std::fs::write(&file, "secret").unwrap();
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
         let waiting = keep_at(&file, "secret", time(0)).unwrap();

@@ -231,7 +231,8 @@ impl ClientFile {
             return Err(error.into());
         }
         backup.keep_after(path, text)?;
-        let (before, after) = (backup.before_path(), backup.after_path());
+        let before = backup.before_path();
+        let after = backup.after_path();
         let copy = match self.text().is_empty() {
             true => "it was not there before".to_owned(),
             false => format!("a copy of before is {}", before.display()),

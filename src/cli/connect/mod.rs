@@ -122,7 +122,8 @@ fn shown_request(args: &ConnectArgs, request: ConnectRequest) -> ConnectRequest 
     print_message(&format!(
         "the gateway needs a key, which {KEY_PLACEHOLDER} stands for: `moongate connect CLIENT --write --key NAME` makes one"
     ));
-    let (name, value) = (DEFAULT_VARIABLE.to_owned(), Some(KEY_PLACEHOLDER.to_owned()));
+    let name = DEFAULT_VARIABLE.to_owned();
+    let value = Some(KEY_PLACEHOLDER.to_owned());
     ConnectRequest { key: Some(ConnectKey::Variable { name, value }), ..request }
 }
 

@@ -40,7 +40,8 @@ pub(super) async fn write_entries(
         request.key = Some(new_key.request_key(args));
     }
     let demand = KeyDemand::of(args, &request.url);
-    let (mut code, mut connected) = (ExitCode::SUCCESS, Vec::new());
+    let mut code = ExitCode::SUCCESS;
+    let mut connected = Vec::new();
     let mut failed = |profile: &ClientProfile, error: anyhow::Error| {
         print_message(&format!("error: {}: {error:#}", profile.title));
         code = ExitCode::FAILURE;

@@ -154,7 +154,8 @@ mod tests {
         let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
         let end = bytes.len() - 22;
         assert_eq!(&bytes[end..end + 4], b"PK\x05\x06");
-        let (length, start) = (number(end + 12), number(end + 16));
+        let length = number(end + 12);
+        let start = number(end + 16);
         assert_eq!(start + length, end);
         assert_eq!(&bytes[start..start + 4], b"PK\x01\x02");
         assert_eq!((number(start + 16), number(start + 20)), (0xCBF4_3926, 9));

@@ -107,7 +107,8 @@ fn check_entry(
     (path, text): (&Path, &str),
     today: Date,
 ) -> Option<DoctorFinding> {
-    let (title, id) = (profile.title, profile.id);
+    let title = profile.title;
+    let id = profile.id;
     // The shape first: an entry that cannot be read may look foreign, and the shape is the cause.
     if let Some(problem) = entry_problem(profile, path) {
         let fix = format!("moongate connect {id} --write --force");

@@ -76,7 +76,8 @@ pub async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     std::io::stdout().write_all(render(&found, &args).as_bytes())?;
     unasked.into_iter().for_each(print_message);
     let count = |severity| found.iter().filter(|finding| finding.severity == severity).count();
-    let (broken, warnings) = (count(FindingSeverity::Broken), count(FindingSeverity::Warning));
+    let broken = count(FindingSeverity::Broken);
+    let warnings = count(FindingSeverity::Warning);
     match (broken, warnings) {
         // Not on stdout, where a program reads JSON.
         (0, 0) => print_message("nothing is wrong"),

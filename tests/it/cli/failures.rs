@@ -196,7 +196,8 @@ async fn a_configured_user_agent_takes_the_place_of_ours() {
     std::fs::write(dir.path().join("moongate.toml"), config).unwrap();
     let heard = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
-        let (mut head, mut piece) = (String::new(), [0; 4096]);
+        let mut head = String::new();
+        let mut piece = [0; 4096];
         while !head.contains("\r\n\r\n") {
             let read = stream.read(&mut piece).await.unwrap();
             head += std::str::from_utf8(&piece[..read]).unwrap();

@@ -242,7 +242,8 @@ async fn orphans_of_servers_are_reaped_by_pid_1() {
             let entry = entry.ok()?;
             let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
             let mut fields = stat.rsplit(')').next()?.split_whitespace();
-            let (state, of) = (fields.next()?.to_owned(), fields.next()?.parse::<u32>().ok()?);
+            let state = fields.next()?.to_owned();
+            let of = fields.next()?.parse::<u32>().ok()?;
             (of == parent).then_some((state, entry.file_name().to_str()?.parse::<u32>().ok()?))
         });
         all.collect::<Vec<_>>()

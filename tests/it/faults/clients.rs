@@ -23,7 +23,8 @@ async fn f41_a_disconnect_cancels_the_call_where_the_revision_says_so() {
     let setting = setting.counts("moongate_cancelled_total", &[]);
     let rig = everywhere(setting, &["hang"]).await;
     rig.each(async |bad, user| {
-        let (calls, told) = (rig.got(bad, "tools/call"), rig.got(bad, "notifications/cancelled"));
+        let calls = rig.got(bad, "tools/call");
+        let told = rig.got(bad, "notifications/cancelled");
         // A connection of its own, which closes when the call is dropped.
         let client = McpClient { http: HttpClient::new(), ..user.client.clone() };
         let params = json!({"name": format!("{}__hang", bad.name), "arguments": {}});
@@ -313,7 +314,8 @@ fn the_clock_on_the_wall_ends_nothing() {
         "transport/cookie_jar.rs",
     ];
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    let (mut folders, mut found) = (vec![root.join("src"), root.join("crates")], Vec::new());
+    let mut folders = vec![root.join("src"), root.join("crates")];
+    let mut found = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();

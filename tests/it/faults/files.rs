@@ -30,7 +30,8 @@ async fn half_requests(base: &str, number: usize, text: &str) -> Vec<TcpStream> 
 async fn serves(gateway: &Process) {
     for base in [gateway.base.clone(), gateway.admin_url().await] {
         let began = Instant::now();
-        let (http, url) = (HttpClient::new(), format!("{base}/livez"));
+        let http = HttpClient::new();
+        let url = format!("{base}/livez");
         assert_eq!(within("a probe", http.get(&url)).await.status, 200, "{base}");
         assert!(began.elapsed() < Duration::from_secs(1), "{base}: {:?}", began.elapsed());
     }

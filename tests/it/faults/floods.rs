@@ -53,7 +53,8 @@ fn tasks() -> usize {
 /// Counts what it asked.
 async fn asking(method: &'static str, reads: bool) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let (address, asked) = (listener.local_addr().unwrap().to_string(), Arc::new(AtomicUsize::new(0)));
+    let address = listener.local_addr().unwrap().to_string();
+    let asked = Arc::new(AtomicUsize::new(0));
     let count = asked.clone();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
@@ -93,7 +94,8 @@ async fn requests_of_a_server_without_end_make_no_tasks_and_are_read_no_faster_t
         let (address, asked) = asking(method, reads).await;
         let (_mock, gateway) = beside(&format!("tcp = \"{address}\"")).await;
         holds("it asks", || asked.load(Ordering::Relaxed) > 1000).await;
-        let (before, began) = (asked.load(Ordering::Relaxed), tokio::time::Instant::now());
+        let before = asked.load(Ordering::Relaxed);
+        let began = tokio::time::Instant::now();
         good_works(&gateway).await;
         tokio::time::sleep(Duration::from_millis(500)).await;
         assert!(tasks() < FEW, "{method}: {} tasks", tasks());
@@ -149,7 +151,8 @@ async fn connection(
 ) -> std::io::Result<()> {
     let mut stream = BufReader::new(stream);
     loop {
-        let (mut head, mut length) = (String::new(), 0);
+        let mut head = String::new();
+        let mut length = 0;
         while !head.ends_with("\r\n\r\n") {
             if stream.read_line(&mut head).await? == 0 {
                 return Ok(());

@@ -41,7 +41,9 @@ async fn raw() -> (String, SharedFrameWriter) {
 async fn serve(stream: TcpStream, written: SharedFrameWriter) -> Option<()> {
     let mut stream = BufReader::new(stream);
     loop {
-        let (mut line, mut length, mut verb) = (String::new(), 0, String::new());
+        let mut line = String::new();
+        let mut length = 0;
+        let mut verb = String::new();
         while stream.read_line(&mut line).await.ok()? > 2 {
             if verb.is_empty() {
                 verb = line.split(' ').next()?.to_owned();

@@ -65,7 +65,8 @@ async fn f52_requests_in_a_row_are_answered_in_their_order() {
     rig.each(async |bad, user| {
         let all: String = (0..6)
             .map(|id| {
-                let (tool, more) = (if id == 0 { "slow" } else { "odd" }, if id == 5 { LAST } else { "" });
+                let tool = if id == 0 { "slow" } else { "odd" };
+                let more = if id == 5 { LAST } else { "" };
                 call(&rig, user, bad, tool, id, more)
             })
             .collect();

@@ -94,7 +94,8 @@ async fn streams_and_sessions_over_their_number_are_refused() {
     gateway.ready(&["a"]).await;
     let legacy = gateway.client(Era::Legacy).await;
     let modern = gateway.client(Era::Modern).await;
-    let (first, second) = (legacy.listen().await, modern.listen().await);
+    let first = legacy.listen().await;
+    let second = modern.listen().await;
     let all = json!({"notifications": {"toolsListChanged": true}});
     refused(&modern.request_as("s", "subscriptions/listen", all).await, 503, &json!("s"), "limits.streams");
     let other = gateway.client(Era::Legacy).await;

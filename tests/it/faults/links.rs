@@ -48,7 +48,8 @@ struct LinkPeer {
 
 impl LinkPeer {
     async fn start(setup: &Setup, script: &MockScript, flag: &'static str) -> LinkPeer {
-        let (file, record) = (setup.path("peer.json"), setup.path("peer.record"));
+        let file = setup.path("peer.json");
+        let record = setup.path("peer.record");
         std::fs::write(&file, serde_json::to_string(script).unwrap()).unwrap();
         let address = match flag {
             "--unix" => setup.path("peer.sock").to_str().unwrap().to_owned(),

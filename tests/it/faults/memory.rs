@@ -78,7 +78,8 @@ async fn bodies_that_begin_together_stay_within_the_memory_limit() {
         let gateway = limited(Setup::new()).http("a", &server.url).spawn().await;
         let mut bodies = JoinSet::new();
         for _ in 0..150 {
-            let (stream, head) = (connect(&gateway).await, head(&gateway, length));
+            let stream = connect(&gateway).await;
+            let head = head(&gateway, length);
             bodies.spawn(begin_body(stream, head, length.contains("chunked")));
         }
         let begun = bodies.join_all().await;
@@ -134,7 +135,8 @@ async fn are_ready(gateway: &Process) {
 /// Results that nobody reads count for their server.
 #[tokio::test]
 async fn results_that_nobody_reads_stay_within_the_memory_limit() {
-    let (large, small) = (serve(large_results()).await, serve(legacy()).await);
+    let large = serve(large_results()).await;
+    let small = serve(legacy()).await;
     let gateway = limited(Setup::new()).http("b", &large.url).http("a", &small.url).spawn().await;
     are_ready(&gateway).await;
     let mut unread = Vec::new();

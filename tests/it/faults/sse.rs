@@ -63,7 +63,8 @@ async fn a_lost_http_sse_stream_fails_its_calls_and_is_reopened() {
 #[tokio::test]
 async fn a_replaced_http_sse_server_is_reinitialized() {
     let mock = serve(script()).await;
-    let (address, url) = (mock.addr.unwrap(), url(&mock));
+    let address = mock.addr.unwrap();
+    let url = url(&mock);
     let gateway = Setup::new().http("a", &url).start().await;
     gateway.ready(&["a"]).await;
     let client = gateway.client(Era::Modern).await;

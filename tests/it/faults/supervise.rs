@@ -116,8 +116,10 @@ async fn a_child_that_closes_its_output_but_lives_is_replaced() {
     let file = setup.path("script.json");
     std::fs::write(&file, serde_json::to_string(&only(legacy(), &["echo"])).unwrap()).unwrap();
     // The first one ends its output after a moment and stays; those after it are well.
-    let (program, mark) = (env!("CARGO_BIN_EXE_moongate"), setup.path("was-here"));
-    let (file, mark) = (file.display(), mark.display());
+    let program = env!("CARGO_BIN_EXE_moongate");
+    let mark = setup.path("was-here");
+    let file = file.display();
+    let mark = mark.display();
     let line =
         format!("if [ -e {mark} ]; then exec {program} mock {file} --stdio; fi; touch {mark}; exec >&-; sleep 600");
     let gateway = setup.with("servers.a", &format!("command = \"sh\"\nargs = [\"-c\", {line:?}]")).start().await;

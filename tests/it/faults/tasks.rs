@@ -143,7 +143,8 @@ async fn a_task_handle_belongs_to_its_principal_and_survives_a_restart() {
                 let url = gateway.url(path);
                 async move { McpClient::with_key(&url, era, Some(KEYS[n])).await }
             };
-            let (owner, other) = (client("/mcp", 0).await, client("/mcp", 1).await);
+            let owner = client("/mcp", 0).await;
+            let other = client("/mcp", 1).await;
             let handle = create(&owner, "a__job", json!({"ms": 600_000})).await;
             let parts: Vec<&str> = handle.splitn(3, ':').collect();
             let forged = [

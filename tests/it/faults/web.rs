@@ -266,11 +266,13 @@ async fn pair_server(begin: &'static str) -> (String, Arc<AtomicU64>) {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let listener = tokio::net::TcpListener::bind(loopback()).await.unwrap();
     let url = format!("http://{}/sse", listener.local_addr().unwrap());
-    let (posts, seen) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let posts = Arc::new(AtomicU64::new(0));
+    let seen = Arc::new(AtomicU64::new(0));
     let counted = posts.clone();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            let (posts, seen) = (counted.clone(), seen.clone());
+            let posts = counted.clone();
+            let seen = seen.clone();
             tokio::spawn(async move {
                 let mut read = vec![0; 4096];
                 let length = stream.read(&mut read).await.unwrap_or_default();

@@ -292,7 +292,8 @@ async fn a_client_that_reads_nothing_is_disconnected() {
     let gateway = setup.start().await;
     gateway.ready(&["a"]).await;
     let connections = || gateway.app.metrics.clients.connections.get();
-    let (before, mut unread) = (connections(), 0);
+    let before = connections();
+    let mut unread = 0;
     let params = json!({"name": "a__big", "arguments": {"bytes": 12 << 20}, "_meta": modern_meta()});
     let body = body_of(1, "tools/call", params);
     for more in ["", "expect: 100-continue\r\n"] {

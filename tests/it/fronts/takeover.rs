@@ -65,7 +65,8 @@ async fn a_second_process_takes_the_port_over_under_load() {
         crate::harness::until("it lists", || async { (!client.tools().await.is_empty()).then_some(()) }).await;
     };
     listed(&old.mcp()).await;
-    let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let stop = Arc::new(AtomicBool::new(false));
+    let answered = Arc::new(AtomicUsize::new(0));
     let callers: Vec<_> =
         (0..8).map(|_| tokio::spawn(load(old.base.clone(), stop.clone(), answered.clone()))).collect();
     let some_more = async |what: &str| {
@@ -92,7 +93,8 @@ async fn a_second_process_takes_the_port_over_under_load() {
 /// before anything was answered is sent once more, as clients do.
 async fn roll(base: String, key: &'static str, stop: Arc<AtomicBool>, answered: Arc<AtomicUsize>) -> Vec<String> {
     let pool: Pool<HttpConnector, Full<Bytes>> = Pool::builder(TokioExecutor::new()).build_http();
-    let (mut wrong, mut n) = (Vec::new(), 0);
+    let mut wrong = Vec::new();
+    let mut n = 0;
     while !stop.load(Ordering::Relaxed) {
         n += 1;
         let nonce = format!("{key}-{n}");
@@ -140,7 +142,8 @@ async fn processes_on_one_port_are_replaced_in_turn_and_no_call_is_lost_or_anoth
     let again = format!("[\"127.0.0.1:0\", \"127.0.0.1:{port}\"]");
     let second = setup(&again).spawn().await;
     listed(&second.mcp()).await;
-    let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let stop = Arc::new(AtomicBool::new(false));
+    let answered = Arc::new(AtomicUsize::new(0));
     let callers = (0..6).map(|n| tokio::spawn(roll(base.clone(), KEYS[n % 2], stop.clone(), answered.clone())));
     let callers: Vec<_> = callers.collect();
     let mut serving = std::collections::VecDeque::from([first, second]);

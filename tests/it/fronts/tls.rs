@@ -15,7 +15,8 @@ use crate::harness::tls::{Authority, Pair, connect, shown};
 use crate::harness::{Gateway, Setup, body_of, holds, legacy, modern_meta, within};
 
 fn secured(setup: Setup, more: &str) -> Setup {
-    let (cert, key) = (setup.path("cert.pem"), setup.path("key.pem"));
+    let cert = setup.path("cert.pem");
+    let key = setup.path("key.pem");
     let tls = format!("tls = {{ cert = {cert:?}, key = {key:?}{more} }}");
     setup.with("gateway", &tls)
 }
@@ -70,7 +71,8 @@ async fn both_versions_of_http_by_alpn() {
 #[tokio::test]
 async fn a_new_pair_is_taken_and_a_bad_one_changes_nothing() {
     let authority = Authority::new("ours");
-    let (first, second) = (authority.sign(), authority.sign());
+    let first = authority.sign();
+    let second = authority.sign();
     let gateway = started(&first).await;
     let address = gateway.app.addresses[0];
     let old = connect(address, authority.client(&["http/1.1"], None)).await.unwrap();
@@ -131,7 +133,9 @@ async fn plain(address: SocketAddr) -> Result<(), hyper::Error> {
 
 #[tokio::test]
 async fn with_authorities_of_clients_only_theirs_come_in() {
-    let (ours, clients, strangers) = (Authority::new("ours"), Authority::new("clients"), Authority::new("strangers"));
+    let ours = Authority::new("ours");
+    let clients = Authority::new("clients");
+    let strangers = Authority::new("strangers");
     let setup = Setup::new();
     let file = setup.path("clients.pem");
     std::fs::write(&file, &clients.pem).unwrap();
@@ -139,7 +143,8 @@ async fn with_authorities_of_clients_only_theirs_come_in() {
     ours.sign().write(setup.path("x").parent().unwrap());
     let gateway = setup.start().await;
     let address = gateway.app.addresses[0];
-    let (theirs, other) = (clients.sign(), strangers.sign());
+    let theirs = clients.sign();
+    let other = strangers.sign();
     for (own, fine) in [(Some(&theirs), true), (Some(&other), false), (None, false)] {
         let answered = async {
             let stream = connect(address, ours.client(&["http/1.1"], own)).await.ok()?;
@@ -155,7 +160,8 @@ async fn with_authorities_of_clients_only_theirs_come_in() {
 #[tokio::test]
 async fn files_that_cannot_be_used_are_one_clear_error_each() {
     let authority = Authority::new("ours");
-    let (one, other) = (authority.sign(), authority.sign());
+    let one = authority.sign();
+    let other = authority.sign();
     let said = |prepare: &dyn Fn(&Path)| {
         let setup = secured(Setup::new(), "");
         one.write(setup.path("x").parent().unwrap());

@@ -232,7 +232,8 @@ impl Gateway {
     pub(crate) async fn ready(&self, servers: &[&str]) {
         for server in servers {
             let status = self.state(server, "ready").await;
-            let (tools, left_out) = (status["tools"].as_i64().unwrap(), status["left_out"].as_array().unwrap().len());
+            let tools = status["tools"].as_i64().unwrap();
+            let left_out = status["left_out"].as_array().unwrap().len();
             if tools > left_out as i64 {
                 let series = format!("moongate_catalog_items{{kind=\"tools\",mcp_server=\"{server}\"}}");
                 let listed = || async { self.metric(&series).await.filter(|n| *n > 0.0) };

@@ -74,7 +74,8 @@ impl Program {
         command.stderr(Stdio::piped()).stdout(Stdio::null()).kill_on_drop(true);
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let (tail, mut lines) = StderrLines::follow(child.stderr.take().expect("stderr is piped"));
-        let (mut address, mut missing) = (None, more.to_vec());
+        let mut address = None;
+        let mut missing = more.to_vec();
         let said = timeout(START, async {
             while let Some(line) = lines.recv().await {
                 address = address.take().or_else(|| address_in(&line, path));

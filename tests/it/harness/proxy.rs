@@ -36,12 +36,15 @@ impl ForwardProxy {
         let heads = Arc::new(Mutex::new(Vec::new()));
         let wanted = credentials.map(|text| format!("proxy-authorization: Basic {text}").to_ascii_lowercase());
         let hosts: Vec<(String, SocketAddr)> = hosts.iter().map(|(name, to)| ((*name).to_owned(), *to)).collect();
-        let (seen, hosts) = (heads.clone(), Arc::new(hosts));
+        let seen = heads.clone();
+        let hosts = Arc::new(hosts);
         let mut accepting = JoinSet::new();
         accepting.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
-                let (seen, hosts, wanted) = (seen.clone(), hosts.clone(), wanted.clone());
+                let seen = seen.clone();
+                let hosts = hosts.clone();
+                let wanted = wanted.clone();
                 connections.spawn(async move {
                     let _ = carry(client, &seen, &hosts, wanted.as_deref(), verdict).await;
                 });
@@ -69,7 +72,8 @@ async fn carry(
     wanted: Option<&str>,
     verdict: Verdict,
 ) -> std::io::Result<()> {
-    let (mut read, mut head) = (Vec::new(), None);
+    let mut read = Vec::new();
+    let mut head = None;
     while head.is_none() {
         if client.read_buf(&mut read).await? == 0 {
             return Ok(());
@@ -91,7 +95,8 @@ async fn carry(
     };
     let refuse = |status: u16| format!("HTTP/1.1 {status} No\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
     let mut words = head.split(' ');
-    let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let method = words.next().unwrap_or_default();
+    let target = words.next().unwrap_or_default();
     let place = target.strip_prefix("http://").unwrap_or(target);
     let (host, path) = place.find('/').map_or((place, "/"), |at| place.split_at(at));
     let known = hosts.iter().find(|(name, _)| name == host).map(|(_, to)| *to);

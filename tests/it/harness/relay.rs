@@ -47,14 +47,17 @@ impl Relay {
     async fn start(behind: SocketAddr, tls: Option<TlsAcceptor>, does: Does) -> Relay {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (does, accepted) = (watch::Sender::new(does), Arc::new(AtomicUsize::new(0)));
-        let (now, count) = (does.subscribe(), accepted.clone());
+        let does = watch::Sender::new(does);
+        let accepted = Arc::new(AtomicUsize::new(0));
+        let now = does.subscribe();
+        let count = accepted.clone();
         let mut accepting = JoinSet::new();
         accepting.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
                 count.fetch_add(1, Ordering::Relaxed);
-                let (mut now, tls) = (now.clone(), tls.clone());
+                let mut now = now.clone();
+                let tls = tls.clone();
                 connections.spawn(async move {
                     // A packet for each piece.
                     let _ = client.set_nodelay(true);

@@ -51,7 +51,8 @@ impl SdkLists {
                 }
                 continue;
             }
-            let (path, kind) = (line["path"].as_str().unwrap(), line["kind"].as_str().unwrap());
+            let path = line["path"].as_str().unwrap();
+            let kind = line["kind"].as_str().unwrap();
             let Some(items) = line["listed"].as_array() else {
                 panic!("{} refuses {kind} at {path}: {}", lists.name, line["refused"]);
             };

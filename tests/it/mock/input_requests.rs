@@ -68,7 +68,8 @@ async fn a_legacy_flow_requests_input_within_the_call() {
     pipe.send(&call(1, "book", json!({"place": "Luna"}))).await;
     assert_eq!(pipe.receive().await["params"]["data"], "looking for a table");
     // Both are on their way before either is answered.
-    let (name, wish) = (pipe.receive().await, pipe.receive().await);
+    let name = pipe.receive().await;
+    let wish = pipe.receive().await;
     assert_eq!((&name["method"], &wish["method"]), (&json!("elicitation/create"), &json!("sampling/createMessage")));
     let reply = |ask: &Value, result: Value| json!({"jsonrpc": "2.0", "id": ask["id"], "result": result}).to_string();
     let wished = json!({"role": "assistant", "model": "m", "content": {"type": "text", "text": "a view"}});

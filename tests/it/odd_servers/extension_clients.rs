@@ -35,9 +35,11 @@ async fn each_of_two_clients_is_asked_in_its_own_call() {
     let (_server, setup) = ExtendedServer::over_tcp_with(|_| ()).await;
     let gateway = setup.start().await;
     gateway.ready(&["a"]).await;
-    let (one, other) = (client_of(&gateway).await, client_of(&gateway).await);
+    let one = client_of(&gateway).await;
+    let other = client_of(&gateway).await;
     for _ in 0..2 {
-        let (first, second) = (begin(&one).await, begin(&other).await);
+        let first = begin(&one).await;
+        let second = begin(&other).await;
         assert!(end(&other, second, "the other").await.contains(r#""from":"the other""#));
         assert!(end(&one, first, "the first").await.contains(r#""from":"the first""#));
     }
@@ -48,8 +50,10 @@ async fn a_server_that_announces_none_is_known_by_its_first_question() {
     let (_server, setup) = ExtendedServer::over_tcp_with(|announced| *announced = json!({})).await;
     let gateway = setup.start().await;
     gateway.ready(&["a"]).await;
-    let (one, other) = (client_of(&gateway).await, client_of(&gateway).await);
-    let (first, second) = (begin(&one).await, begin(&other).await);
+    let one = client_of(&gateway).await;
+    let other = client_of(&gateway).await;
+    let first = begin(&one).await;
+    let second = begin(&other).await;
     assert!(end(&other, second, "the other").await.contains(r#""from":"the other""#));
     assert!(end(&one, first, "the first").await.contains(r#""from":"the first""#));
 }

@@ -150,7 +150,8 @@ impl ExtendedServer {
     /// Asks outside of calls, on each connection that was ever made.
     pub(super) fn ask_on_all_connections(&self, method: &'static str) {
         for out in self.connections.lock().unwrap().iter() {
-            let (server, out) = (self.clone(), out.clone());
+            let server = self.clone();
+            let out = out.clone();
             tokio::spawn(async move { server.ask(method, &out).await });
         }
     }

@@ -111,7 +111,8 @@ async fn a_balancers_cookie_goes_back_to_its_server_and_to_nobody_else() {
         }
         _ => legacy(asked),
     };
-    let (sticky, other) = (ScriptedServer::start(needs_cookie).await, ScriptedServer::start(legacy).await);
+    let sticky = ScriptedServer::start(needs_cookie).await;
+    let other = ScriptedServer::start(legacy).await;
     let gateway = Setup::new().http("a", &sticky.url).http("b", &other.url).start().await;
     gateway.ready(&["a", "b"]).await;
     let client = gateway.client(Era::Legacy).await;

@@ -117,9 +117,11 @@ pub(crate) async fn nobody_subscribes_to_what_is_not_there(cell: Arc<MatrixCell>
 pub(crate) async fn one_of_two_listeners_goes(cell: Arc<MatrixCell>) {
     listened_to(&cell).await;
     let uri = "mock://watched";
-    let (one, two) = (cell.client().await, cell.client().await);
+    let one = cell.client().await;
+    let two = cell.client().await;
     let filter = json!({"resourceSubscriptions": [uri]});
-    let (first, mut second) = (hear(&cell, &one, filter.clone()).await, hear(&cell, &two, filter).await);
+    let first = hear(&cell, &one, filter.clone()).await;
+    let mut second = hear(&cell, &two, filter).await;
     touch(&two, uri, true).await;
     second.until("notifications/resources/updated").await;
     if !cell.modern_client() {

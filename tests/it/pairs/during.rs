@@ -36,7 +36,8 @@ pub(crate) async fn logging(cell: Arc<MatrixCell>) {
 }
 
 async fn legacy_logging(cell: &MatrixCell) {
-    let (quiet, chatty) = (cell.client().await, cell.client().await);
+    let quiet = cell.client().await;
+    let chatty = cell.client().await;
     assert_eq!(quiet.exchange("logging/setLevel", json!({"level": "loud"})).await.code(), -32602);
     for (client, level) in [(&quiet, "warning"), (&chatty, "debug")] {
         assert_eq!(client.exchange("logging/setLevel", json!({"level": level})).await.result(), &json!({}));
@@ -88,7 +89,8 @@ async fn modern_logging(cell: &MatrixCell) {
 }
 
 pub(crate) async fn cancellation(cell: Arc<MatrixCell>) {
-    let (main, aside) = (&cell.rig.main, &cell.rig.aside);
+    let main = &cell.rig.main;
+    let aside = &cell.rig.aside;
     let client = Arc::new(cell.client().await);
     let heard = aside.received().len();
     let calling = tokio::spawn({

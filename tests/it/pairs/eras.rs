@@ -53,7 +53,8 @@ async fn gateway(dir: &TempDir, script: &MockScript, servers: &[(&str, &str)]) -
 #[tokio::test]
 async fn each_client_meets_a_server_of_both_eras_in_its_own_without_a_setting() {
     let dir = tempfile::tempdir().unwrap();
-    let (own, newest) = ("share = \"session\"", "protocol = \"newest\"");
+    let own = "share = \"session\"";
+    let newest = "protocol = \"newest\"";
     let client = "protocol = \"client\"";
     let both = [("pipe", ""), ("web", client), ("pipe_own", own), ("web_own", own)];
     let servers = [both[0], both[1], both[2], both[3], ("web_newest", newest), ("pipe_newest", newest)];

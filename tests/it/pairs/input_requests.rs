@@ -69,8 +69,10 @@ pub(crate) async fn a_page_that_is_done(cell: Arc<MatrixCell>) {
         return;
     }
     for tool in ["main__elicit_url", "own__elicit_url"] {
-        let (client, other) = (cell.able().await, cell.able().await);
-        let (mut stream, mut others) = (client.open_server_stream().await, other.open_server_stream().await);
+        let client = cell.able().await;
+        let other = cell.able().await;
+        let mut stream = client.open_server_stream().await;
+        let mut others = other.open_server_stream().await;
         let (_, asked) = ask(&client, tool, json!({})).await;
         let done = stream.until("notifications/elicitation/complete").await;
         assert_eq!(done.value["params"]["elicitationId"], asked[0]["params"]["elicitationId"]);

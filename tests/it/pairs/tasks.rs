@@ -445,8 +445,10 @@ pub(crate) async fn what_servers_tell_of_tasks(cell: Arc<MatrixCell>) {
         return;
     }
     crate::pairs::changes::listened_to(&cell).await;
-    let (one, two) = (cell.tasking().await, cell.tasking().await);
-    let (mut first, mut second) = (one.open_server_stream().await, two.open_server_stream().await);
+    let one = cell.tasking().await;
+    let two = cell.tasking().await;
+    let mut first = one.open_server_stream().await;
+    let mut second = two.open_server_stream().await;
     for (client, stream) in [(&one, &mut first), (&two, &mut second)] {
         let task = create(&cell, client, "main__job", json!({"ms": 200})).await;
         // Of the other client's task nothing came before.

@@ -88,7 +88,8 @@ pub(crate) async fn rpc_errors_pass(cell: Arc<MatrixCell>) {
 
 pub(crate) async fn unknown_members_survive(cell: Arc<MatrixCell>) {
     let answer = cell.client().await.exchange_tool("main__odd", json!({})).await;
-    let (raw, odd) = (answer.raw_result(), ODD_RESULT);
+    let raw = answer.raw_result();
+    let odd = ODD_RESULT;
     let content = &odd[odd.find(r#""content""#).unwrap()..odd.find(r#","isError""#).unwrap()];
     let rest = &odd[odd.find(r#""x-result""#).unwrap()..odd.len() - 1];
     // The mock adds to `_meta` at its modern revision, and spells it again.

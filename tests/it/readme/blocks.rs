@@ -238,7 +238,8 @@ fn every_command_line_of_a_document_parses() {
             |span: &String| span.starts_with("moongate ") && !span.contains(['[', '<', '…']) && !span.contains("..");
         let spans = inline_code(&text).into_iter().filter(is_whole);
         let of = |scripts: Vec<String>| scripts.iter().flat_map(|script| own_commands(script)).collect::<Vec<_>>();
-        let (whole, named) = (of(scripts.map(|block| block.text).collect()), of(spans.collect()));
+        let whole = of(scripts.map(|block| block.text).collect());
+        let named = of(spans.collect());
         checked += whole.len() + named.len();
         let wrong = whole.iter().filter_map(|args| Some((args, usage_error(args)?)));
         let wrong = wrong.chain(named.iter().filter_map(|args| Some((args, naming_error(args)?))));

@@ -18,7 +18,8 @@ fn items(text: &str) -> Vec<(&str, &str, &str)> {
 
 #[test]
 fn the_index_for_language_models_lists_every_page_once() {
-    let (summary, index) = (read("docs/SUMMARY.md"), read("docs/llms.txt"));
+    let summary = read("docs/SUMMARY.md");
+    let index = read("docs/llms.txt");
     let listed = items(&index);
     let pages = |items: &[(&str, &str, &str)]| -> Vec<String> {
         items.iter().map(|(title, target, _)| format!("{title}: {target}")).collect()
@@ -31,7 +32,9 @@ fn the_index_for_language_models_lists_every_page_once() {
 
 /// The names that a page of the reference explains: keys with their table, metrics, commands and codes.
 fn explained(page: &str, text: &str) -> Vec<String> {
-    let (mut found, mut heading, mut table) = (Vec::new(), "", "");
+    let mut found = Vec::new();
+    let mut heading = "";
+    let mut table = "";
     for line in text.lines() {
         if let Some(name) = line.strip_prefix("## ") {
             heading = name;

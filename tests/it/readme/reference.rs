@@ -246,7 +246,9 @@ fn logged_events(sources: &str) -> Vec<(&'static str, String)> {
 
 /// The message among the arguments of a log macro: the first that is a string alone.
 fn message(arguments: &str) -> String {
-    let (mut depth, mut is_string, mut is_start) = (0, false, true);
+    let mut depth = 0;
+    let mut is_string = false;
+    let mut is_start = true;
     for (at, c) in arguments.char_indices() {
         match c {
             '"' if is_start && depth == 0 => {

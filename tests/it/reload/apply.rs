@@ -161,7 +161,8 @@ async fn a_replacement_that_fails_to_start_leaves_the_old_server() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_come_and_go() {
-    let (one, two) = (serve(only(legacy(), &["x"])).await, serve(only(modern(), &["y"])).await);
+    let one = serve(only(legacy(), &["x"])).await;
+    let two = serve(only(modern(), &["y"])).await;
     let mut gateway = Setup::new().http("one", &one.url).start().await;
     gateway.ready(&["one"]).await;
     let client = gateway.client(Era::Legacy).await;
@@ -192,7 +193,8 @@ async fn a_repaired_server_connects_at_once_after_a_reload() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn list_changes_are_notified_only_for_changed_lists() {
-    let (one, two) = (serve(only(legacy(), &["x", "y"])).await, serve(only(modern(), &["z"])).await);
+    let one = serve(only(legacy(), &["x", "y"])).await;
+    let two = serve(only(modern(), &["z"])).await;
     let mut gateway = with_keys(Setup::new().http("one", &one.url).http("two", &two.url)).start().await;
     gateway.ready(&["one", "two"]).await;
     let mut streams = Vec::new();
@@ -255,7 +257,8 @@ async fn a_key_that_is_removed_is_gone_at_once_and_one_that_stays_notices_nothin
     let one = McpClient::with_key(&gateway.url("/mcp"), Era::Legacy, Some(ONE)).await;
     let two = McpClient::with_key(&gateway.url("/mcp"), Era::Legacy, Some(TWO)).await;
     let modern = McpClient::with_key(&gateway.url("/mcp"), Era::Modern, Some(ONE)).await;
-    let (mut stream, mut subscription) = (one.listen().await, modern.listen().await);
+    let mut stream = one.listen().await;
+    let mut subscription = modern.listen().await;
     let _kept = two.listen().await;
     // A new key beside the old ones, then the first goes: the second is another row of the file by then.
     gateway.change(|setup| setup.with("auth.keys.0", &key(0, "key-number-0-0123456789"))).await;
@@ -293,7 +296,8 @@ async fn a_call_whose_session_ends_with_its_key_is_answered() {
 /// Answered at once or as a stream, over HTTP or on a pipe.
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_of_a_removed_key_end_at_once() {
-    let (old, new) = (serve(legacy()).await, serve(modern()).await);
+    let old = serve(legacy()).await;
+    let new = serve(modern()).await;
     let mut gateway = with_keys(Setup::new().http("old", &old.url).http("new", &new.url)).start().await;
     gateway.ready(&["old", "new"]).await;
     let running = async |wanted: f64| {

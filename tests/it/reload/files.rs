@@ -159,7 +159,8 @@ async fn a_moved_link_and_a_new_secret_are_seen() {
     let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(process.dir.path(), everybody).unwrap();
     let pid = ready(&process).await;
-    let (dir, text) = (process.dir.path(), std::fs::read_to_string(config(&process)).unwrap());
+    let dir = process.dir.path();
+    let text = std::fs::read_to_string(config(&process)).unwrap();
     for (version, text) in [("v1", text.clone()), ("v2", format!("{text}\n[servers.a.tools]\nallow = []\n"))] {
         std::fs::create_dir(dir.join(version)).unwrap();
         std::fs::write(dir.join(version).join("moongate.toml"), text).unwrap();

@@ -70,7 +70,8 @@ async fn sessions_of_added_keys_are_restored_and_those_of_removed_keys_end() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lists_of_a_server_that_was_removed_do_not_come_back() {
-    let (a, b) = (serve(only(legacy(), &["x"])).await, serve(only(legacy(), &["y"])).await);
+    let a = serve(only(legacy(), &["x"])).await;
+    let b = serve(only(legacy(), &["y"])).await;
     let setup = Setup::new().lasting().http("a", &a.url).http("b", &b.url);
     let mut gateway = setup.life().await;
     gateway.ready(&["a", "b"]).await;

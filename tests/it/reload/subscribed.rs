@@ -28,7 +28,8 @@ async fn hears(server: &MockHandle, stream: &mut EventStream) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_subscription_survives_disabling_and_enabling_its_server() {
     for (script, era) in [(legacy(), Era::Legacy), (legacy(), Era::Modern), (modern(), Era::Legacy)] {
-        let (a, b) = (serve(watching(script, WATCHED)).await, serve(watching(legacy(), "b://x")).await);
+        let a = serve(watching(script, WATCHED)).await;
+        let b = serve(watching(legacy(), "b://x")).await;
         let mut gateway = Setup::new().http("a", &a.url).http("b", &b.url).start().await;
         gateway.ready(&["a", "b"]).await;
         let client = gateway.client(era).await;
@@ -48,7 +49,8 @@ async fn a_subscription_survives_disabling_and_enabling_its_server() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_subscription_outlives_changes_in_quick_succession() {
-    let (a, b) = (serve(watching(legacy(), WATCHED)).await, serve(watching(legacy(), "b://x")).await);
+    let a = serve(watching(legacy(), WATCHED)).await;
+    let b = serve(watching(legacy(), "b://x")).await;
     let mut gateway = Setup::new().http("a", &a.url).http("b", &b.url).start().await;
     gateway.ready(&["a", "b"]).await;
     let client = gateway.client(Era::Legacy).await;
@@ -79,7 +81,8 @@ async fn the_only_server_may_refuse_a_subscription() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_subscription_finds_the_server_that_lists_its_resource_at_last() {
-    let (a, b) = (serve(watching(legacy(), WATCHED)).await, serve(watching(legacy(), "b://x")).await);
+    let a = serve(watching(legacy(), WATCHED)).await;
+    let b = serve(watching(legacy(), "b://x")).await;
     let setup = Setup::new().http("a", &a.url).http("b", &b.url).with("servers.a", "enabled = false");
     let mut gateway = setup.start().await;
     gateway.ready(&["b"]).await;

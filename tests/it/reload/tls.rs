@@ -21,9 +21,11 @@ async fn reads(process: &Process, outcome: &str) -> f64 {
 #[tokio::test]
 async fn a_hangup_takes_a_new_certificate_and_leaves_connections_and_a_bad_one_alone() {
     let authority = Authority::new("ours");
-    let (first, second) = (authority.sign(), authority.sign());
+    let first = authority.sign();
+    let second = authority.sign();
     let setup = Setup::new();
-    let (cert, key) = (setup.path("cert.pem"), setup.path("key.pem"));
+    let cert = setup.path("cert.pem");
+    let key = setup.path("key.pem");
     first.write(cert.parent().unwrap());
     let tls = format!("tls = {{ cert = {cert:?}, key = {key:?} }}\nreload = {{ watch = false }}");
     let process = setup.with("gateway", &tls).spawn().await;

@@ -155,7 +155,8 @@ async fn the_command_line_types_the_arguments_of_tools_that_no_list_has() {
         let setup = Setup::new().with("servers.demo", &demo).with(table, "discovery = \"search\"");
         let gateway = setup.start().await;
         gateway.ready(&["demo"]).await;
-        let (home, url) = (UserHome::new(), gateway.url(path));
+        let home = UserHome::new();
+        let url = gateway.url(path);
         let run = async |tool: &str| home.run_with(&["call", tool, "a=20", "b=22", "--url", &url], "", "").await;
         let sum = run("demo__add").await;
         assert_eq!((sum.code, sum.out.trim()), (Some(0), "42"), "{sum:?}");

@@ -24,7 +24,8 @@ async fn introduction(url: &str, era: Era, key: &str) -> Value {
 
 #[tokio::test]
 async fn instructions_name_only_servers_that_the_caller_may_use() {
-    let (shop, payroll) = (serve(one_tool("list")).await, serve(one_tool("list")).await);
+    let shop = serve(one_tool("list")).await;
+    let payroll = serve(one_tool("list")).await;
     let gone = serve(one_tool("list")).await;
     let url = gone.url.clone();
     gone.stop().await;

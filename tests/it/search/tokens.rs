@@ -12,7 +12,8 @@ use crate::harness::{legacy, only};
 /// Counts the tokens of a text by the encoding o200k_base.
 fn tokens(text: &str) -> usize {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let (script, packages) = (root.join("tests/search/tokens.mjs"), root.join("target/search/npm"));
+    let script = root.join("tests/search/tokens.mjs");
+    let packages = root.join("target/search/npm");
     let how = "The tokeniser is fetched by this line: tests/search/setup.sh";
     assert!(packages.join("node_modules").exists(), "{how}");
     let mut command = Command::new("node");

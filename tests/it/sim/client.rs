@@ -82,7 +82,8 @@ impl SimClient {
                     // Several at once, under ids of their own.
                     let mut calls = Vec::new();
                     for _ in 0..3 {
-                        let (id, rng) = (self.id(), rng.fork());
+                        let id = self.id();
+                        let rng = rng.fork();
                         calls.push((id, rng));
                     }
                     let client = &*self;
@@ -367,7 +368,8 @@ impl SimClient {
     }
 
     async fn heard(&self, message: Value, asked: &mut SimRequest<'_>) {
-        let (id, nonce) = (asked.id, asked.nonce);
+        let id = asked.id;
+        let nonce = asked.nonce;
         let method = message["method"].as_str().unwrap_or_default();
         match method {
             "" => {

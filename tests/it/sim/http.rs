@@ -229,7 +229,8 @@ impl HttpHost {
     /// Begins what a request wants; it says what it has to say on a stream.
     fn run(self: &Arc<Self>, session: &Arc<HostSession>, message: Value, rng: &mut Rng) -> Arc<EventLog> {
         let events = self.events(session, rng.one_in(2));
-        let (out, broken) = (OutputSink::Events(events.clone()), events.broken.clone());
+        let out = OutputSink::Events(events.clone());
+        let broken = events.broken.clone();
         let server = SimServer {
             world: self.world.clone(),
             kind: self.kind,
@@ -237,8 +238,11 @@ impl HttpHost {
             broken: broken.clone(),
             talk: session.talk.clone(),
         };
-        let (told, stays, mut rng) = (events.clone(), message["method"] == "subscriptions/listen", rng.fork());
-        let (modern, running) = (self.kind.era == ServerEra::Modern, rng.fork());
+        let told = events.clone();
+        let stays = message["method"] == "subscriptions/listen";
+        let mut rng = rng.fork();
+        let modern = self.kind.era == ServerEra::Modern;
+        let running = rng.fork();
         self.world.spawn("a request to a server over HTTP", async move {
             tokio::select! {
                 () = server.request(&message, running) => {}
@@ -308,7 +312,8 @@ impl HttpHost {
         let (id, session) = self.open();
         let (out, lines) = mpsc::channel::<Vec<u8>>(WAITING);
         let broken = CancellationToken::new();
-        let (talk, out) = (session.talk.clone(), OutputSink::Pipe(out));
+        let talk = session.talk.clone();
+        let out = OutputSink::Pipe(out);
         let server = SimServer { world: self.world.clone(), kind: self.kind, out, broken: broken.clone(), talk };
         *session.pipe.lock().unwrap() = Some(Arc::new(server));
         let endpoint = format!("event: endpoint\ndata: /messages?{id}\n\n");

@@ -28,8 +28,11 @@ pub(crate) fn connection(world: &Arc<SimWorld>, rng: &mut Rng, cut: u64) -> (Dup
         return (ours, theirs);
     }
     let (near, far) = tokio::io::duplex(size);
-    let (world, there, back) = (world.clone(), rng.fork(), rng.fork());
-    let (from, to) = (tokio::io::split(theirs), tokio::io::split(near));
+    let world = world.clone();
+    let there = rng.fork();
+    let back = rng.fork();
+    let from = tokio::io::split(theirs);
+    let to = tokio::io::split(near);
     world.clone().spawn("a bad connection", async move {
         // The end of one direction is that of both.
         tokio::select! {
@@ -92,7 +95,8 @@ pub(crate) async fn serve(
         }
     };
     let reading = async {
-        let (mut reader, mut line) = (BufReader::new(reader), Vec::new());
+        let mut reader = BufReader::new(reader);
+        let mut line = Vec::new();
         // What a cut left of a line is no message.
         while let Ok(1..) = reader.read_until(b'\n', &mut line).await
             && line.ends_with(b"\n")

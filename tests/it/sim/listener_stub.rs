@@ -41,7 +41,9 @@ impl ListenerStub {
         if rng.one_in(2) {
             return ListenerStub::Routes(house.routes.clone());
         }
-        let (house, world, rng) = (house.clone(), world.clone(), Mutex::new(rng.fork()));
+        let house = house.clone();
+        let world = world.clone();
+        let rng = Mutex::new(rng.fork());
         ListenerStub::Connections { house, world, rng, idle: Mutex::default() }
     }
 

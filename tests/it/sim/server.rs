@@ -90,7 +90,8 @@ impl SimServer {
         if !self.talk.is_new(&id) {
             self.world.fail(format!("P1: {} got the id {id} twice on a connection", self.kind.name));
         }
-        let (server, rng) = (self.clone(), rng.fork());
+        let server = self.clone();
+        let rng = rng.fork();
         self.world.spawn("a request to a server over a pipe", async move {
             let _ = server.broken.run_until_cancelled(server.request(&message, rng)).await;
         });
@@ -98,7 +99,8 @@ impl SimServer {
 
     /// Does what a request wants.
     pub(crate) async fn request(&self, message: &Value, mut rng: Rng) {
-        let (id, params) = (&message["id"], &message["params"]);
+        let id = &message["id"];
+        let params = &message["params"];
         let method = message["method"].as_str().unwrap_or_default();
         let modern = self.kind.era == ServerEra::Modern;
         let capabilities = json!({"tools": {"listChanged": true}});

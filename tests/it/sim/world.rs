@@ -157,7 +157,8 @@ impl SimWorld {
             return Err(LinkError::Unreachable("it is not there".to_owned()));
         }
         let at = self.kinds.iter().position(|kind| kind.name == name).unwrap();
-        let (kind, site) = (self.kinds[at], sites[at].clone());
+        let kind = self.kinds[at];
+        let site = sites[at].clone();
         let (ours, theirs) = link::connection(self, &mut rng, 8);
         if kind.carrier != SimCarrier::Pipe {
             self.spawn("a connection of a server", site.serve(theirs));
@@ -179,7 +180,8 @@ pub(crate) async fn run(seed: u64, all: &Plan) -> EventCounts {
     let metrics = Arc::new(Metrics::new());
     let sites: Vec<_> = kinds.iter().map(|kind| HttpHost::new(world.clone(), *kind, rng.fork())).collect();
     let dialing = {
-        let (world, rng) = (world.clone(), Mutex::new(rng.fork()));
+        let world = world.clone();
+        let rng = Mutex::new(rng.fork());
         Arc::new(move |name: &str| world.dial(name, &rng, &sites))
     };
     let shared = Arc::new(UpstreamRuntime::new(metrics.clone(), Reaper::disabled()).with_dialer(dialing));
@@ -204,7 +206,8 @@ pub(crate) async fn run(seed: u64, all: &Plan) -> EventCounts {
     let mut living = Vec::new();
     for number in 0..2 + rng.below(3) {
         let era = if rng.one_in(2) { ServerEra::Legacy } else { ServerEra::Modern };
-        let (who, able) = (rng.pick(2), !rng.one_in(4));
+        let who = rng.pick(2);
+        let able = !rng.one_in(4);
         let listener = ListenerStub::new(&house, &world, &mut rng);
         let mut client = SimClient::new(&world, listener, era, who, number, able);
         let rng = rng.fork();
@@ -217,7 +220,8 @@ pub(crate) async fn run(seed: u64, all: &Plan) -> EventCounts {
             if let Err(panic) = client.await {
                 std::panic::resume_unwind(panic.into_panic());
             }
-            let (parked, sessions) = (metrics.inputs.parked.get(), metrics.clients.sessions.get());
+            let parked = metrics.inputs.parked.get();
+            let sessions = metrics.clients.sessions.get();
             assert!(parked <= 2 && sessions <= 2, "P5: {parked} parked, {sessions} sessions");
         }
     };
@@ -297,7 +301,8 @@ async fn quiet(kinds: &[ServerPlan], metrics: &Metrics) {
 /// Every server works again, for a client of either era and principal.
 async fn recovers(world: &Arc<SimWorld>, house: &HttpHosts, mut rng: Rng) {
     for (number, kind) in (1000..).zip(&world.kinds) {
-        let (who, era) = (rng.pick(2), if rng.one_in(2) { ServerEra::Legacy } else { ServerEra::Modern });
+        let who = rng.pick(2);
+        let era = if rng.one_in(2) { ServerEra::Legacy } else { ServerEra::Modern };
         let mut client = SimClient::new(world, ListenerStub::Routes(house.routes.clone()), era, who, number, false);
         let mut worked = false;
         for _ in 0..600 {

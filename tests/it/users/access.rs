@@ -263,7 +263,8 @@ async fn admin_keys_open_what_their_role_says_on_every_listener() {
                 assert_eq!(page(&gateway, method, path, key).await.status, 401, "{address} {path} {key:?}");
             }
         }
-        let (viewer, operator) = (Some("viewer-key-0123456789"), Some("operator-key-0123456789"));
+        let viewer = Some("viewer-key-0123456789");
+        let operator = Some("operator-key-0123456789");
         for key in [viewer, operator] {
             assert_eq!(page(&gateway, "GET", "/api/v1/status", key).await.status, 200);
         }

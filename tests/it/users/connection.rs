@@ -162,7 +162,8 @@ async fn a_server_with_a_permanent_failure_is_parked() {
 #[tokio::test]
 async fn expired_credentials_show_in_the_state_and_a_single_refused_call_does_not() {
     let refuse = |on: &str, status: u16| {
-        let (headers, body) = ([("www-authenticate".to_owned(), "Bearer".to_owned())].into(), String::new());
+        let headers = [("www-authenticate".to_owned(), "Bearer".to_owned())].into();
+        let body = String::new();
         FaultRule::on(on, FaultAction::Status { status, headers, body, content_type: None })
     };
     for script in [legacy(), modern()] {

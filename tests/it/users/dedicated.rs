@@ -37,9 +37,11 @@ async fn a_list_change_on_a_dedicated_connection_notifies_only_its_client() {
         let setup = Setup::new().stdio("a", &script).with("servers.a", "share = \"session\"");
         let gateway = setup.http("aside", &aside.url).start().await;
         gateway.ready(&["a", "aside"]).await;
-        let (one, other) = (gateway.client(Era::Legacy).await, gateway.client(Era::Modern).await);
+        let one = gateway.client(Era::Legacy).await;
+        let other = gateway.client(Era::Modern).await;
         for (client, silent) in [(&one, &other), (&other, &one)] {
-            let (mut stream, mut silence) = (client.listen().await, silent.listen().await);
+            let mut stream = client.listen().await;
+            let mut silence = silent.listen().await;
             silent.call("a__echo", json!({})).await.text();
             let method = "notifications/tools/list_changed";
             heard(client, &mut stream, "a__change", json!({}), method).await;
@@ -97,8 +99,10 @@ async fn log_messages_outside_of_calls_reach_their_own_session() {
     let mock = serve(legacy()).await;
     let gateway = with_keys(2).http("a", &mock.url).with("servers.a", "share = \"session\"").start().await;
     gateway.ready(&["a"]).await;
-    let (one, other) = (client_of(&gateway, 1).await, client_of(&gateway, 2).await);
-    let (mut stream, mut silence) = (one.listen().await, other.listen().await);
+    let one = client_of(&gateway, 1).await;
+    let other = client_of(&gateway, 2).await;
+    let mut stream = one.listen().await;
+    let mut silence = other.listen().await;
     for client in [&one, &other] {
         client.request("logging/setLevel", json!({"level": "info"})).await.result();
     }

@@ -218,7 +218,8 @@ async fn a_server_that_asks_beside_its_calls_over_http_has_a_connection_for_each
     let server = serve(script).await;
     let gateway = Setup::new().http("a", &server.url).start().await;
     gateway.ready(&["a"]).await;
-    let (first, second) = (session(&gateway).await, session(&gateway).await);
+    let first = session(&gateway).await;
+    let second = session(&gateway).await;
     let sleeping = open(&first, "sleep", json!({"ms": 60_000}));
     holds("a call is open", || gateway.app.metrics.calls.inflight.get() == 1).await;
     // That it asks is new: the answer says what can be done.
@@ -238,7 +239,8 @@ async fn the_first_elicitation_after_a_start_is_delivered_though_another_call_is
     let setup = Setup::new().lasting().with("gateway", "drain = \"100ms\"").stdio("a", &legacy());
     let gateway = setup.life().await;
     gateway.ready(&["a"]).await;
-    let (first, second) = (session(&gateway).await, session(&gateway).await);
+    let first = session(&gateway).await;
+    let second = session(&gateway).await;
     let sleeping = open(&first, "sleep", json!({"ms": 60_000}));
     holds("a call is open", || gateway.app.metrics.calls.inflight.get() == 1).await;
     // That it asks is new.
@@ -260,7 +262,8 @@ async fn the_first_elicitation_after_a_start_is_delivered_though_another_call_is
             answered(&gateway.client(era).await, "elicit", json!({})).await;
         }
         assert!(!sleeping.is_finished());
-        let (one, two) = (session(&gateway).await, session(&gateway).await);
+        let one = session(&gateway).await;
+        let two = session(&gateway).await;
         let both = tokio::join!(asked_in_session(&one), asked_in_session(&two));
         assert!(both.0.to_string().contains("Ada") && both.1.to_string().contains("Ada"), "{both:?}");
         sleeping.abort();

@@ -51,17 +51,20 @@ async fn lists(client: &McpClient, face: &[(String, Value)]) {
 
 #[tokio::test]
 async fn each_era_has_the_list_of_its_own_face() {
-    let (mock, aside) = (serve(differing()).await, serve(legacy()).await);
+    let mock = serve(differing()).await;
+    let aside = serve(legacy()).await;
     for setup in [Setup::new().stdio("a", &differing()), Setup::new().http("a", &mock.url)] {
         let gateway = setup.http("aside", &aside.url).start().await;
         gateway.ready(&["a", "aside"]).await;
-        let (old, new) = (gateway.client(Era::Legacy).await, gateway.client(Era::Modern).await);
+        let old = gateway.client(Era::Legacy).await;
+        let new = gateway.client(Era::Modern).await;
         assert_eq!(outputs(&new).await, modern_face());
         assert_eq!(new.call("a__rows", json!({})).await.result()["structuredContent"], json!([1]));
         // Nobody has used the other face, so it does not run for its list.
         assert_eq!(names(&old).await, ["a__new", "a__rows", "a__same"]);
         assert!(!gateway.record("a").contains(r#""initialize""#));
-        let (mut heard, mut silence) = (old.listen().await, new.listen().await);
+        let mut heard = old.listen().await;
+        let mut silence = new.listen().await;
         assert_eq!(old.call("a__same", json!({})).await.text(), "{}");
         within("it is told", heard.notification(CHANGED)).await;
         assert_eq!(outputs(&old).await, legacy_face());
@@ -89,7 +92,8 @@ async fn the_list_of_a_face_that_was_replaced_stays_and_follows_the_other() {
     gateway.ready(&["a", "web"]).await;
     let old = gateway.client(Era::Legacy).await;
     old.call("a__same", json!({})).await.text();
-    let (new, face) = (gateway.client(Era::Modern).await, McpClient::open(&gateway.url("/mcp/a"), Era::Legacy).await);
+    let new = gateway.client(Era::Modern).await;
+    let face = McpClient::open(&gateway.url("/mcp/a"), Era::Legacy).await;
     let own = expected(&[("old", Value::Null), ("rows", json!("object")), ("same", Value::Null)]);
     lists(&face, &own).await;
     // One process runs, that of the legacy client. The other one listed its tools before it ended.
@@ -113,7 +117,8 @@ async fn lists_of_both_eras_outlive_a_restart() {
     lists(&gateway.client(Era::Legacy).await, &legacy_face()).await;
     gateway.app.stop().await;
     let gateway = setup.life().await;
-    let (old, new) = (gateway.client(Era::Legacy).await, gateway.client(Era::Modern).await);
+    let old = gateway.client(Era::Legacy).await;
+    let new = gateway.client(Era::Modern).await;
     assert_eq!((outputs(&old).await, outputs(&new).await), (legacy_face(), modern_face()));
     gateway.app.stop().await;
 }
@@ -124,7 +129,8 @@ async fn search_describes_tools_as_the_era_of_its_client_has_them() {
     let setup = Setup::new().http("a", &mock.url).with("gateway", "discovery = \"search\"");
     let gateway = setup.start().await;
     gateway.ready(&["a"]).await;
-    let (old, new) = (gateway.client(Era::Legacy).await, gateway.client(Era::Modern).await);
+    let old = gateway.client(Era::Legacy).await;
+    let new = gateway.client(Era::Modern).await;
     old.call("call_tool", json!({"name": "a__same"})).await.text();
     let describe = async |client: &McpClient, name: &str| {
         client.call("describe_tool", json!({"names": [name]})).await.result().to_string()
@@ -143,7 +149,8 @@ async fn legacy_clients_of_a_server_without_sessions_get_its_legacy_list() {
     let mock = serve(script).await;
     let gateway = Setup::new().http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;
-    let (old, new) = (gateway.client(Era::Legacy).await, gateway.client(Era::Modern).await);
+    let old = gateway.client(Era::Legacy).await;
+    let new = gateway.client(Era::Modern).await;
     // Their calls go to it in the modern era, where it may ask. So a tool that only its legacy face has is not listed.
     assert_eq!(old.call("a__rows", json!({})).await.result()["structuredContent"], json!({"result": [1]}));
     lists(&old, &expected(&[("a__rows", json!("object")), ("a__same", Value::Null)])).await;

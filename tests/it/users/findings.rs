@@ -75,7 +75,8 @@ async fn a_filter_that_matches_nothing_is_reported_once_its_server_is_listed() {
 
 #[tokio::test]
 async fn a_shared_filter_need_not_match_at_every_server() {
-    let (a, b) = (serve(only(legacy(), &["one"])).await, serve(only(modern(), &["two"])).await);
+    let a = serve(only(legacy(), &["one"])).await;
+    let b = serve(only(modern(), &["two"])).await;
     let rules = "tools = { deny = [\"two\", \"three\"] }";
     let gateway = Setup::new().http("a", &a.url).http("b", &b.url).with("defaults", rules).start().await;
     gateway.ready(&["a"]).await;

@@ -21,8 +21,10 @@ async fn a_list_change_is_notified_once_to_each_client() {
         let gateway = Setup::new().http("a", &mock.url).start().await;
         gateway.ready(&["a"]).await;
         holds("the gateway listens", || mock.listeners() > 0).await;
-        let (old, new) = (gateway.client(Era::Legacy).await, gateway.client(Era::Modern).await);
-        let (mut old_stream, mut new_stream) = (old.listen().await, new.listen().await);
+        let old = gateway.client(Era::Legacy).await;
+        let new = gateway.client(Era::Modern).await;
+        let mut old_stream = old.listen().await;
+        let mut new_stream = new.listen().await;
         // A storm of notices about one change.
         mock.set_tools(&[tool("two"), tool("three")]);
         for _ in 0..100 {

@@ -113,8 +113,8 @@ async fn what_is_not_allowed_is_not_listed_and_looks_unknown() {
         assert!(denied.starts_with("200 ") && denied.contains("-32602"), "{denied}");
     }
     assert_eq!(mock.counters().of("tools/call"), 2, "nothing forbidden reached the server");
-    let (bytes, tools) =
-        ("moongate_catalog_bytes{mcp_server=\"a\"}", "moongate_catalog_items{kind=\"tools\",mcp_server=\"a\"}");
+    let bytes = "moongate_catalog_bytes{mcp_server=\"a\"}";
+    let tools = "moongate_catalog_items{kind=\"tools\",mcp_server=\"a\"}";
     assert!(gateway.metric(bytes).await.unwrap() > 0.0);
     assert_eq!(gateway.metric(tools).await.unwrap(), 4.0);
 }

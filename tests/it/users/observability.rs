@@ -19,13 +19,15 @@ const SERVER_HOP: &str = "mcp_client_operation_duration_seconds_count{";
 
 #[tokio::test]
 async fn a_tool_error_is_counted_on_both_hops_each_with_its_revision() {
-    let (old, new) = (serve(only(legacy(), &["fail", "error"])).await, serve(only(modern(), &["fail"])).await);
+    let old = serve(only(legacy(), &["fail", "error"])).await;
+    let new = serve(only(modern(), &["fail"])).await;
     let gateway = Setup::new().http("old", &old.url).http("new", &new.url).start().await;
     gateway.ready(&["old", "new"]).await;
     let client = gateway.client(Era::Modern).await;
     client.call("old__fail", json!({})).await.failure();
     let version = |revision: &str| format!("mcp_protocol_version=\"{revision}\"");
-    let (modern_one, legacy_one) = (version("2026-07-28"), version("2025-11-25"));
+    let modern_one = version("2026-07-28");
+    let legacy_one = version("2025-11-25");
     let failed = ["gen_ai_tool_name=\"old__fail\"", "error_type=\"tool_error\""];
     let of = |revision: &str| [&failed[..], &[revision.to_owned().leak() as &str]].concat();
     assert_eq!(counted(&gateway, CLIENT_HOP, &of(&modern_one)).await, 1.0);
@@ -123,8 +125,11 @@ async fn the_last_lines_of_a_dead_process_stay_until_its_successor_is_ready() {
     let script = MockScript { stdio: StdioRules::default(), ..legacy() };
     std::fs::write(setup.path("a.json"), serde_json::to_string(&script).unwrap()).unwrap();
     // It fails as long as the file is not there, and says so in its first life only.
-    let (program, file, flag) = (env!("CARGO_BIN_EXE_moongate"), setup.path("a.json"), setup.path("flag"));
-    let (file, flag) = (file.display(), flag.display());
+    let program = env!("CARGO_BIN_EXE_moongate");
+    let file = setup.path("a.json");
+    let flag = setup.path("flag");
+    let file = file.display();
+    let flag = flag.display();
     let line = format!(
         "[ -e {flag}.go ] && exec {program} mock {file} --stdio; [ -e {flag} ] || echo 'fatal: no license' >&2; touch {flag}; exit 1"
     );

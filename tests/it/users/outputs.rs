@@ -33,7 +33,8 @@ fn with_tools(script: MockScript) -> MockScript {
     let answer = |(name, _, value, _): &(&str, &str, &str, &str)| {
         ((*name).to_owned(), json!(format!(r#"{{"content":[],"structuredContent":{value}}}"#)))
     };
-    let (tools, answers) = (ODD.iter().map(tool).collect(), ODD.iter().map(answer).collect());
+    let tools = ODD.iter().map(tool).collect();
+    let answers = ODD.iter().map(answer).collect();
     MockScript { tools, answers, ..only(script, &[]) }
 }
 
@@ -57,7 +58,8 @@ async fn a_legacy_client_gets_each_value_in_an_envelope_with_its_schema() {
         for (path, prefix) in [("/mcp", "a__"), ("/mcp/a", "")] {
             let client = McpClient::open(&gateway.url(path), Era::Legacy).await;
             let listed = client.request("tools/list", json!({})).await;
-            let (list, text) = (listed.result(), listed.text_body());
+            let list = listed.result();
+            let text = listed.text_body();
             for (name, schema, value, moved) in ODD {
                 let schema = if moved.is_empty() { schema } else { moved };
                 let expected = format!(
@@ -117,7 +119,8 @@ async fn a_value_without_a_text_gets_one() {
 /// A server of both eras that wraps by itself in its legacy era, as one on the official TypeScript SDK.
 fn wrapping_by_itself() -> MockScript {
     let script = with_tools(MockScript::standard());
-    let (modern_tools, modern_answers) = (script.tools.clone(), script.answers.clone());
+    let modern_tools = script.tools.clone();
+    let modern_answers = script.answers.clone();
     let listed = |(name, schema, _, moved): &(&str, &str, &str, &str)| {
         let schema = if moved.is_empty() { schema } else { moved };
         let schema = format!(r#"{{"type":"object","properties":{{"result":{schema}}},"required":["result"]}}"#);
@@ -126,7 +129,8 @@ fn wrapping_by_itself() -> MockScript {
     let wrapped = |(name, _, value, _): &(&str, &str, &str, &str)| {
         ((*name).to_owned(), json!(format!(r#"{{"content":[],{}}}"#, enveloped(value))))
     };
-    let (tools, answers) = (ODD.iter().map(listed).collect(), ODD.iter().map(wrapped).collect());
+    let tools = ODD.iter().map(listed).collect();
+    let answers = ODD.iter().map(wrapped).collect();
     MockScript { tools, answers, modern_tools, modern_answers, ..script }
 }
 

@@ -39,7 +39,8 @@ async fn a_denied_app_page_cannot_be_read_from_any_server() {
         for era in ERAS {
             let client = gateway.client(era).await;
             let list = client.request("tools/list", json!({})).await.result();
-            let (theirs, denied) = (page_of(&list, "a__show"), page_of(&list, "b__show"));
+            let theirs = page_of(&list, "a__show");
+            let denied = page_of(&list, "b__show");
             assert_eq!((theirs.as_str(), denied.as_str()), ("ui://page", "ui://moongate/b/page"));
             let read = client.request("resources/read", json!({"uri": theirs})).await.result();
             assert_eq!(read["contents"][0]["text"], "a's");

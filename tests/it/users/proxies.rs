@@ -56,9 +56,11 @@ fn address(mock: &MockHandle) -> SocketAddr {
 #[tokio::test]
 async fn every_transport_goes_through_the_servers_proxy() {
     let authority = Authority::new("private");
-    let (plain, events) = (serve(elsewhere(legacy())).await, serve(elsewhere(pair())).await);
+    let plain = serve(elsewhere(legacy())).await;
+    let events = serve(elsewhere(pair())).await;
     let socket = serve_ws(legacy(), loopback(), None).await.unwrap();
-    let (inner, inner_socket) = (serve(elsewhere(modern())).await, serve_ws(legacy(), loopback(), None).await.unwrap());
+    let inner = serve(elsewhere(modern())).await;
+    let inner_socket = serve_ws(legacy(), loopback(), None).await.unwrap();
     let tls = |protocols: &[&str]| authority.sign_for("mcp.test").server(protocols);
     let secure = Relay::secure(address(&inner), tls(&["http/1.1"])).await;
     let secure_socket = Relay::secure(address(&inner_socket), tls(&[])).await;
@@ -149,7 +151,8 @@ async fn among(setup: Setup, variables: &str) -> Process {
 
 #[tokio::test]
 async fn environment_proxies_apply_to_http_servers() {
-    let (mock, near) = (serve(elsewhere(legacy())).await, serve(legacy()).await);
+    let mock = serve(elsewhere(legacy())).await;
+    let near = serve(legacy()).await;
     let to = address(&mock);
     let proxy = ForwardProxy::start(&[("mcp.test", to), ("b.test:80", to)], None, Verdict::Serve).await;
     let port = proxy.address.port();
@@ -223,7 +226,8 @@ async fn programs_get_the_environments_proxies() {
 
 #[tokio::test]
 async fn a_server_of_a_private_authority_is_trusted_by_its_own_file_which_is_read_again() {
-    let (right, wrong) = (Authority::new("right"), Authority::new("wrong"));
+    let right = Authority::new("right");
+    let wrong = Authority::new("wrong");
     let mock = serve(legacy()).await;
     let relay = Relay::secure(address(&mock), right.sign().server(&["http/1.1"])).await;
     let setup = Setup::new().http("a", &relay.url("https")).with("servers.a", "ca = \"private.pem\"");

@@ -58,7 +58,8 @@ async fn a_question_that_a_server_takes_back_is_taken_back_at_its_client() {
     on_get.http.ask_on_get = true;
     // Of two streams, either may be read first.
     on_get.flows.get_mut("ask").unwrap().steps.push(FlowStep::WaitMs(200));
-    let (http, get) = (serve(script.clone()).await, serve(on_get).await);
+    let http = serve(script.clone()).await;
+    let get = serve(on_get).await;
     let tcp = moongate_mock::serve_tcp(script.clone(), crate::harness::loopback(), None).await.unwrap();
     for share in ["auto", "session"] {
         for transport in ["stdio", "http", "get", "tcp"] {
@@ -80,7 +81,8 @@ async fn a_question_that_a_server_takes_back_is_taken_back_at_its_client() {
             pipe.result(7).await;
             let kept = pipe.kept();
             let of = |method: &str| kept.iter().find(|message| message["method"] == method).cloned();
-            let (asked, cancelled) = (of("elicitation/create"), of("notifications/cancelled"));
+            let asked = of("elicitation/create");
+            let cancelled = of("notifications/cancelled");
             let (Some(asked), Some(cancelled)) = (asked, cancelled) else { panic!("{transport}, {share}: {kept:?}") };
             assert_eq!(cancelled["params"]["requestId"], asked["id"], "{transport}, {share}");
             gateway.app.stop().await;

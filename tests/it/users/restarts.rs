@@ -161,7 +161,8 @@ async fn an_answer_that_died_with_the_gateway_is_one_clear_error() {
 async fn the_state_of_a_stateless_client_survives_a_restart() {
     let able = || json!({"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}});
     let script = |script: MockScript| MockScript { state_key: Some("the-same".to_owned()), ..script };
-    let (forgets, waits) = (serve(script(modern())).await, serve(legacy()).await);
+    let forgets = serve(script(modern())).await;
+    let waits = serve(legacy()).await;
     let setup = Setup::new().lasting().http("forgets", &forgets.url).http("waits", &waits.url);
     let gateway = setup.life().await;
     gateway.ready(&["forgets", "waits"]).await;
@@ -248,7 +249,8 @@ async fn a_new_process_gets_the_sessions_as_soon_as_the_old_one_drains() {
         let setup = Setup::new().http("a", &mock.url).keeping(state.path().join("state.redb"));
         setup.with("gateway", "drain = \"10s\"")
     };
-    let (first, second) = (setup(), setup());
+    let first = setup();
+    let second = setup();
     let old = first.life().await;
     old.ready(&["a"]).await;
     let mut client = old.client(Era::Legacy).await;
@@ -343,7 +345,8 @@ fn ended(mock: &MockHandle) -> (u64, u64) {
 
 #[tokio::test]
 async fn a_stop_drains_and_leaves_nothing_behind() {
-    let (old, new) = (serve(legacy()).await, serve(modern()).await);
+    let old = serve(legacy()).await;
+    let new = serve(modern()).await;
     let setup = Setup::new().http("old", &old.url).http("new", &new.url).stdio("child", &legacy());
     let setup = setup
         .with("gateway", "drain = \"20s\"")

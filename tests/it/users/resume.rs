@@ -183,7 +183,8 @@ async fn a_response_expires_after_its_retention_time() {
 #[tokio::test]
 async fn only_its_own_principal_can_resume_a_stream() {
     let (_mock, gateway) = rig("").await;
-    let (owner, other) = (gateway.client(Era::Legacy).await, gateway.client(Era::Legacy).await);
+    let owner = gateway.client(Era::Legacy).await;
+    let other = gateway.client(Era::Legacy).await;
     let mut stream = steps(&owner, 2, 1).await;
     let id = field(&stream.next().await.unwrap(), "id").unwrap().to_owned();
     rest(&mut stream).await;

@@ -154,7 +154,8 @@ async fn a_session_in_use_is_not_idle() {
     let gateway = Setup::new().with("limits", "session_idle = \"1s\"").http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;
     // A stream keeps one session, a long call the other.
-    let (listening, calling) = (gateway.client(Era::Legacy).await, gateway.client(Era::Legacy).await);
+    let listening = gateway.client(Era::Legacy).await;
+    let calling = gateway.client(Era::Legacy).await;
     let _stream = listening.listen().await;
     let sleep = json!({"name": "a__sleep", "arguments": {"ms": 2500}});
     assert_eq!(calling.request_as(1, "tools/call", sleep).await.text(), "slept 2500 ms");
@@ -195,9 +196,11 @@ async fn a_full_table_makes_room_among_the_same_keys_sessions_only() {
         async move { McpClient::with_key(&url, Era::Legacy, Some(keys[n])).await }
     };
     let status = async |client: &McpClient| client.request_as(1, "ping", json!({})).await.status;
-    let (other, first) = (open(1).await, open(0).await);
+    let other = open(1).await;
+    let first = open(0).await;
     tokio::time::sleep(Duration::from_millis(20)).await;
-    let (second, third) = (open(0).await, open(0).await);
+    let second = open(0).await;
+    let third = open(0).await;
     assert_eq!(sessions(&gateway), 3);
     assert_eq!(status(&first).await, 404, "the longest unused one of the same key made room");
     for client in [&other, &second, &third] {

@@ -16,7 +16,8 @@ struct SseClient {
 
 impl SseClient {
     async fn connect(gateway: &Gateway, path: &str, key: Option<&str>) -> SseClient {
-        let (http, key) = (HttpClient::new(), key.map(|key| format!("Bearer {key}")));
+        let http = HttpClient::new();
+        let key = key.map(|key| format!("Bearer {key}"));
         let mut headers = vec![("accept", "text/event-stream")];
         headers.extend(key.as_deref().map(|key| ("authorization", key)));
         let response = http.open("GET", &gateway.url(path), &headers, "").await;
@@ -141,7 +142,8 @@ async fn only_its_own_principal_on_its_own_endpoint_may_post() {
             .with("auth.keys.2", "name = \"two\"\nkey = \"${file:two}\"")
     };
     let setup = keys(Setup::new());
-    let (one, two) = ("1".repeat(32), "2".repeat(32));
+    let one = "1".repeat(32);
+    let two = "2".repeat(32);
     std::fs::write(setup.path("one"), &one).unwrap();
     std::fs::write(setup.path("two"), &two).unwrap();
     let (_mock, gateway) = rig(legacy(), setup).await;
@@ -149,7 +151,8 @@ async fn only_its_own_principal_on_its_own_endpoint_may_post() {
     let mut owner = SseClient::connect(&gateway, "/sse", Some(&one)).await;
     let initialize = body_of(0, "initialize", json!({"protocolVersion": "2024-11-05", "capabilities": {}}));
     let bearer = |key: &str| format!("Bearer {key}");
-    let (mine, other) = (bearer(&one), bearer(&two));
+    let mine = bearer(&one);
+    let other = bearer(&two);
     let post = async |url: &str, key: Option<&str>| {
         let headers: Vec<_> = [JSON].into_iter().chain(key.map(|key| ("authorization", key))).collect();
         owner.http.send("POST", url, &headers, initialize.clone()).await.status

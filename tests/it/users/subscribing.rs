@@ -121,7 +121,8 @@ async fn a_server_that_refuses_subscriptions_is_tried_once_for_all_clients() {
 #[tokio::test]
 async fn a_subscription_error_inside_of_a_4xx_counts_as_well() {
     let body = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"Method not found"}}"#;
-    let (headers, content_type) = (Default::default(), Some("application/json".to_owned()));
+    let headers = Default::default();
+    let content_type = Some("application/json".to_owned());
     let refused = FaultAction::Status { status: 400, headers, body: body.to_owned(), content_type };
     let (mock, gateway) = behind(denying().with_fault(FaultRule::on("resources/subscribe", refused))).await;
     let client = gateway.client(Era::Legacy).await;
@@ -153,7 +154,8 @@ async fn a_subscription_waits_for_its_server_in_both_eras() {
         let gateway = setup.start().await;
         gateway.ready(&["a"]).await;
         // Each era has its own process or session, and both are subscribed.
-        let (old, new) = (gateway.client(Era::Legacy).await, gateway.client(Era::Modern).await);
+        let old = gateway.client(Era::Legacy).await;
+        let new = gateway.client(Era::Modern).await;
         for client in [&new, &old] {
             client.call("a__echo", json!({})).await.text();
         }

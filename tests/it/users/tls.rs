@@ -31,7 +31,8 @@ struct TlsMock {
 impl TlsMock {
     async fn start(script: MockScript, config: rustls::ServerConfig) -> TlsMock {
         let mock = serve(script).await;
-        let (behind, versions) = (mock.addr.unwrap(), Arc::new(Mutex::new(Vec::new())));
+        let behind = mock.addr.unwrap();
+        let versions = Arc::new(Mutex::new(Vec::new()));
         let pool: PlainServer = Pool::builder(TokioExecutor::new()).build_http();
         let passes = Router::new().fallback({
             let versions = versions.clone();
@@ -112,7 +113,8 @@ async fn servers_over_https_are_reached_in_the_version_that_alpn_gives() {
 
 #[tokio::test]
 async fn a_certificate_that_is_not_trusted_is_refused_and_explained() {
-    let (trusted, stranger) = (Authority::new("trusted"), Authority::new("stranger"));
+    let trusted = Authority::new("trusted");
+    let stranger = Authority::new("stranger");
     let strange = TlsMock::start(legacy(), stranger.sign().server(&["h2"])).await;
     let misnamed = TlsMock::start(modern(), trusted.sign_for("elsewhere.example").server(&["http/1.1"])).await;
     let setup = Setup::new().http("strange", &strange.url()).http("misnamed", &misnamed.url());

@@ -229,7 +229,8 @@ async fn one_clients_log_level_does_not_silence_clients_without_one() {
     let mock = serve(legacy()).await;
     let gateway = Setup::new().http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;
-    let (strict, client) = (gateway.client(Era::Legacy).await, gateway.client(Era::Legacy).await);
+    let strict = gateway.client(Era::Legacy).await;
+    let client = gateway.client(Era::Legacy).await;
     strict.request("logging/setLevel", json!({"level": "error"})).await.result();
     assert_eq!(logged(&strict, "error").await, 1);
     assert_eq!(logged(&client, "debug").await, 1);
@@ -259,7 +260,8 @@ async fn lists_cost_the_servers_nothing() {
 #[tokio::test]
 async fn the_trace_context_of_a_request_reaches_the_server() {
     const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01";
-    let (old, new) = (serve(legacy()).await, serve(modern()).await);
+    let old = serve(legacy()).await;
+    let new = serve(modern()).await;
     let gateway = Setup::new().http("old", &old.url).http("new", &new.url).start().await;
     gateway.ready(&["old", "new"]).await;
     for era in ERAS {

@@ -66,9 +66,11 @@ impl Tap {
 async fn accept(listener: TcpListener, target: SocketAddr, exchanges: SharedExchanges) {
     let client: Client<HttpConnector, Full<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
     while let Ok((socket, _)) = listener.accept().await {
-        let (client, exchanges) = (client.clone(), exchanges.clone());
+        let client = client.clone();
+        let exchanges = exchanges.clone();
         let service = hyper::service::service_fn(move |request| {
-            let (client, exchanges) = (client.clone(), exchanges.clone());
+            let client = client.clone();
+            let exchanges = exchanges.clone();
             async move { Ok::<_, Infallible>(pass(client, target, exchanges, request).await) }
         });
         tokio::spawn(async move {

@@ -33,7 +33,8 @@ impl ApiKeys {
     /// Creates the keys, and the access of each. A key with the same name and hash as before keeps its principal,
     /// wherever it stands. Any other key gets a new one. The principals of removed keys are no longer admitted.
     pub(super) fn new(principals: &PrincipalTable, settings: &[KeySettings]) -> (Self, Vec<(RoleId, RoleAccess)>) {
-        let (mut keys, mut roles) = (HashMap::new(), Vec::new());
+        let mut keys = HashMap::new();
+        let mut roles = Vec::new();
         for key in settings {
             // Made from the key, so a new key of the same name is another principal.
             let principal_key = mark_texts(&key.hash.secret("sessions"), &["owner"]);
@@ -42,7 +43,8 @@ impl ApiKeys {
                 principals.intern(METHOD, principal_key, &key.name, Some(key.hash.secret("handles of tasks")));
             principals.set_expiry(&principal_key, key.expires);
             let endpoints = key.views.as_ref().map(|names| names.iter().cloned().collect());
-            let (name, tools) = (key.name.clone(), vec![key.tools.clone()]);
+            let name = key.name.clone();
+            let tools = vec![key.tools.clone()];
             roles.push((principal.role(), RoleAccess { name, endpoints, tools, rate: key.rate }));
             keys.insert(key.hash, KnownKey { hash: key.hash, principal, expires: key.expires });
         }
@@ -65,7 +67,8 @@ impl Authenticator for ApiKeys {
         let hash = KeyHash::of(credential(headers)?);
         // The lookup by hash reveals nothing of a key. Equality is decided in constant time.
         let known = self.0.get(&hash).filter(|known| known.hash.matches(&hash)).ok_or(UNKNOWN_KEY)?;
-        let (principal, expires) = (known.principal.clone(), known.expires);
+        let principal = known.principal.clone();
+        let expires = known.expires;
         // Known but expired keys get their principal into the log, so an operator sees whose key it was.
         if is_past(expires) {
             let expired = InvalidCredentials { cause: "expired key", principal: Some(principal) };

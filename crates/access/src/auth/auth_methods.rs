@@ -128,7 +128,8 @@ impl AuthMethods {
             return Ok(known.identity.clone());
         }
         let identity = self.prove(headers)?;
-        let (version, credential) = (self.version.clone(), sent.to_vec());
+        let version = self.version.clone();
+        let credential = sent.to_vec();
         *cached = Some(CachedIdentity { version, credential, identity: identity.clone() });
         Ok(identity)
     }
@@ -186,7 +187,8 @@ impl AuthMethods {
 /// Creates the methods that are set up, with the roles of their principals. A method that tells its own credentials from
 /// others stands before the keys: a key may be any text.
 fn create_methods(principals: &PrincipalTable, settings: &AuthSettings) -> (Vec<Arc<dyn Authenticator>>, RoleRows) {
-    let (mut methods, mut roles) = (Vec::<Arc<dyn Authenticator>>::new(), RoleRows::new());
+    let mut methods = Vec::<Arc<dyn Authenticator>>::new();
+    let mut roles = RoleRows::new();
     // Without any key, the method refuses everybody.
     if !settings.is_open() {
         let AuthSettings { keys, required: _, roles: _ } = settings;
@@ -218,7 +220,8 @@ mod tests {
     impl UserNames {
         fn new(principals: &Arc<PrincipalTable>, expires: Option<jiff::Timestamp>) -> Self {
             let known = ["ann", "bob"].map(str::to_owned).to_vec();
-            let (principals, known) = (principals.clone(), Arc::new(Mutex::new(known)));
+            let principals = principals.clone();
+            let known = Arc::new(Mutex::new(known));
             UserNames { principals, expires, known, login: CancellationToken::new() }
         }
     }
@@ -243,7 +246,8 @@ mod tests {
                 return Err(AuthError::invalid("no name").into());
             }
             if !self.known.lock().iter().any(|known| known == name) {
-                let (known, name) = (self.known.clone(), name.to_owned());
+                let known = self.known.clone();
+                let name = name.to_owned();
                 let fetch: CredentialFetch = Box::pin(async move { known.lock().push(name) });
                 return Err(AuthRefusal { error: AuthError::invalid("unknown name"), fetch: Some(fetch) });
             }
@@ -285,7 +289,8 @@ mod tests {
         let principals = Arc::default();
         let first = with_users(&principals, &keys(&["a", "b"]));
         let who = |methods: &AuthMethods, value: &str| who(methods, &sent(value));
-        let (user, key) = (who(&first, "user:ann").unwrap(), who(&first, "Bearer a").unwrap());
+        let user = who(&first, "user:ann").unwrap();
+        let key = who(&first, "Bearer a").unwrap();
         // The keys change, and then there are none.
         for settings in [keys(&["b"]), keys(&[])] {
             let next = with_users(&principals, &settings);
@@ -380,7 +385,8 @@ mod tests {
 
     #[test]
     fn an_identity_is_cached_until_it_expires_or_the_config_changes() {
-        let (principals, mut cached) = (Arc::<PrincipalTable>::default(), None);
+        let principals = Arc::<PrincipalTable>::default();
+        let mut cached = None;
         let methods = |expires| {
             let users = Arc::new(UserNames::new(&principals, expires));
             AuthMethods::with_added(principals.clone(), vec![users], &keys(&[])).0

@@ -123,7 +123,8 @@ impl PrincipalTable {
     }
 
     fn of(interned: RwLock<InternedPrincipals>, role_sets: Arc<RoleSets>, people_max: usize) -> Self {
-        let (removed, expiry_changed) = (Notify::new(), Notify::new());
+        let removed = Notify::new();
+        let expiry_changed = Notify::new();
         PrincipalTable { interned, role_sets, people_max, removed, expiry_changed }
     }
 
@@ -309,7 +310,8 @@ mod tests {
     #[test]
     fn a_mark_is_one_principal_until_it_is_removed() {
         let table = PrincipalTable::default();
-        let (first, other) = (table.intern("test", [1; 16], "a", None), table.intern("test", [2; 16], "b", None));
+        let first = table.intern("test", [1; 16], "a", None);
+        let other = table.intern("test", [2; 16], "b", None);
         assert!(Arc::ptr_eq(&first, &table.intern("test", [1; 16], "a", None)) && first != other);
         let renamed = table.intern("test", [1; 16], "c", None);
         assert!(table.admits(&renamed) && !table.admits(&first));
@@ -398,7 +400,8 @@ mod tests {
 
     #[test]
     fn callers_without_credentials_have_the_same_mark_in_every_process() {
-        let (table, next) = (PrincipalTable::default(), PrincipalTable::default());
+        let table = PrincipalTable::default();
+        let next = PrincipalTable::default();
         next.intern("test", [1; 16], "a", None);
         assert_eq!(table.intern_anonymous().key, next.intern_anonymous().key);
         assert!(Arc::ptr_eq(&next.intern_anonymous(), &next.intern_anonymous()));

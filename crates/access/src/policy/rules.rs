@@ -69,7 +69,9 @@ const NESTED_MAX: usize = 16;
 
 /// Counts the braces of a pattern that are open at once.
 fn nesting(pattern: &str) -> usize {
-    let (mut open, mut most, mut is_escaped) = (0_usize, 0, false);
+    let mut open = 0_usize;
+    let mut most = 0;
+    let mut is_escaped = false;
     for byte in pattern.bytes() {
         match byte {
             _ if is_escaped => {}
@@ -89,7 +91,8 @@ impl GlobList {
     ///
     /// Fails with the pattern and what is wrong with it.
     pub fn new(patterns: &[String]) -> Result<Self, String> {
-        let (mut allow, mut deny) = (Vec::new(), Vec::new());
+        let mut allow = Vec::new();
+        let mut deny = Vec::new();
         for pattern in patterns {
             let (set, text) = match pattern.strip_prefix('!') {
                 Some(rest) => (&mut deny, rest),
@@ -102,7 +105,8 @@ impl GlobList {
             let glob = GlobBuilder::new(text).literal_separator(false).build();
             set.push(glob.map_err(|e| format!("{pattern:?} is not a pattern: {e}"))?);
         }
-        let (allow, deny) = (GlobMatcher::of(allow)?, GlobMatcher::of(deny)?);
+        let allow = GlobMatcher::of(allow)?;
+        let deny = GlobMatcher::of(deny)?;
         Ok(GlobList { allow, deny, patterns: patterns.to_vec(), compiled: Arc::default() })
     }
 
@@ -128,7 +132,8 @@ impl GlobList {
             return Vec::new();
         }
         let each = self.compiled_patterns();
-        let (mut matched, mut found) = (vec![false; self.patterns.len()], Vec::new());
+        let mut matched = vec![false; self.patterns.len()];
+        let mut found = Vec::new();
         for name in names {
             each.matches_into(name, &mut found);
             found.iter().for_each(|at| matched[*at] = true);

@@ -30,7 +30,8 @@ struct BrowserSession {
 impl BrowserSessions {
     /// Begins a session for the holder of a key. Returns the secret for its cookie.
     pub(crate) fn begin(&self, key: KeyHash) -> String {
-        let (secret, now) = (new_secret(), Instant::now());
+        let secret = new_secret();
+        let now = Instant::now();
         let mut sessions = self.0.lock();
         // Ended sessions go first, so that they cost nobody a place.
         sessions.retain(|_, session| !session.is_over(now));
@@ -94,7 +95,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_session_ends_after_twelve_idle_hours_and_with_its_key() {
-        let (sessions, access) = (BrowserSessions::default(), access("a"));
+        let sessions = BrowserSessions::default();
+        let access = access("a");
         let hash = KeyHash::of(&sessions.begin(KeyHash::of("a")));
         for _ in 0..3 {
             tokio::time::sleep(IDLE_MAX - Duration::from_secs(1)).await;
@@ -112,7 +114,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_idlest_session_makes_room() {
-        let (sessions, access) = (BrowserSessions::default(), access("a"));
+        let sessions = BrowserSessions::default();
+        let access = access("a");
         let first = KeyHash::of(&sessions.begin(KeyHash::of("a")));
         let second = KeyHash::of(&sessions.begin(KeyHash::of("a")));
         tokio::time::sleep(Duration::from_secs(1)).await;

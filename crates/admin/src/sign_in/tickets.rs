@@ -30,7 +30,8 @@ struct SignInTicket {
 impl TicketTable {
     /// Makes a ticket for the holder of a key.
     pub(crate) fn issue(&self, key: KeyHash) -> String {
-        let (secret, made) = (new_secret(), Instant::now());
+        let secret = new_secret();
+        let made = Instant::now();
         let mut tickets = self.0.lock();
         if tickets.len() >= TICKETS_MAX {
             tickets.pop_front();
@@ -61,7 +62,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_ticket_works_once_for_a_minute_and_few_wait() {
-        let (tickets, key) = (TicketTable::default(), KeyHash::of("a"));
+        let tickets = TicketTable::default();
+        let key = KeyHash::of("a");
         let ticket = KeyHash::of(&tickets.issue(key));
         assert_eq!(tickets.redeem(&ticket), Some(key));
         assert_eq!(tickets.redeem(&ticket), None, "it was used");

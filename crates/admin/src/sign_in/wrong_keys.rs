@@ -58,7 +58,8 @@ impl WrongKeyLimit {
         if let Some(right) = compare(&hash) {
             return KeyAttempt::Right(right);
         }
-        let (address, now) = (address.map(network), Instant::now());
+        let address = address.map(network);
+        let now = Instant::now();
         // Locked until the end: guesses that come at the same time count one by one.
         let mut addresses = self.0.lock();
         if addresses.get(&address).is_some_and(|guesses| now >= guesses.since + WINDOW) {

@@ -129,7 +129,9 @@ impl TryEntry {
         }
         // That of its first request. A round without open ones is not kept, so no number occurs twice.
         let number = self.next_ask;
-        let (mut open, mut refused, mut responses) = (Vec::new(), Vec::new(), Vec::new());
+        let mut open = Vec::new();
+        let mut refused = Vec::new();
+        let mut responses = Vec::new();
         for (key, request) in asked.requests {
             if !matches!(request.kind, InputKind::ElicitForm | InputKind::ElicitUrl) {
                 let message =

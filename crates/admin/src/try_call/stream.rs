@@ -59,8 +59,10 @@ pub(super) fn event_stream(
     received: Instant,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> {
     let started = encode("started", &TryStarted { id: entry.id.clone() });
-    let (access, queue) = (admin.access.load_full(), VecDeque::from([started]));
-    let (exchange, check_at) = (Some(exchange), Instant::now() + PERMISSION_INTERVAL);
+    let access = admin.access.load_full();
+    let queue = VecDeque::from([started]);
+    let exchange = Some(exchange);
+    let check_at = Instant::now() + PERMISSION_INTERVAL;
     let stream = TryStream { admin, grant, access, entry, exchange, queue, notifications: 0, received, check_at };
     stream::unfold(stream, |mut stream| async {
         let bytes = stream.next_bytes().await?;

@@ -83,7 +83,8 @@ pub fn read_file(path: &Path, text: &str) -> Result<ImportedServers, ImportError
     let (ignored, warnings): (Vec<_>, Vec<_>) =
         entries.warnings.into_iter().partition(|warning| warning.kind == ProblemKind::ClientSetting);
     let texts = |problems: Vec<ConfigProblem>| problems.into_iter().map(|problem| problem.message).collect();
-    let (warnings, ignored) = (texts(warnings), texts(ignored));
+    let warnings = texts(warnings);
+    let ignored = texts(ignored);
     Ok(ImportedServers { servers, projects: projects.unwrap_or_default(), warnings, ignored })
 }
 

@@ -58,7 +58,8 @@ fn of_remote(remote: &Value) -> Option<Map<String, Value>> {
 }
 
 fn of_package(package: &Value) -> Option<Map<String, Value>> {
-    let (identifier, version) = (text(package, "identifier", "name")?, package.get("version").and_then(Value::as_str));
+    let identifier = text(package, "identifier", "name")?;
+    let version = package.get("version").and_then(Value::as_str);
     let pinned = |mark: &str| version.map_or(identifier.to_owned(), |version| format!("{identifier}{mark}{version}"));
     let kind =
         text(package, "registry_type", "registryType").or_else(|| text(package, "registry_name", "registryName"))?;
@@ -125,7 +126,8 @@ fn input(input: &Value) -> Option<(String, Value)> {
 
 /// `Bearer {token}`, `type=bind,src={from},dst={to}`: their variables are the user's.
 fn filled(value: &str) -> String {
-    let (mut out, mut rest) = (String::new(), value);
+    let mut out = String::new();
+    let mut rest = value;
     while let Some((start, (hole, end))) = rest.split_once('{').and_then(|(a, b)| Some((a, b.split_once('}')?))) {
         out.push_str(start);
         match start.ends_with('$') {

@@ -191,7 +191,8 @@ fn member_name(table: &str, name: &str) -> String {
 
 /// True if no header has two values. An entry without the key of another one is no other account.
 fn headers_agree(one: &Map<String, Value>, other: &Map<String, Value>, variables: &Variables) -> bool {
-    let (one, other) = (table(one, "headers"), table(other, "headers"));
+    let one = table(one, "headers");
+    let other = table(other, "headers");
     one.iter().all(|(name, value)| other.get(name).is_none_or(|there| is_same_text(value, there, variables)))
 }
 
@@ -227,7 +228,8 @@ fn is_same_text(one: &str, other: &str, variables: &Variables) -> bool {
     if one == other {
         return true;
     }
-    let (one, other) = (expanded(one, variables), expanded(other, variables));
+    let one = expanded(one, variables);
+    let other = expanded(other, variables);
     match (one.split_once(HOLE), other.split_once(HOLE)) {
         (None, None) => one == other,
         (Some(open), None) => fits(open, &other),

@@ -480,7 +480,9 @@ fn escapes(word: &str, quote: Option<char>) -> &'static str {
 
 /// Splits a command line into words as a shell does, without any other work of a shell.
 pub fn split(line: &str) -> Vec<String> {
-    let (mut words, mut word, mut open) = (Vec::new(), String::new(), false);
+    let mut words = Vec::new();
+    let mut word = String::new();
+    let mut open = false;
     let mut quote: Option<char> = None;
     let mut chars = line.chars();
     while let Some(c) = chars.next() {

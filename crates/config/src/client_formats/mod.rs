@@ -55,7 +55,10 @@ pub(super) fn normalise(tree: &mut ConfigNode, file: Option<&FilePath>, faults: 
         for (name, server) in &mut map.entries {
             let path = ConfigPath::of(&["servers", name]);
             let Some(entry) = server.as_table_mut() else { continue };
-            let (ignored, asked, format, editor) = (&mut ignored, &mut asked, map.format, &editor);
+            let ignored = &mut ignored;
+            let asked = &mut asked;
+            let format = map.format;
+            let editor = &editor;
             ClientEntry { path: &path, table: entry, format, editor, asked_inputs: asked, ignored, faults }.convert();
             // After the conversion, whose lists of tools this one extends.
             switched.apply(&path, name, server, faults);

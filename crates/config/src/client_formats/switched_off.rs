@@ -125,7 +125,8 @@ impl SwitchedOff {
         server: &mut ConfigNode,
         faults: &mut ProblemCollector,
     ) {
-        let (key, place) = (server.key, server.span);
+        let key = server.key;
+        let place = server.span;
         let Some(table) = server.as_table_mut() else { return };
         let listed = |names: &NameSet| names.0.contains(name);
         if listed(&self.servers) || self.allowed.as_ref().is_some_and(|names| !listed(names)) {

@@ -76,7 +76,8 @@ fn add(
         node.value =
             ConfigValue::List(names.map(|name| ConfigNode::new(ConfigValue::Text(name.to_owned()), place)).collect());
     }
-    let (key, place) = (node.key, node.span);
+    let key = node.key;
+    let place = node.span;
     let tools = table.entry("tools".to_owned()).or_insert_with(|| ConfigNode { key, ..ConfigNode::table(place) });
     let there = tools.as_table_mut().map(|tools| match tools.get_mut(list) {
         None => {

@@ -145,7 +145,8 @@ pub(in super::super) fn has_plain_dollars(tree: &ConfigNode, file: &FilePath, ke
 
 /// Reads a map of servers, or a list of them with their names inside.
 fn map(node: ConfigNode, format: &'static ClientFormat) -> Result<ServerMap, ConfigNode> {
-    let (key, span) = (node.key, node.span);
+    let key = node.key;
+    let span = node.span;
     let entries = match node.value {
         ConfigValue::Table(entries) => entries,
         ConfigValue::List(items) => named(items),
@@ -196,7 +197,8 @@ fn of_mcp(table: &mut NodeTable, file: Option<&FilePath>, ignored: &mut IgnoredS
         }
     }
     let Some(mcp) = table.get_mut("mcp") else { return maps };
-    let (key, span) = (mcp.key, mcp.span);
+    let key = mcp.key;
+    let span = mcp.span;
     let Some(inner) = mcp.as_table_mut() else { return maps };
     // A server may itself be called "servers".
     if let Some(servers) = inner.get("servers").filter(|node| !is_server(node)) {

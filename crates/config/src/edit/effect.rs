@@ -129,7 +129,8 @@ fn tool_switches(loaded: &LoadedConfig, server: &str) -> impl Fn(&str) -> bool +
     };
     let resolved = loaded.resolved();
     let list = |list| rules(&resolved["servers"][server], list).or_else(|| rules(&resolved["defaults"], list));
-    let (allow, deny) = (list("allow"), list("deny"));
+    let allow = list("allow");
+    let deny = list("deny");
     move |tool| {
         allow.as_ref().is_none_or(|allow| allow.matches(tool)) && !deny.as_ref().is_some_and(|deny| deny.matches(tool))
     }

@@ -141,7 +141,8 @@ impl EditHistory {
         // The old text may be invalid by now: other files and variables change, too.
         let loaded = load(&options).map_err(|problems| ConfigEditError::invalid(&problems))?;
         let summary = format!("undid: {}", past.summary);
-        let (servers, edits) = (Vec::new(), Vec::new());
+        let servers = Vec::new();
+        let edits = Vec::new();
         Ok((PreparedEdit { file, text: past.before.clone(), loaded, summary, servers, edits }, past))
     }
 

@@ -31,7 +31,8 @@ mod tests {
 
     #[test]
     fn only_the_changed_region_is_shown() {
-        let (before, after) = ("a\nb\nc\n", "a\nb\n\nx\nc\n");
+        let before = "a\nb\nc\n";
+        let after = "a\nb\n\nx\nc\n";
         let changed_lines = |before, after| changed_lines((before, before), (after, after));
         assert_eq!(changed_lines(before, after), "+ \n+ x\n");
         assert_eq!((first_changed_line(before, after), first_changed_line(after, before)), (4, 3));

@@ -94,7 +94,8 @@ fn prepare_within(
         let mut file = match edited.take() {
             Some(edited) if edited.file.path() == path => edited,
             Some(edited) => {
-                let (one, other) = (edited.file.path().display(), path.display());
+                let one = edited.file.path().display();
+                let other = path.display();
                 let message = format!("this would change {one} and {other}: make one change at a time");
                 return Err(ConfigEditError::new("cannot_edit", message));
             }

@@ -69,7 +69,8 @@ impl PreparedEdit {
     pub fn diff(&self) -> String {
         // Whole files are redacted: a single line does not tell which key it belongs to.
         let shown = |text: &str| redact_file(self.file.path(), text);
-        let (before, after) = (self.file.text(), self.new_text());
+        let before = self.file.text();
+        let after = self.new_text();
         changed_lines((before, &shown(before)), (after, &shown(after)))
     }
 

@@ -30,7 +30,8 @@ pub fn shown_entry(path: &Path, name: &str) -> Option<ShownEntry> {
     for (key, node) in entry.node.as_table()? {
         match node.as_table().filter(|_| !matches!(node.value, ConfigValue::List(_))) {
             Some(table) => values.extend(table.iter().map(|(inner, node)| {
-                let (path, keys) = (root.key(key).key(inner), vec![key.clone(), inner.clone()]);
+                let path = root.key(key).key(inner);
+                let keys = vec![key.clone(), inner.clone()];
                 let shown = show(keys, node, &path);
                 ShownValue { advice: advice(&shown, node, &path, name, &mut variables), ..shown }
             })),

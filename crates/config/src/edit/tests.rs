@@ -60,7 +60,8 @@ const CLIENT: &str = "{\n  \"mcpServers\": {\n    \"a\": { \"command\": \"a\" }\
 
 #[test]
 fn each_operation_and_its_inverse_lead_back_to_the_same_bytes() {
-    let (name, disable) = ("a".to_owned(), ConfigOperation::DisableServer("a".to_owned()));
+    let name = "a".to_owned();
+    let disable = ConfigOperation::DisableServer("a".to_owned());
     let pairs = [
         (add("b"), ConfigOperation::RemoveServer("b".to_owned())),
         (disable, ConfigOperation::EnableServer(name)),

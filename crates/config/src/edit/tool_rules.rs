@@ -102,7 +102,8 @@ impl<'a> ToolLists<'a> {
 
     /// Returns the test that tells tools which are on.
     fn switches(&self) -> Result<impl Fn(&str) -> bool + use<>, ConfigEditError> {
-        let (allow, deny) = (self.allow.as_deref().map(glob_list).transpose()?, glob_list(&self.deny)?);
+        let allow = self.allow.as_deref().map(glob_list).transpose()?;
+        let deny = glob_list(&self.deny)?;
         Ok(move |tool: &str| allow.as_ref().is_none_or(|allow| allow.matches(tool)) && !deny.matches(tool))
     }
 

@@ -37,7 +37,9 @@ fn target(server: &Server) -> Option<ConnectTarget> {
                 (Some(Transport::Sse), ..) | (None, Some(ServerKind::Sse), _) => HttpTransport::Sse,
                 _ => HttpTransport::Auto,
             };
-            let (headers, forward_headers, network) = (Vec::new(), Vec::new(), NetworkSettings::default());
+            let headers = Vec::new();
+            let forward_headers = Vec::new();
+            let network = NetworkSettings::default();
             Some(ConnectTarget::Http { url, socket: None, transport, headers, forward_headers, network })
         }
         (None, Some(command), None, None) => Some(ConnectTarget::Stdio {

@@ -175,7 +175,8 @@ impl PlanResolver<'_> {
         let tls = gateway.tls.as_ref()?;
         let path = ConfigPath::of(&["gateway", "tls"]);
         // The schema's check reported what is missing.
-        let (cert, key) = (tls.cert.as_ref()?, tls.key.as_ref()?);
+        let cert = tls.cert.as_ref()?;
+        let key = tls.key.as_ref()?;
         let client_ca = tls.client_ca.as_ref().map(PathBuf::from);
         let settings = TlsSettings { cert: PathBuf::from(cert), key: PathBuf::from(key), client_ca };
         // The files are read now, so that a mistake shows before the gateway starts.

@@ -168,7 +168,8 @@ impl PlanResolver<'_> {
             self.items(&path.key("resources"), own.resources.as_ref(), all.resources, false),
             self.items(&path.key("prompts"), own.prompts.as_ref(), all.prompts, true),
         );
-        let (breaker, ping) = (all.breaker.unwrap_or_default(), all.ping.unwrap_or_default());
+        let breaker = all.breaker.unwrap_or_default();
+        let ping = all.ping.unwrap_or_default();
         let websocket_ping = all.websocket_ping.unwrap_or_default();
         ServerSettings {
             name: name.to_owned(),
@@ -234,7 +235,8 @@ impl PlanResolver<'_> {
     }
 
     fn backoff(&mut self, path: &ConfigPath, backoff: Backoff) -> BackoffSettings {
-        let (min, max) = (backoff.min.unwrap_or_default().0, backoff.max.unwrap_or_default().0);
+        let min = backoff.min.unwrap_or_default().0;
+        let max = backoff.max.unwrap_or_default().0;
         if min > max && !max.is_zero() {
             let path = path.key("backoff");
             let message = format!("`{path}`: the first pause is longer than the longest");
@@ -474,7 +476,8 @@ impl PlanResolver<'_> {
         let socket = matches!(url.scheme(), "ws" | "wss");
         match said {
             Some((transport, key, word)) if socket != transport.is_websocket() => {
-                let (scheme, key) = (url.scheme(), path.key(key));
+                let scheme = url.scheme();
+                let key = path.key(key);
                 let message = format!("`{key}` is `{word}`, but the `url` begins with `{scheme}://`");
                 let fix = "remove it: the URL says what is spoken there, `ws://` and `wss://` are WebSocket";
                 self.error_at_key(ProblemKind::Conflict, &key, message, fix);

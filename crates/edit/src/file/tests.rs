@@ -87,7 +87,8 @@ fn a_change_at_the_last_moment_is_seen() {
 #[test]
 fn one_of_two_writers_wins_and_nobody_mixes() {
     let (_dir, path) = folder_with_file();
-    let (first, second) = (ConfigFile::read(&path).unwrap(), ConfigFile::read(&path).unwrap());
+    let first = ConfigFile::read(&path).unwrap();
+    let second = ConfigFile::read(&path).unwrap();
     let result = first.write_in_steps(NEW, &mut |step| {
         if step == WriteStep::Rename {
             assert!(matches!(second.write("# second\n"), Err(WriteError::Locked { .. })));

@@ -73,7 +73,8 @@ fn convert(text: &str, value: &ast::Value<'_>) -> Result<(Value, SpanNode), Edit
             (Value::Array(values), NodeShape::Flow(NodeMembers::List(nodes)))
         }
         ast::Value::Object(object) => {
-            let (mut values, mut entries) = (Map::new(), Vec::new());
+            let mut values = Map::new();
+            let mut entries = Vec::new();
             for property in &object.properties {
                 let key = property.name.start()..property.name.end();
                 let name = property.name.as_str().to_owned();

@@ -33,12 +33,14 @@ impl ValueStyle {
     /// Finds the style that a file has.
     pub(crate) fn of_file(source: &SourceText, root: &SpanNode) -> ValueStyle {
         let mut style = ValueStyle::default();
-        let (mut unit, mut lists) = (None, None);
+        let mut unit = None;
+        let mut lists = None;
         root.visit(&mut |node| {
             let Some(members) = node.members() else { return };
             let Some(first) = members.ranges().into_iter().next() else { return };
             let is_multiline = source.opens_line(first.start);
-            let (outer, inner) = (source.indent(node.range.start), source.indent(first.start));
+            let outer = source.indent(node.range.start);
+            let inner = source.indent(first.start);
             if is_multiline && unit.is_none() {
                 // The first container with lines of its own tells the unit. Mixed tabs and blanks share no
                 // prefix, and tell nothing.

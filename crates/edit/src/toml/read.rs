@@ -64,7 +64,8 @@ pub(crate) fn parse(text: &str) -> Result<ReadText<TomlLayout>, EditError> {
     let tree = Value::Object(table_value(table.get_ref()));
     let source = Source::new(text);
     let tokens = source.lex().into_vec();
-    let (mut events, mut comments) = (Vec::new(), Vec::new());
+    let mut events = Vec::new();
+    let mut comments = Vec::new();
     let mut receive = |event: Event| match event.kind() {
         EventKind::Whitespace | EventKind::Newline => {}
         EventKind::Comment => comments.push(event.span().start()..event.span().end()),
@@ -143,7 +144,8 @@ impl EventReader<'_> {
     }
 
     fn key(&mut self) -> Option<(Vec<String>, Range<usize>)> {
-        let (mut names, mut range) = (Vec::new(), None::<Range<usize>>);
+        let mut names = Vec::new();
+        let mut range = None::<Range<usize>>;
         while let Some(EventKind::SimpleKey | EventKind::KeySep) = self.peek() {
             let event = self.next()?;
             if event.kind() == EventKind::KeySep {
@@ -170,7 +172,8 @@ impl EventReader<'_> {
             EventKind::InlineTableOpen => (EventKind::InlineTableClose, true),
             _ => return None,
         };
-        let (mut items, mut entries) = (Vec::new(), Vec::new());
+        let mut items = Vec::new();
+        let mut entries = Vec::new();
         loop {
             match self.peek()? {
                 kind if kind == close => break,

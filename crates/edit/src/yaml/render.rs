@@ -60,7 +60,10 @@ impl YamlStyle {
     /// Finds the style that a file has.
     pub(crate) fn of_file(source: &SourceText, root: &SpanNode) -> YamlStyle {
         let mut style = YamlStyle::default();
-        let (mut unit, mut list_unit, mut flow_lists, mut padded) = (None, None, None, None);
+        let mut unit = None;
+        let mut list_unit = None;
+        let mut flow_lists = None;
+        let mut padded = None;
         let column = |at: usize| source.text()[source.line_start(at)..at].chars().count();
         root.visit(&mut |node| {
             let (NodeShape::Block(NodeMembers::Table(entries)) | NodeShape::Flow(NodeMembers::Table(entries))) =
@@ -69,7 +72,8 @@ impl YamlStyle {
                 return;
             };
             for entry in entries {
-                let (key, value) = (column(entry.key.start), &entry.value);
+                let key = column(entry.key.start);
+                let value = &entry.value;
                 match &value.shape {
                     NodeShape::Block(NodeMembers::Table(_)) => {
                         unit = unit.or(column(value.range.start).checked_sub(key).filter(|unit| *unit > 0));

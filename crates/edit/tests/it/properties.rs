@@ -280,7 +280,8 @@ proptest! {
         }
         prop_assert_eq!(found, wanted);
         // The rest is a part of the old text, in one piece before and one behind.
-        let (all, left) = (comments(&text.text), comments(&after));
+        let all = comments(&text.text);
+        let left = comments(&after);
         let before = all.iter().zip(&left).take_while(|(one, two)| one == two).count();
         prop_assert!(all.ends_with(&left[before..]), "{:?} of {:?}", left, all);
     }

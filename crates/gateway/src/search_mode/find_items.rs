@@ -39,7 +39,8 @@ impl Endpoint {
     /// Answers a search.
     pub(super) fn find_items(&self, caller: &Caller, query: &ItemQuery) -> Outcome {
         let snapshot = self.generation.snapshot.load_full();
-        let (principal, era) = (&caller.principal, moongate_protocol::era_of(caller.revision));
+        let principal = &caller.principal;
+        let era = moongate_protocol::era_of(caller.revision);
         let visible = self.visible_servers(principal, &snapshot);
         let servers: Vec<&Arc<RunningServer>> = visible.iter().map(|visible| visible.server).collect();
         // A server that the caller may not see gets the answer of one that does not exist. A refusal of its

@@ -71,12 +71,14 @@ impl Endpoint {
             return Ok(self.answer_from_catalog(caller, LocalCall::from_call(&call), answer));
         }
         let query = |group, full| -> Result<ItemQuery, ArgumentProblem> {
-            let (text, server) = (arguments.text("query")?, arguments.optional_text("server")?);
+            let text = arguments.text("query")?;
+            let server = arguments.optional_text("server")?;
             Ok(ItemQuery { group, text, server, limit: arguments.limit()?, full, client: caller.revision })
         };
         let answer: LocalAnswer = match tool {
             MetaTool::CallTool | MetaTool::CallReadonlyTool => {
-                let (key, values) = (arguments.text("name")?, arguments.object("arguments")?);
+                let key = arguments.text("name")?;
+                let values = arguments.object("arguments")?;
                 let read_only = tool == MetaTool::CallReadonlyTool;
                 let item = NamedItem { kind: ItemKind::Tools, key, arguments: values, read_only };
                 return Ok(self.call_named_item(caller, call, item));
@@ -87,7 +89,8 @@ impl Endpoint {
                 return Ok(self.call_named_item(caller, call, item));
             }
             MetaTool::GetPrompt => {
-                let (key, values) = (arguments.text("name")?, arguments.object("arguments")?);
+                let key = arguments.text("name")?;
+                let values = arguments.object("arguments")?;
                 let item = NamedItem { kind: ItemKind::Prompts, key, arguments: values, read_only: false };
                 return Ok(self.call_named_item(caller, call, item));
             }
@@ -104,7 +107,8 @@ impl Endpoint {
     }
 
     fn answer_from_catalog(&self, caller: &Arc<Caller>, local_call: LocalCall, answer: LocalAnswer) -> Exchange {
-        let (endpoint, caller) = (self.clone_endpoint(), caller.clone());
+        let endpoint = self.clone_endpoint();
+        let caller = caller.clone();
         Exchange::start_with(async move {
             let asking = caller.clone();
             let end = endpoint.in_background(move |endpoint| answer(endpoint, &asking)).await;

@@ -64,7 +64,8 @@ impl Endpoint {
     pub(super) fn unknown_text(&self, principal: &Principal, id: &ItemId) -> String {
         let (kind, key) = id;
         let is_listed = |tool: &MetaTool| {
-            let (rules, snapshot) = (self.search_rules(), self.generation.snapshot.load());
+            let rules = self.search_rules();
+            let snapshot = self.generation.snapshot.load();
             rules.is_some_and(|rules| self.listed_meta_tools(rules, &snapshot).any(|listed| listed == *tool))
         };
         match MetaTool::from_name(key).filter(|tool| *kind == ItemKind::Tools && is_listed(tool)) {

@@ -65,7 +65,8 @@ impl Gateway {
     /// without such an endpoint, and for that of one server, which has full lists always.
     pub fn search_mode_list(&self, endpoint: &str) -> Option<SearchModeList> {
         let endpoint = self.current.load().endpoints.get(endpoint)?.clone();
-        let (own, usual) = (endpoint.search_rules(), SearchRules::default());
+        let own = endpoint.search_rules();
+        let usual = SearchRules::default();
         let rules = own.unwrap_or(&usual);
         if endpoint.keeps_local_names() {
             return None;
@@ -118,7 +119,8 @@ impl Gateway {
     /// Returns the text with which `search_tools` would answer a caller whose key has no rules. `None`: no such endpoint.
     pub async fn search_text(&self, endpoint: &str, words: &str) -> Option<Result<String, Error>> {
         let endpoint = self.current.load().endpoints.get(endpoint)?.clone();
-        let (group, text) = (ItemGroup::Tools, ByteString::from(words));
+        let group = ItemGroup::Tools;
+        let text = ByteString::from(words);
         let query = ItemQuery { group, text, server: None, limit: LIMIT_DEFAULT, full: false, client: "" };
         let answer = endpoint.in_background(move |endpoint| {
             let snapshot = endpoint.generation.snapshot.load_full();

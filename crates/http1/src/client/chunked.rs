@@ -174,7 +174,9 @@ mod tests {
 
     /// Returns the decoded bytes, the number of used bytes, and true at the end of the body.
     fn decode(pieces: &[&[u8]]) -> Result<(Vec<u8>, usize, bool), &'static str> {
-        let (mut chunks, mut out, mut used) = (ChunkedDecoder::new(), BytesMut::new(), 0);
+        let mut chunks = ChunkedDecoder::new();
+        let mut out = BytesMut::new();
+        let mut used = 0;
         for piece in pieces {
             used += chunks.decode(piece, &mut out).map_err(|wrong| wrong.0)?;
         }
@@ -267,7 +269,8 @@ mod tests {
 
     #[test]
     fn a_chunk_of_the_largest_size_is_only_long() {
-        let (mut chunks, mut out) = (ChunkedDecoder::new(), BytesMut::new());
+        let mut chunks = ChunkedDecoder::new();
+        let mut out = BytesMut::new();
         assert_eq!(chunks.decode(b"ffffffffffffffff\r\nabc", &mut out).unwrap(), 21);
         assert_eq!((&out[..], chunks.remaining, chunks.is_finished()), (&b"abc"[..], u64::MAX - 3, false));
     }
@@ -293,7 +296,8 @@ mod tests {
         ) {
             let bytes = written(&parts, &extension, &trailer);
             let mut pieces = Vec::new();
-            let (mut rest, mut cuts) = (&bytes[..], cuts.into_iter().cycle());
+            let mut rest = &bytes[..];
+            let mut cuts = cuts.into_iter().cycle();
             while !rest.is_empty() {
                 let (piece, others) = rest.split_at(cuts.next().unwrap().min(rest.len()));
                 pieces.push(piece);

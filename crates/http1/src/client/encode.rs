@@ -174,7 +174,8 @@ mod tests {
             slices: &[IoSlice<'_>],
         ) -> Poll<io::Result<usize>> {
             let all = slices.iter().flat_map(|slice| slice.iter().copied());
-            let (before, limit) = (self.0.len(), self.1);
+            let before = self.0.len();
+            let limit = self.1;
             self.0.extend(all.take(limit));
             Poll::Ready(Ok(self.0.len() - before))
         }
@@ -194,8 +195,8 @@ mod tests {
         let body = Bytes::from_static(b"{\"a\":1}");
         let whole = [template().request(&Method::POST, "*/*", &[], body.clone()).head, body.to_vec()].concat();
         for step in 1..=whole.len() {
-            let (mut stream, mut request) =
-                (SlowWriter(Vec::new(), step), template().request(&Method::POST, "*/*", &[], body.clone()));
+            let mut stream = SlowWriter(Vec::new(), step);
+            let mut request = template().request(&Method::POST, "*/*", &[], body.clone());
             assert!(request.is_unsent());
             assert!(request.poll_send(Pin::new(&mut stream), &mut cx).is_ready());
             assert_eq!(stream.0, whole, "{step} at a time");

@@ -198,7 +198,8 @@ mod tests {
     }
 
     async fn read(answer: Result<Response<PooledBody>, RequestError<io::Error>>) -> BytesMut {
-        let (mut body, mut all) = (answer.unwrap().into_body(), BytesMut::new());
+        let mut body = answer.unwrap().into_body();
+        let mut all = BytesMut::new();
         while body.fill(&mut all).await.unwrap() {}
         all
     }

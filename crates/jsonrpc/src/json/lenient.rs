@@ -55,7 +55,10 @@ impl RawJson {
 impl RawJson {
     /// Returns the nesting depth of arrays and objects.
     pub fn depth(&self) -> usize {
-        let (mut depth, mut most, mut is_text, mut is_escaped) = (0_usize, 0, false, false);
+        let mut depth = 0_usize;
+        let mut most = 0;
+        let mut is_text = false;
+        let mut is_escaped = false;
         for byte in self.bytes() {
             match byte {
                 // The byte after a backslash belongs to the string, whatever it is.

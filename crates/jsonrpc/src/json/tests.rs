@@ -98,7 +98,8 @@ proptest! {
         prop_assume!(!members.is_empty());
         let at = at.index(members.len());
         let whole = parse(&object_text(&members));
-        let (mut set, mut removed) = (whole.clone(), whole.clone());
+        let mut set = whole.clone();
+        let mut removed = whole.clone();
         set.set(members[at].0.as_str(), RawJson::parse(Bytes::from(new.clone())).unwrap());
         removed.remove(&members[at].0).unwrap();
         let mut wanted: Vec<(&str, &str)> = members.iter().map(|(k, _, v, _)| (k.as_str(), v.as_str())).collect();

@@ -30,7 +30,8 @@ pub fn open_to_write(path: &Path) -> io::Result<File> {
 
 /// Gives a new file the mode of the old one, and its owner where this process may.
 pub fn copy_attributes(old: &File, new: &File) -> io::Result<()> {
-    let (attributes, own) = (old.metadata()?, new.metadata()?);
+    let attributes = old.metadata()?;
+    let own = new.metadata()?;
     if (attributes.uid(), attributes.gid()) != (own.uid(), own.gid()) {
         // Only root may give files away. The group may be possible without the owner.
         let _ = fchown(new, None, Some(attributes.gid()));

@@ -61,7 +61,8 @@ fn open_resolved(path: &Path) -> rustix::io::Result<OwnedFd> {
 fn resolve(path: &Path) -> io::Result<PathBuf> {
     let own = rustix::process::geteuid().as_raw();
     let mut steps = steps_of(path);
-    let (mut at, mut links) = (PathBuf::from("/"), 0);
+    let mut at = PathBuf::from("/");
+    let mut links = 0;
     // Last link that others may have made.
     let mut doubtful: Option<PathBuf> = None;
     while let Some(step) = steps.pop() {
@@ -167,7 +168,9 @@ mod tests {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
             path
         };
-        let (own, open, sticky) = (folder("own", 0o755), folder("open", 0o777), folder("sticky", 0o1777));
+        let own = folder("own", 0o755);
+        let open = folder("open", 0o777);
+        let sticky = folder("sticky", 0o1777);
         std::fs::write(own.join("file"), "text").unwrap();
         for from in [&own, &open, &sticky] {
             symlink("../own/file", from.join("link")).unwrap();

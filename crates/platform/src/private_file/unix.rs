@@ -43,7 +43,8 @@ pub fn open(path: &Path) -> io::Result<File> {
 fn resolve_folder(path: &Path) -> io::Result<PathBuf> {
     let own = ProcessUser::of_process();
     let mut steps = steps_of(path);
-    let (mut at, mut links) = (PathBuf::from("/"), 0);
+    let mut at = PathBuf::from("/");
+    let mut links = 0;
     while let Some(step) = steps.pop() {
         if step == ".." {
             // `at` has no symbolic links, so its parent is the folder that `..` means.

@@ -13,7 +13,8 @@ pub struct TerminationSignals {
 impl TerminationSignals {
     /// Starts to receive the signals. Must be called on the runtime.
     pub fn listen() -> io::Result<Self> {
-        let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let terminate = signal(SignalKind::terminate())?;
+        let interrupt = signal(SignalKind::interrupt())?;
         Ok(TerminationSignals { terminate, interrupt })
     }
 

@@ -97,7 +97,8 @@ async fn a_misdirected_input_request_stays_with_its_client() {
     let RpcMessage::Request(request) = ask.clone() else { unreachable!() };
     let able = |id| able(id, None);
     let open = |id| calls.open(&able(id), LogInterest::Never, CallTarget::default());
-    let (first, second) = (open(1), open(1));
+    let first = open(1);
+    let second = open(1);
     assert_eq!(find(&ask), Some(first.id));
     drop(first);
     assert!(
@@ -139,7 +140,8 @@ fn a_request_for_roots_says_nothing_of_its_call() {
 fn a_request_that_its_call_gave_back_goes_to_another_call() {
     let calls = PendingCalls::default();
     let open = || calls.open(&able(1, None), LogInterest::Never, CallTarget::default());
-    let (given_up, other) = (open(), open());
+    let given_up = open();
+    let other = open();
     assert_eq!(calls.find_call(&ask(), &|_| true), Some(given_up.id));
     let RpcMessage::Request(request) = ask() else { unreachable!() };
     assert!(calls.redeliver_request((given_up.id, &able(1, None)), request.clone()).is_ok());
@@ -174,7 +176,8 @@ fn an_input_request_reaches_one_call_of_its_principal_only() {
     let ask = ask();
     let able = |id| able(id, None);
     let open = |caller: &Caller| calls.open(caller, LogInterest::Never, CallTarget::default());
-    let (first, second) = (open(&able(1)), open(&able(1)));
+    let first = open(&able(1));
+    let second = open(&able(1));
     assert_eq!([find(&ask), find(&ask)], [Some(first.id), Some(second.id)], "each in its turn");
     let unable = moongate_testing::caller(2, None);
     let other = open(&unable);

@@ -57,7 +57,9 @@ struct PatternOutline<'a> {
 impl<'a> PatternOutline<'a> {
     fn of(pattern: &'a str) -> Self {
         let mut outline = PatternOutline::default();
-        let (mut depth, mut is_class, mut rest) = (0_usize, false, pattern);
+        let mut depth = 0_usize;
+        let mut is_class = false;
+        let mut rest = pattern;
         while let Some(next) = rest.chars().next() {
             let behind = &rest[next.len_utf8()..];
             rest = behind;

@@ -16,7 +16,8 @@ pub(super) fn replace_lone_surrogates(json: &[u8]) -> Result<Option<Vec<u8>>, St
         return Ok(None);
     }
     let mut out: Option<Vec<u8>> = None;
-    let (mut at, mut copied) = (0, 0);
+    let mut at = 0;
+    let mut copied = 0;
     while let Some(found) = memchr::memchr(b'\\', &json[at..]) {
         let escape = at + found;
         let length = match surrogate(json, escape) {
@@ -52,7 +53,9 @@ fn has_long_number(json: &[u8]) -> bool {
     if json.len() <= DIGITS_MAX {
         return false;
     }
-    let (mut is_text, mut is_escaped, mut digits) = (false, false, 0);
+    let mut is_text = false;
+    let mut is_escaped = false;
+    let mut digits = 0;
     json.iter().any(|byte| {
         match byte {
             _ if std::mem::take(&mut is_escaped) => {}

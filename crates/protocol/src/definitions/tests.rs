@@ -297,7 +297,8 @@ fn output_schemas_are_compiled_as_ajv_compiles_them() {
 /// Returns what legacy clients miss of an output schema, and why.
 fn dropped_for(schema: &str) -> Option<String> {
     assert!(schema.len() <= output_schema::SCHEMA_MAX && schema.len() > output_schema::SCHEMA_MAX / 2);
-    let (raw, mut notes) = (RawJson::parse(Bytes::copy_from_slice(schema.as_bytes())).unwrap(), MendNotes::default());
+    let raw = RawJson::parse(Bytes::copy_from_slice(schema.as_bytes())).unwrap();
+    let mut notes = MendNotes::default();
     let is_dropped = output_schema::for_legacy(&raw, &mut notes) == ValueChange::Drop;
     is_dropped.then(|| notes.into_texts().join(";"))
 }
@@ -310,7 +311,8 @@ fn listed_refs(reference: &str, count: usize) -> String {
 fn the_largest_output_schemas_take_linear_work() {
     let members = |count: usize| (0..count).map(|n| format!(r#""a{n}":0"#)).collect::<Vec<_>>().join(",");
     // Many references to one schema with many members that have no rules.
-    let (unknown, refs) = (members(35_000), listed_refs("#/x", 35_000));
+    let unknown = members(35_000);
+    let refs = listed_refs("#/x", 35_000);
     let target = format!(r#"{{"type":"object","x":{{{unknown}}},"allOf":[{refs}]}}"#);
     let lone =
         format!(r##"{{"type":"object","x":{{{unknown},"$ref":"#/y"}},"y":{{"type":"object"}},"allOf":[{refs}]}}"##);
@@ -318,10 +320,12 @@ fn the_largest_output_schemas_take_linear_work() {
     let keys: Vec<String> = (0..100).map(|n| format!("{n}{}", "k".repeat(3000))).collect();
     let nested =
         keys.iter().rev().fold(r#"{"type":"object"}"#.to_owned(), |inner, key| format!(r#"{{"{key}":{inner}}}"#));
-    let (way, refs) = (keys.join("/"), listed_refs("#/a", 20_000));
+    let way = keys.join("/");
+    let refs = listed_refs("#/a", 20_000);
     let long_way = format!(r##"{{"type":"object","n":{nested},"a":{{"$ref":"#/n/{way}"}},"allOf":[{refs}]}}"##);
     // Many references that are resolved against a long identifier.
-    let (host, refs) = ("\u{4e00}\u{4e07}".repeat(100), listed_refs("b", 50_000));
+    let host = "\u{4e00}\u{4e07}".repeat(100);
+    let refs = listed_refs("b", 50_000);
     let based = format!(
         r#"{{"type":"object","$id":"http://{host}/a","definitions":{{"b":{{"$id":"b","type":"object"}}}},"allOf":[{refs}]}}"#
     );

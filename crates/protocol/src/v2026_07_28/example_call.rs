@@ -21,7 +21,8 @@ pub(crate) fn example_call(tool: &str) -> ExampleCall {
         .with(PROTOCOL_VERSION, RawJson::string(super::REVISION))
         .with(CLIENT_INFO, RawJson::literal(r#"{"name":"curl","version":"1"}"#))
         .with(CLIENT_CAPABILITIES, RawJson::literal("{}"));
-    let (meta, name) = (format!("{:?}", meta.to_raw()), format!("{:?}", RawJson::string(tool)));
+    let meta = format!("{:?}", meta.to_raw());
+    let name = format!("{:?}", RawJson::string(tool));
     ExampleCall {
         headers,
         body_before: format!(

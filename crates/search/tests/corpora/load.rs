@@ -113,7 +113,8 @@ type IdsByName = HashMap<String, Vec<usize>>;
 
 fn read_live_mcp_bench() -> (Vec<CorpusServer>, IdsByName) {
     let rows: Vec<ServerRow> = serde_json::from_str(&read("livemcpbench/tools.json")).unwrap();
-    let (mut ids, mut next) = (IdsByName::new(), 0);
+    let mut ids = IdsByName::new();
+    let mut next = 0;
     let mut tool = |row: ToolRow| {
         let argument = |(name, text): (&String, &Value)| {
             let text = text.as_str().unwrap_or_default();
@@ -153,7 +154,8 @@ struct TaskMetadata {
 /// Reads steps, each with its tool, and whole tasks, each with all of its tools.
 fn read_tasks(ids: &IdsByName) -> (Vec<CorpusQuery>, Vec<CorpusQuery>) {
     let rows: Vec<TaskRow> = serde_json::from_str(&read("livemcpbench/tasks.json")).unwrap();
-    let (mut steps, mut tasks) = (Vec::new(), Vec::new());
+    let mut steps = Vec::new();
+    let mut tasks = Vec::new();
     for row in rows {
         let names = numbered_items(&row.metadata.tools);
         let texts = numbered_items(&row.metadata.steps);
@@ -220,7 +222,8 @@ impl FunctionRow {
 /// Reads all functions, each name and description once, and the requests with the function that answers each.
 fn read_bfcl(first: usize) -> (Vec<CorpusServer>, Vec<CorpusQuery>) {
     let mut server = CorpusServer { name: "bfcl".to_owned(), ..CorpusServer::default() };
-    let (mut known, mut ids) = (HashSet::new(), IdsByName::new());
+    let mut known = HashSet::new();
+    let mut ids = IdsByName::new();
     let mut questions = Vec::new();
     for set in ["live_multiple", "live_simple", "multiple", "simple_python"] {
         let rows: Vec<FunctionRow> = read_lines(&format!("bfcl/{set}.json"));

@@ -37,7 +37,8 @@ async fn ids_of_an_earlier_run_are_known_as_such() {
         parse_id(text.split("id: ").nth(1).unwrap().lines().next().unwrap()).unwrap()
     };
     let begin = |replay: &ResumptionBuffer| replay.begin(&RequestId::number(7)).unwrap().0;
-    let (one, two) = (begin(&first), begin(&second));
+    let one = begin(&first);
+    let two = begin(&second);
     assert_eq!(first.unanswered(), [(one, RequestId::number(7))]);
     for replay in [&first, &second] {
         let number = if std::ptr::eq(replay, &first) { one } else { two };

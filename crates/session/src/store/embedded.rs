@@ -43,7 +43,8 @@ impl EmbeddedStore {
         match try_open(path) {
             Err(StoreError::Corrupt(why)) => {
                 let aside = set_aside(path)?;
-                let (shown, aside) = (path.display(), aside.display());
+                let shown = path.display();
+                let aside = aside.display();
                 // Their clients get a 404 each, and initialize again. One line tells of all.
                 let sessions_lost = SessionCount::beside(path).read();
                 let sessions_lost = sessions_lost.map_or_else(|| "unknown".to_owned(), |number| number.to_string());
@@ -72,7 +73,8 @@ fn try_open(path: &Path) -> Result<EmbeddedStore, StoreError> {
         Err(_) => return Err(StoreError::Corrupt("its pages do not fit together".to_owned())),
     };
     let contents = contents.ok_or_else(|| StoreError::Corrupt("it was written by another version".to_owned()))?;
-    let (run, session_count) = (contents.run, SessionCount::beside(path));
+    let run = contents.run;
+    let session_count = SessionCount::beside(path);
     Ok(EmbeddedStore { database, path: path.to_owned(), run, contents: Some(contents), session_count })
 }
 

@@ -386,9 +386,11 @@ mod tests {
     async fn a_full_disk_costs_only_time() {
         let metrics = Arc::new(Metrics::new());
         let store = StateStore::new(metrics.clone(), StorePhase::Opening);
-        let (failures, rows) = (Arc::new(Mutex::new(2)), Arc::new(Mutex::new(Vec::new())));
+        let failures = Arc::new(Mutex::new(2));
+        let rows = Arc::new(Mutex::new(Vec::new()));
         tokio::spawn(writer::run(store.0.clone(), None, {
-            let (failures, rows) = (failures.clone(), rows.clone());
+            let failures = failures.clone();
+            let rows = rows.clone();
             move || Ok(Box::new(Flaky { failures: failures.clone(), rows: rows.clone() }) as Box<dyn StoreBackend>)
         }));
         store.put(StoreTable::Sessions, "a", "1");
@@ -410,9 +412,11 @@ mod tests {
     #[tokio::test]
     async fn a_synced_row_is_on_disk_when_it_is_said_to_be() {
         let store = StateStore::new(Arc::new(Metrics::new()), StorePhase::Opening);
-        let (failures, rows) = (Arc::new(Mutex::new(1)), Arc::new(Mutex::new(Vec::new())));
+        let failures = Arc::new(Mutex::new(1));
+        let rows = Arc::new(Mutex::new(Vec::new()));
         tokio::spawn(writer::run(store.0.clone(), None, {
-            let (failures, rows) = (failures.clone(), rows.clone());
+            let failures = failures.clone();
+            let rows = rows.clone();
             move || Ok(Box::new(Flaky { failures: failures.clone(), rows: rows.clone() }) as Box<dyn StoreBackend>)
         }));
         let failed = store.put_synced(StoreTable::Secrets, "a", "1").await;

@@ -39,7 +39,8 @@ pub(super) async fn run(
         Ok(backend) => Some(backend),
         Err(phase) => return inner.give_up(phase),
     };
-    let (mut delay, mut logged) = (RETRY_BACKOFF.0, None::<Instant>);
+    let mut delay = RETRY_BACKOFF.0;
+    let mut logged = None::<Instant>;
     loop {
         tokio::select! {
             () = inner.added.notified() => {}

@@ -58,7 +58,9 @@ fn container(groups: &Path, root: &Path) -> Option<usize> {
     let groups = std::fs::read_to_string(groups).ok()?;
     let limits = groups.lines().filter_map(|line| {
         let mut parts = line.splitn(3, ':');
-        let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+        let number = parts.next()?;
+        let controllers = parts.next()?;
+        let path = parts.next()?;
         let (top, file) = match (number, controllers) {
             // `0::PATH` is the unified hierarchy of version 2 (cgroups(7)).
             ("0", "") => (root.to_path_buf(), "memory.max"),

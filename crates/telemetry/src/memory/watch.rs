@@ -50,7 +50,8 @@ impl MemoryWatch {
             let short = used > (limit / 100 * OVER_LIMIT_PERCENT) as f64;
             // Only a change is logged. Relaxed: no other data depends on the flag.
             if short != self.over_limit.swap(short, Ordering::Relaxed) {
-                let (used, limit) = (used as u64 >> 20, limit >> 20);
+                let used = used as u64 >> 20;
+                let limit = limit >> 20;
                 if short {
                     tracing::warn!(
                         "memory is at its limit ({used} of {limit} MiB, limits.memory): new calls are refused"

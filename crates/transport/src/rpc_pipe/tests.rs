@@ -178,7 +178,8 @@ async fn a_ping_is_answered_before_whatever_else_waits() {
     while requests(&metrics, ReplyOutcome::Answered) == 0 {
         tokio::task::yield_now().await;
     }
-    let (mut line, mut before) = (String::new(), 0);
+    let mut line = String::new();
+    let mut before = 0;
     loop {
         line.clear();
         server.read_line(&mut line).await.unwrap();

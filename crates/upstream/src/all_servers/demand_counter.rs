@@ -66,7 +66,8 @@ mod tests {
     proptest! {
         #[test]
         fn only_first_and_last_subscribers_are_signalled(steps in prop::collection::vec((any::<bool>(), 0..4u8), 0..64)) {
-            let (mut counter, mut subscribers) = (DemandCounter::default(), Vec::new());
+            let mut counter = DemandCounter::default();
+            let mut subscribers = Vec::new();
             for (adds, key) in steps {
                 let before = subscribers.contains(&key);
                 let signalled = if adds {

@@ -136,7 +136,9 @@ impl OwnerDemandWatch {
 
     /// Returns a probe for current subscriptions to the server's resources.
     pub(crate) fn subscription_probe(&self) -> impl Fn() -> bool + Send + use<> {
-        let (subscriptions, owner, server) = (self.subscriptions.clone(), self.owner.clone(), self.server.clone());
+        let subscriptions = self.subscriptions.clone();
+        let owner = self.owner.clone();
+        let server = self.server.clone();
         move || subscriptions.0.lock().get(&owner).is_some_and(|demand| demand.uris_of(&server).next().is_some())
     }
 
@@ -183,7 +185,8 @@ mod tests {
 
     #[test]
     fn a_connection_subscribes_to_what_its_owner_subscribes_to() {
-        let (subscriptions, client) = (Arc::new(OwnerSubscriptions::default()), testing::caller(1, Some("s")));
+        let subscriptions = Arc::new(OwnerSubscriptions::default());
+        let client = testing::caller(1, Some("s"));
         let other = testing::caller(1, Some("t"));
         let mut watch = subscriptions.watch(ConnectionOwner::Session(ByteString::from("s")), ByteString::from("a"));
         let always = SubscriptionFilter { elicitations: true, ..SubscriptionFilter::default() };
@@ -208,7 +211,8 @@ mod tests {
 
     #[test]
     fn a_dropped_subscription_leaves_no_entry() {
-        let (subscriptions, client) = (Arc::new(OwnerSubscriptions::default()), testing::caller(1, None));
+        let subscriptions = Arc::new(OwnerSubscriptions::default());
+        let client = testing::caller(1, None);
         let watch = subscriptions.watch(ConnectionOwner::Stateless(1), ByteString::from("a"));
         let guard = subscriptions.subscribe(&client, vec![LISTS, resource("a", "x:1")]);
         assert!(subscriptions.0.lock().len() >= 2, "as a client without a session, and as a principal");
@@ -220,8 +224,9 @@ mod tests {
 
     #[test]
     fn two_subscriptions_that_end_together_leave_no_entry() {
-        let (subscriptions, both, left) =
-            (Arc::new(OwnerSubscriptions::default()), Barrier::new(2), AtomicUsize::new(0));
+        let subscriptions = Arc::new(OwnerSubscriptions::default());
+        let both = Barrier::new(2);
+        let left = AtomicUsize::new(0);
         let end = || {
             // Many rounds, because the race is rare.
             for _ in 0..2000 {

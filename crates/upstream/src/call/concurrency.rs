@@ -177,7 +177,8 @@ mod tests {
     async fn turns_are_in_order_and_within_the_calls_time() {
         let connect = ConnectTarget::Stdio { command: String::new(), args: Vec::new(), env: Vec::new(), cwd: None };
         let settings = ServerSettings { max_concurrency: 1, queue: 2, ..ServerSettings::new("a", connect) };
-        let (limit, metrics) = (ConcurrencyLimit::new(&settings), Metrics::new());
+        let limit = ConcurrencyLimit::new(&settings);
+        let metrics = Metrics::new();
         let late = Instant::now() + Duration::from_secs(60);
         let first = limit.acquire(&settings, &metrics, late).await.unwrap();
         let mut second = Box::pin(limit.acquire(&settings, &metrics, late));

@@ -136,8 +136,10 @@ impl CallDispatcher {
                 // and is the last.
                 let Some(_lock) = self.pool.begin_start(&connection, &checked_out, &mut request) else { continue };
                 let connect_time = began.elapsed();
-                let (exchange, is_multiplexed) = (connection.open_call(caller, call), connection.link.is_multiplexed());
-                let (permit, revision) = (queued_permit.permit.take(), connection.revision);
+                let exchange = connection.open_call(caller, call);
+                let is_multiplexed = connection.link.is_multiplexed();
+                let permit = queued_permit.permit.take();
+                let revision = connection.revision;
                 return Ok(StartedCall {
                     exchange,
                     connection: CallConnection {

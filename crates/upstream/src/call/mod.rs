@@ -322,7 +322,8 @@ impl ActiveCall {
 
     /// Returns true if a notification is within the quota of one call.
     fn admit_notification(&mut self, notification: &Notification) -> bool {
-        let (server, size) = (&self.dispatcher.server, notification.size_hint());
+        let server = &self.dispatcher.server;
+        let size = notification.size_hint();
         let admitted = self.quota.admit(size, server.peek_live_settings().max_notifications, Instant::now());
         if !admitted {
             server.metrics().calls.dropped.inc(DroppedItem::CallNotification);
@@ -333,7 +334,8 @@ impl ActiveCall {
     /// Adds the queue time to a timeout: the server may have had little of the call's time.
     fn with_queue_time(&self, mut error: Error) -> Error {
         if error.kind == McpErrorKind::ServerTimeout && self.queue_time >= QUEUE_TIME_SHOWN {
-            let (name, queued) = (&self.dispatcher.server.settings.name, self.queue_time.as_secs_f64());
+            let name = &self.dispatcher.server.settings.name;
+            let queued = self.queue_time.as_secs_f64();
             let max = self.dispatcher.server.peek_live_settings().max_concurrency;
             error.message = format!(
                 "{}; for {queued:.1} s of that it waited for its turn (servers.{name}.max_concurrency = {max})",
@@ -396,7 +398,8 @@ impl ActiveCall {
         // The next attempt may choose another connection, so that this one is returned to the pool.
         self.connection.checked_out = CheckedOut::default();
         // The deadline stays: a retry does not prolong the call.
-        let (permit, deadline) = (self.permit.take(), self.deadline);
+        let permit = self.permit.take();
+        let deadline = self.deadline;
         self.step = CallStep::Starting(Box::pin(async move {
             tokio::time::sleep(delay).await;
             // The breaker may have opened since the first attempt.

@@ -40,7 +40,8 @@ mod tests {
 
     #[test]
     fn a_flood_is_cut_and_a_trickle_is_not() {
-        let (mut quota, start) = (NotificationQuota::default(), Instant::now());
+        let mut quota = NotificationQuota::default();
+        let start = Instant::now();
         let passed = |quota: &mut NotificationQuota, from: Duration, each: Duration, messages: u32| {
             (0..messages).filter(|n| quota.admit(100, 10_000, start + from + each * *n)).count()
         };

@@ -174,7 +174,8 @@ mod tests {
         let caller = testing::caller(1, None);
         assert!(RetryableCall::of(&caller, &read, 1).is_none(), "it is switched off");
         let mut spare = RetryableCall::of(&caller, &read, 3).unwrap();
-        let (budget, deadline) = (RetryBudget::default(), Instant::now() + Duration::from_secs(5));
+        let budget = RetryBudget::default();
+        let deadline = Instant::now() + Duration::from_secs(5);
         let asked = |seconds| error(Retryable::After(Some(Duration::from_secs(seconds))));
         assert_eq!(spare.decide(&asked(6), &budget, deadline), RetryDecision::No, "its time would be over");
         assert_eq!(spare.decide(&asked(2), &budget, deadline), RetryDecision::After(Duration::from_secs(2)));

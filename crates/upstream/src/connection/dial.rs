@@ -70,7 +70,8 @@ pub struct ConnectIdentity {
 impl ConnectIdentity {
     /// Creates the identity of a connection for all clients.
     pub fn for_all(era: Option<Era>) -> Self {
-        let (capabilities, info) = (moongate_protocol::shared_capabilities(), moongate_protocol::gateway_info());
+        let capabilities = moongate_protocol::shared_capabilities();
+        let info = moongate_protocol::gateway_info();
         ConnectIdentity::new(capabilities, info, era)
     }
 
@@ -293,7 +294,8 @@ async fn within_deadline<T>(
     opening: impl Future<Output = Result<T, ConnectError>>,
 ) -> Result<T, ConnectError> {
     tokio::time::timeout_at(deadline, opening).await.unwrap_or_else(|_| {
-        let (name, limit) = (&settings.name, settings.start_timeout);
+        let name = &settings.name;
+        let limit = settings.start_timeout;
         Err(LinkError::Timeout(format!("not ready within {limit:?} (servers.{name}.start_timeout)")).into())
     })
 }

@@ -50,7 +50,8 @@ impl HealthCheck {
                 () = connection.calls.wait_for_silence() => {
                     // A call that waits for its user may be silent for long.
                     if !connection.calls.may_be_silent() && self.is_wedged(connection).await {
-                        let (limit, name) = (ping.timeout, &self.name);
+                        let limit = ping.timeout;
+                        let name = &self.name;
                         return format!(
                             "it said nothing for all the time of a call, and then left a ping unanswered for {limit:?} \
                              (servers.{name}.ping)"
@@ -80,7 +81,8 @@ impl HealthCheck {
             missed += 1;
             self.metrics.servers.pings_missed.inc(&self.name);
             if missed >= ping.misses {
-                let (limit, name) = (ping.timeout, &self.name);
+                let limit = ping.timeout;
+                let name = &self.name;
                 return format!("it left {missed} pings unanswered, each for {limit:?} (servers.{name}.ping)");
             }
         }
@@ -186,10 +188,12 @@ mod tests {
     async fn a_pipe_that_is_wedged_is_found_by_one_ping_after_a_missed_deadline() {
         let upstream = start(legacy_settings(), wedged()).await;
         let caller = testing::caller(1, Some("s"));
-        let (began, limit) = (Instant::now(), upstream.settings.timeout + upstream.settings.ping.timeout);
+        let began = Instant::now();
+        let limit = upstream.settings.timeout + upstream.settings.ping.timeout;
         // Other calls stay open all the time. They make the server no less wedged.
         let others = tokio::spawn({
-            let (upstream, caller) = (upstream.clone(), caller.clone());
+            let upstream = upstream.clone();
+            let caller = caller.clone();
             async move {
                 for _ in 0..40 {
                     let open = upstream.call(
@@ -216,7 +220,9 @@ mod tests {
         let slow = Arc::new(tokio::sync::Mutex::new(()));
         let half = settings().timeout / 2;
         let upstream = start(settings(), move |talk, message| {
-            let (talk, message, slow) = (talk.clone(), message.clone(), slow.clone());
+            let talk = talk.clone();
+            let message = message.clone();
+            let slow = slow.clone();
             if message["method"] != "tools/call" && message["method"] != "ping" {
                 talk.serve_legacy(&message);
                 return;
@@ -282,7 +288,8 @@ mod tests {
             let upstream = start(slow, move |talk, message| match message["method"].as_str().unwrap() {
                 "ping" if pings => talk.answer(message, &json!({})),
                 "tools/call" => {
-                    let (talk, message) = (talk.clone(), message.clone());
+                    let talk = talk.clone();
+                    let message = message.clone();
                     tokio::spawn(async move {
                         tokio::time::sleep(timeout - MINUTE).await;
                         talk.answer(&message, &json!({"content": []}));

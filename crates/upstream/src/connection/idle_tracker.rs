@@ -175,9 +175,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn so_does_whatever_else_needs_it() {
-        let (need, other) = (IdleTracker::default(), Arc::new(AtomicBool::new(true)));
+        let need = IdleTracker::default();
+        let other = Arc::new(AtomicBool::new(true));
         let waiting = tokio::spawn({
-            let (need, other) = (need.clone(), other.clone());
+            let need = need.clone();
+            let other = other.clone();
             async move { need.wait_idle_for(IDLE, || other.load(Ordering::Relaxed)).await }
         });
         tokio::time::sleep(IDLE * 10).await;

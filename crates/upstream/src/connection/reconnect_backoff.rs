@@ -177,7 +177,8 @@ pub(crate) mod tests {
 
     #[test]
     fn pauses_grow_to_the_cap_and_begin_anew_after_health() {
-        let (mut pace, start) = (ReconnectBackoff::new(backoff()), Instant::now());
+        let mut pace = ReconnectBackoff::new(backoff());
+        let start = Instant::now();
         let mut now = start;
         let mut pauses = Vec::new();
         for _ in 0..10 {
@@ -218,8 +219,10 @@ pub(crate) mod tests {
     #[test]
     fn a_crash_loop_has_at_most_so_many_starts() {
         for called in [false, true] {
-            let (mut pace, start) = (ReconnectBackoff::new(backoff()), Instant::now());
-            let (mut now, mut starts) = (start, Vec::new());
+            let mut pace = ReconnectBackoff::new(backoff());
+            let start = Instant::now();
+            let mut now = start;
+            let mut starts = Vec::new();
             while now < start + Duration::from_secs(60) {
                 pace.record_attempt(now);
                 starts.push(now - start);
@@ -235,8 +238,10 @@ pub(crate) mod tests {
     #[test]
     fn short_pauses_leave_no_server_alone_for_long() {
         let short = BackoffSettings { min: Duration::from_millis(50), max: Duration::from_millis(200) };
-        let (mut pace, start) = (ReconnectBackoff::new(short), Instant::now());
-        let (mut now, mut longest) = (start, Duration::ZERO);
+        let mut pace = ReconnectBackoff::new(short);
+        let start = Instant::now();
+        let mut now = start;
+        let mut longest = Duration::ZERO;
         for attempt in 1..40 {
             pace.record_attempt(now);
             let rest = pace.on_failure(&refused(), now);
@@ -275,7 +280,8 @@ pub(crate) mod tests {
         #[test]
         fn attempts_are_bounded_and_never_end(events in prop::collection::vec(happens(), 1..80)) {
             let mut pace = ReconnectBackoff::new(backoff());
-            let (mut now, mut attempts) = (Instant::now(), Vec::new());
+            let mut now = Instant::now();
+            let mut attempts = Vec::new();
             for (what, took, called) in events {
                 pace.record_attempt(now);
                 attempts.push(now);

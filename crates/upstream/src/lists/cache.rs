@@ -371,9 +371,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_server_that_is_started_on_use_is_not_started_to_learn_what_is_known() {
         let lazy = ServerSettings { start: ServerStart::Lazy, ..settings(&[]) };
-        let (known, unknown) = (upstream(lazy.clone()), upstream(lazy.clone()));
+        let known = upstream(lazy.clone());
+        let unknown = upstream(lazy.clone());
         assert!(known.restore(&row(&lazy, unix_now()), DAY));
-        let (mut asleep, mut started) = (known.watch(), unknown.watch());
+        let mut asleep = known.watch();
+        let mut started = unknown.watch();
         let running = [tokio::spawn(known.clone().run()), tokio::spawn(unknown.clone().run())];
         // The command does not exist.
         started.wait_for(|status| status.state == UpstreamState::Failed).await.unwrap();

@@ -129,7 +129,8 @@ impl EraLists {
 
     /// Records a list of the shared connection. Returns true if it differs from before.
     pub(crate) fn set_shared(&mut self, kind: ItemKind, list: ItemList) -> bool {
-        let (before, at) = (self.shared.get(kind).clone(), kind as usize);
+        let before = self.shared.get(kind).clone();
+        let at = kind as usize;
         let differs = *before != list;
         // An equal list of another era says how its results come.
         if differs || before.era.is_some_and(|era| list.era.is_some_and(|now| now != era)) {
@@ -148,7 +149,9 @@ impl EraLists {
 
     /// Records a list of the face in the other era, whose connection is open.
     pub(crate) fn set_other(&mut self, kind: ItemKind, list: ItemList) {
-        let (shared, at, era) = (self.shared.get(kind).clone(), kind as usize, self.other_era());
+        let shared = self.shared.get(kind).clone();
+        let at = kind as usize;
+        let era = self.other_era();
         let other = self.other.get_or_insert_default();
         let before = other.listed[at].clone();
         let list = ItemList { era: Some(era), ..list };
@@ -230,7 +233,8 @@ impl OtherFace {
 /// Returns what a face would list that is not connected, while the server's lists have changed: its form of what is as it
 /// was when both were listed, and the connected face's form of all else.
 fn follow(kind: ItemKind, listed: &ItemList, beside: &ItemList, shared: &ItemList) -> ItemList {
-    let (own, known) = (by_key(kind, listed), by_key(kind, beside));
+    let own = by_key(kind, listed);
+    let known = by_key(kind, beside);
     let mut items = Vec::new();
     let mut keys = HashSet::new();
     for item in &shared.items {

@@ -259,7 +259,8 @@ mod tests {
         let page = page.unwrap().as_array().unwrap();
         let limits = |items, bytes| ListLimits { items, bytes, ..ListLimits::default() };
         let taken = |limits: ListLimits| {
-            let (mut list, mut bytes) = (ItemList::default(), 0);
+            let mut list = ItemList::default();
+            let mut bytes = 0;
             let more = list.take_page(&page, &limits, &mut bytes);
             (more, list.items.len(), list.cut.join("; "))
         };

@@ -168,7 +168,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn failed_attempts_of_all_connections_are_bounded_together() {
-        let (attempts, mut made) = (ConnectBudget::default(), Vec::new());
+        let attempts = ConnectBudget::default();
+        let mut made = Vec::new();
         let start = Instant::now();
         // Twenty clients try again and again.
         while start.elapsed() < WINDOW * 3 {
@@ -188,7 +189,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn callers_that_wait_for_pending_attempts_get_their_result() {
-        let (attempts, now) = (ConnectBudget::default(), Instant::now());
+        let attempts = ConnectBudget::default();
+        let now = Instant::now();
         let mut pending: Vec<CountedAttempt> =
             (0..PENDING_MAX).map(|_| attempts.try_begin(now).ok().unwrap()).collect();
         assert_eq!(attempts.try_begin(now).err(), Some(BudgetDenied::Pending(now + WINDOW)));

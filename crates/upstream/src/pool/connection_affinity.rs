@@ -131,7 +131,8 @@ mod tests {
 
     #[test]
     fn the_first_caller_keeps_the_shared_connection() {
-        let (one, other) = (testing::caller(1, None), testing::caller(2, None));
+        let one = testing::caller(1, None);
+        let other = testing::caller(2, None);
         let session = testing::caller(1, Some("s"));
         let group = SharedConnectionClients::default();
         assert_eq!([&one, &other, &session].map(|caller| group.affinity_of(caller)), [ConnectionAffinity::Shared; 3]);
@@ -150,7 +151,8 @@ mod tests {
 
     #[test]
     fn clients_with_sessions_are_one_group_and_who_was_there_before_stays() {
-        let (one, session) = (testing::caller(1, None), testing::caller(1, Some("s")));
+        let one = testing::caller(1, None);
+        let session = testing::caller(1, Some("s"));
         let group = SharedConnectionClients::default();
         group.record_call(&session);
         group.record_call(&testing::caller(1, Some("t")));

@@ -176,8 +176,11 @@ mod tests {
 
     impl EraProgram {
         fn new(is_modern_only: bool) -> Arc<Self> {
-            let (opened, called, is_mute) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
-            let (refused, asks) = (AtomicUsize::new(0), AtomicBool::new(false));
+            let opened = Mutex::default();
+            let called = Mutex::default();
+            let is_mute = AtomicBool::new(false);
+            let refused = AtomicUsize::new(0);
+            let asks = AtomicBool::new(false);
             Arc::new(EraProgram { opened, called, is_modern_only, is_mute, refused, asks })
         }
 
@@ -234,7 +237,8 @@ mod tests {
     }
 
     fn upstream(program: &Arc<EraProgram>, change: impl Fn(&mut ServerSettings)) -> Arc<Upstream> {
-        let (serves, mut settings) = (program.clone(), settings());
+        let serves = program.clone();
+        let mut settings = settings();
         change(&mut settings);
         let shared = dialing(move |talk, message| serves.serve(talk, message));
         Upstream::new(settings, shared, Arc::new(NoSink))

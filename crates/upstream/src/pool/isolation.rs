@@ -170,8 +170,10 @@ mod tests {
 
     #[test]
     fn callers_that_must_be_isolated_get_distinct_connections() {
-        let (first, second) = (testing::caller(1, Some("a")), testing::caller(1, Some("b")));
-        let (stateless, other_era) = (testing::caller(1, None), testing::caller(2, None));
+        let first = testing::caller(1, Some("a"));
+        let second = testing::caller(1, Some("b"));
+        let stateless = testing::caller(1, None);
+        let other_era = testing::caller(2, None);
         let key = |share, caller: &Caller| {
             dedicated_for(share, caller, None, None).map(|beside| (beside.key, beside.lifetime))
         };
@@ -186,7 +188,8 @@ mod tests {
 
     #[test]
     fn legacy_clients_share_the_connection_in_their_era() {
-        let (first, second) = (testing::caller(1, Some("a")), testing::caller(2, Some("b")));
+        let first = testing::caller(1, Some("a"));
+        let second = testing::caller(2, Some("b"));
         let other_era = Some(Era::Legacy);
         let legacy = dedicated_for(SharingMode::Auto, &first, other_era, None).unwrap();
         // Nothing of the first caller is in it, since others share it.
@@ -199,7 +202,8 @@ mod tests {
 
     #[test]
     fn dedicated_connections_of_a_lazy_server_close_when_idle() {
-        let (session, idle) = (testing::caller(1, Some("a")), Duration::from_secs(10));
+        let session = testing::caller(1, Some("a"));
+        let idle = Duration::from_secs(10);
         let lifetime = |share, other_era| dedicated_for(share, &session, other_era, Some(idle)).unwrap().lifetime;
         assert_eq!(lifetime(SharingMode::Principal, None), ConnectionLifetime::Idle(idle));
         assert_eq!(lifetime(SharingMode::Auto, Some(Era::Legacy)), ConnectionLifetime::Idle(idle));
@@ -208,7 +212,8 @@ mod tests {
 
     #[test]
     fn calls_apart_have_a_connection_of_their_session_or_their_principal() {
-        let (session, stateless) = (testing::caller(1, Some("a")), testing::caller(1, None));
+        let session = testing::caller(1, Some("a"));
+        let stateless = testing::caller(1, None);
         let can = moongate_model::ClientCapabilities { sample: true, ..moongate_model::ClientCapabilities::default() };
         let able = Caller { capabilities: can, ..(*stateless).clone() };
         let apart = |caller: &Caller, stays| super::isolated_for(caller, stays, None);

@@ -252,7 +252,8 @@ impl ConnectionPool {
 
     /// Returns the audience of what the server tells on the shared connection.
     pub(crate) fn shared_clients(&self) -> Audience {
-        let (dedicated, share) = (self.dedicated.clone(), self.sharing_mode());
+        let dedicated = self.dedicated.clone();
+        let share = self.sharing_mode();
         Audience::SharedClients(DedicatedSessions(Arc::new(move |caller| dedicated.has_open(share, caller))))
     }
 

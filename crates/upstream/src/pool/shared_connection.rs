@@ -27,7 +27,8 @@ pub(crate) struct SharedConnection {
 
 impl SharedConnection {
     pub(crate) fn new(server: Arc<ServerContext>) -> Self {
-        let (tasks, demand) = (IdleTracker::default(), ConnectDemand::default());
+        let tasks = IdleTracker::default();
+        let demand = ConnectDemand::default();
         SharedConnection { server, active: ArcSwapOption::empty(), tasks, demand }
     }
 
@@ -134,7 +135,8 @@ impl SharedConnection {
 
     /// Returns the error of a call that got no connection in its time.
     pub(crate) fn checkout_timeout(&self) -> Error {
-        let (name, limit) = (&self.server.settings.name, self.server.timeouts.call());
+        let name = &self.server.settings.name;
+        let limit = self.server.timeouts.call();
         if self.get().is_none() {
             return self.unavailable(Some((limit, "timeout")));
         }
@@ -188,8 +190,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_call_waits_for_what_is_on_its_way_and_for_nothing_else() {
         tokio::time::advance(LONG_AGO).await;
-        let (shared, now) = (shared_connection(ServerStart::Eager), Instant::now());
-        let (limit, long_ago) = (shared.server.settings.connect_timeout, now - LONG_AGO);
+        let shared = shared_connection(ServerStart::Eager);
+        let now = Instant::now();
+        let limit = shared.server.settings.connect_timeout;
+        let long_ago = now - LONG_AGO;
         let later = Some(now + LONG_AGO);
         let (waited, message) = waits(&shared, UpstreamState::Starting, None, long_ago).await;
         assert!(waited == limit && message.contains("servers.a.connect_timeout"), "{waited:?}: {message}");

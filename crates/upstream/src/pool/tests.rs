@@ -35,7 +35,8 @@ async fn of_two_sessions_that_find_a_pipe_empty_one_stays() {
         .map(|session| Arc::new(Caller { capabilities: can, ..(*testing::caller(1, Some(session))).clone() }));
     let call = tool("hang");
     let request = |caller| CheckoutRequest::new(caller, Era::Legacy, &call);
-    let (mut first, mut second) = (request(&one), request(&other));
+    let mut first = request(&one);
+    let mut second = request(&other);
     let chosen = connections.checkout(&mut first, &mut NoPermit).await.ok().unwrap();
     let too = connections.checkout(&mut second, &mut NoPermit).await.ok().unwrap();
     assert!(Arc::ptr_eq(&chosen.0, &shared) && Arc::ptr_eq(&too.0, &shared), "each is alone there");

@@ -248,7 +248,8 @@ async fn wait_learned(supervised: &SupervisedServer) {
 
 /// Logs what the server was seen to ask its clients for, and shows it in the status.
 fn log_requests(supervised: &SupervisedServer) {
-    let (server, requests) = (supervised.name(), supervised.pool.seen_input_flag.seen_requests());
+    let server = supervised.name();
+    let requests = supervised.pool.seen_input_flag.seen_requests();
     if requests.input {
         tracing::info!(server, "server requests input: its clients get dedicated connections from now on");
     }

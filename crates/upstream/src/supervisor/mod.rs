@@ -55,7 +55,8 @@ pub(crate) async fn run(supervised: Arc<SupervisedServer>) {
             AttemptEnd::Disconnected(reason, delay) => (reason, delay),
             AttemptEnd::Idle => {
                 supervisor.backoff.reset();
-                let (idle, name) = (supervised.server.settings.idle_stop, supervised.name());
+                let idle = supervised.server.settings.idle_stop;
+                let name = supervised.name();
                 wait_for_demand(&supervised, format!("not used for {idle:?} (servers.{name}.idle_stop)")).await;
                 continue;
             }
@@ -119,7 +120,8 @@ impl Supervisor {
         let is_new = short != reason && !std::mem::replace(&mut self.hint_logged, true);
         let reason = logs::one_line(if is_new { reason } else { &short });
         let pause_ms = delay.until.saturating_duration_since(Instant::now()).as_millis() as u64;
-        let (server, state) = (supervised.name(), delay.state.name());
+        let server = supervised.name();
+        let state = delay.state.name();
         tracing::warn!(server, state, pause_ms, repeated, "not connected: {reason}");
     }
 
@@ -145,7 +147,8 @@ impl Supervisor {
         }
         // A remembered era saves the probe, unless a client needs the other era first.
         let era = self.era.filter(|era| first.is_none_or(|first| first == *era));
-        let (stderr, seen_input) = (supervised.stderr_history.begin_process(), supervised.pool.seen_input_flag.clone());
+        let stderr = supervised.stderr_history.begin_process();
+        let seen_input = supervised.pool.seen_input_flag.clone();
         let connect_identity = ConnectIdentity {
             first_era: first.or(self.handshake_first.then_some(Era::Legacy)),
             greeting: supervised.pool.greeting(),
@@ -193,7 +196,8 @@ impl Supervisor {
         }
         let names = held_back(installer::program_kind(connect), env);
         if !names.is_empty() {
-            let (server, names) = (supervised.name(), names.join(", "));
+            let server = supervised.name();
+            let names = names.join(", ");
             tracing::info!(server, "variables not passed to the program: {names}; `env` passes those that it needs");
         }
     }
@@ -253,7 +257,8 @@ const DOWNLOAD_TIME: Duration = Duration::from_secs(60);
 async fn report_slow_start(supervised: &SupervisedServer, stderr: &StderrTail) {
     let limit = supervised.server.peek_live_settings().start_timeout;
     tokio::time::sleep(SLOW_START.min(limit / 2)).await;
-    let (name, began) = (supervised.name(), Instant::now() - SLOW_START.min(limit / 2));
+    let name = supervised.name();
+    let began = Instant::now() - SLOW_START.min(limit / 2);
     let mut interval = tokio::time::interval(SLOW_START);
     supervised.lists.cache.record_slow_start(&supervised.server);
     loop {

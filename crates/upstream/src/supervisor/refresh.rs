@@ -247,7 +247,8 @@ pub(super) async fn refresh_lists(
                     continue;
                 }
                 Err(_) => {
-                    let (method, name) = (kind.list_method(), supervised.name());
+                    let method = kind.list_method();
+                    let name = supervised.name();
                     let reason = format!("{method} took longer than {limit:?} (servers.{name}.list_timeout)");
                     failure = Some(ListFailure { reason, is_down: false, is_refused: false });
                     continue;

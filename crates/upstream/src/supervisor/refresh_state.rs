@@ -62,7 +62,8 @@ impl RefreshState {
     /// Creates the state for a stream that was just opened.
     pub(super) fn new(backoff: BackoffSettings) -> Self {
         let now = Instant::now();
-        let (listed_early, changed) = (Vec::new(), Vec::new());
+        let listed_early = Vec::new();
+        let changed = Vec::new();
         let open_deadline = now + ACKNOWLEDGE_TIMEOUT;
         RefreshState {
             relist: now,

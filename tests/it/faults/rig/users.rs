@@ -61,7 +61,9 @@ impl HealthyTraffic {
     pub(super) fn start(url: &str) -> Self {
         let mut healthy = HealthyTraffic::default();
         for era in ERAS {
-            let (url, stop, done) = (url.to_owned(), healthy.stop.clone(), Arc::new(AtomicU64::new(0)));
+            let url = url.to_owned();
+            let stop = healthy.stop.clone();
+            let done = Arc::new(AtomicU64::new(0));
             healthy.done.push(done.clone());
             healthy.calls.push(tokio::spawn(async move {
                 let client = McpClient::with_key(&url, era, Some(KEY)).await;

@@ -43,7 +43,8 @@ fn a_program_of_windows_is_one_word() {
 fn many_variables_and_many_references_are_read_once_each() {
     // Names times parts of arguments are billions here.
     let env: Vec<String> = (0..40_000).map(|n| format!(r#""V{n}": "v""#)).collect();
-    let (dollars, openings) = ("$$".repeat(200_000), "${".repeat(200_000));
+    let dollars = "$$".repeat(200_000);
+    let openings = "${".repeat(200_000);
     let text = format!(
         r#"{{"mcpServers": {{"a": {{"command": "a", "args": ["{dollars}", "{openings}", "${{V7}}"], "env": {{{}}}}}}}}}"#,
         env.join(",")

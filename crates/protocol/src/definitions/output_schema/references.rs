@@ -157,7 +157,8 @@ impl<'a> References<'a> {
         resource: &'a Value,
         budget: &mut StepBudget,
     ) -> Result<Option<ReferenceTarget<'a>>, CompileProblem> {
-        let (mut next, mut resource) = (reference, resource);
+        let mut next = reference;
+        let mut resource = resource;
         for _ in 0..CHAIN_MAX {
             let Some((schema, inner)) = self.step(next, resource, budget)? else { return Ok(None) };
             if schema.is_null() {
@@ -237,7 +238,8 @@ fn lone_reference<'a>(schema: &'a Value, budget: &mut StepBudget) -> Result<Opti
 
 /// Follows a JSON pointer. Returns what it leads to, and the resource of that.
 fn follow_pointer<'a>(pointer: &str, start: &'a Value) -> Option<(&'a Value, &'a Value)> {
-    let (mut schema, mut resource) = (start, start);
+    let mut schema = start;
+    let mut resource = start;
     for part in pointer.split('/') {
         let part = percent_decoded(part)?.replace("~1", "/").replace("~0", "~");
         schema = match schema {

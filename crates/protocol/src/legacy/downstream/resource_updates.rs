@@ -113,7 +113,8 @@ mod tests {
     }
     #[tokio::test]
     async fn a_subscription_that_is_renewed_goes_on() {
-        let (session, uri) = (session(), ByteString::literal("a://1"));
+        let session = session();
+        let uri = ByteString::literal("a://1");
         let once = || {
             let updated = Notification::ResourceUpdated(ByteString::literal("a://1"), JsonObject::new());
             NotificationStream {

@@ -39,7 +39,8 @@ pub(crate) async fn wait_for_store(request: &McpRequest, state: &DownstreamState
         return None;
     }
     let id = request.headers.get(SESSION_HEADER)?.to_str().ok()?;
-    let (principal, scope) = (&request.principal, &request.scope);
+    let principal = &request.principal;
+    let scope = &request.scope;
     // A session that is known already need not wait for the rest of the store.
     if sessions.find(id, principal, scope).is_some() || sessions.persisted_record(id, principal, scope).is_some() {
         return None;
@@ -88,7 +89,8 @@ fn resubscribe(session: &Arc<Session>, endpoint: &Arc<dyn McpServer>, record: &S
         let uri = ByteString::from(uri.as_str());
         let SubscribeOutcome::New(subscription) = session.subscribe(&uri) else { continue };
         // Weak, since the task would otherwise keep a session that its client never comes back to.
-        let (endpoint, session) = (endpoint.clone(), Arc::downgrade(session));
+        let endpoint = endpoint.clone();
+        let session = Arc::downgrade(session);
         tokio::spawn(subscription.ended.clone().run_until_cancelled_owned(async move {
             let mut pause = BACKOFF.0;
             let notifications = loop {

@@ -42,7 +42,8 @@ pub(crate) fn subscribe(
     params: &JsonObject,
 ) -> Result<Subscribing, Error> {
     let uri = params.get_string("uri").ok_or_else(|| Error::without_text(params, "uri"))?;
-    let (session, endpoint) = (session.clone(), endpoint.clone());
+    let session = session.clone();
+    let endpoint = endpoint.clone();
     // A server that may not support subscriptions is tried first.
     let trial = endpoint.try_subscriptions(&session.identity.shared_caller(), std::slice::from_ref(&uri));
     if let Some(trial) = trial {
@@ -217,10 +218,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_subscription_that_is_ended_meanwhile_is_answered() {
-        let (session, endpoint) = (session(), Arc::new(MuteServer) as Arc<dyn McpServer>);
+        let session = session();
+        let endpoint = Arc::new(MuteServer) as Arc<dyn McpServer>;
         let params = JsonObject::new().with("uri", RawJson::string("a://1"));
         let subscribing = || subscribe(&session, &endpoint, &params).unwrap();
-        let (mut first, mut second) = (subscribing(), subscribing());
+        let mut first = subscribing();
+        let mut second = subscribing();
         assert!((&mut first).now_or_never().is_none() && (&mut second).now_or_never().is_none());
         unsubscribe(&session, &params).unwrap();
         let mut again = subscribing();

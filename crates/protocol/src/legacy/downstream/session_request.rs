@@ -56,7 +56,8 @@ impl SessionRequest<'_> {
         };
         // The response must become a stream before that lifetime passes: only a stream can send the client away.
         let keep_alive = encoder.stream_lifetime.map_or(self.state.keep_alive, |time| time.min(self.state.keep_alive));
-        let (metrics, timers) = (self.state.metrics.clone(), self.state.timers.clone());
+        let metrics = self.state.metrics.clone();
+        let timers = self.state.timers.clone();
         let options = ResponseOptions { keep_alive, stream, metrics, timers };
         respond::respond(exchange, *encoder, options).boxed()
     }
@@ -128,7 +129,8 @@ impl SessionRequest<'_> {
         };
         // These methods never reach a server, so their metrics are counted here.
         let answer = |method: &'static str, end: Result<JsonObject, Error>| {
-            let (revision, took) = (self.session.identity.revision(), self.received.elapsed());
+            let revision = self.session.identity.revision();
+            let took = self.received.elapsed();
             count_local_answer(&self.state.metrics, method, end.as_ref().err(), revision, took);
             now(end)
         };
@@ -185,7 +187,8 @@ impl SessionRequest<'_> {
         };
         // The client's token stays on this hop. The request to the server gets one of its own.
         let token = meta.remove("progressToken");
-        let (task, detailed) = (task_augmentation.mode.clone(), method == McpMethod::Task(TaskMethod::Cancel));
+        let task = task_augmentation.mode.clone();
+        let detailed = method == McpMethod::Task(TaskMethod::Cancel);
         let call = Call {
             meta,
             progress: token.is_some(),
@@ -206,7 +209,9 @@ impl SessionRequest<'_> {
             Ok(call_guard) => call_guard,
             Err(error) => return LegacyStarted::Ready(encode::encode_outcome(&id, &McpMethod::Complete, Err(error))),
         };
-        let (caller, received, state) = (self.caller(), self.received, self.state.clone());
+        let caller = self.caller();
+        let received = self.received;
+        let state = self.state.clone();
         let revision = caller.revision;
         let exchange = Exchange::new(stream::once(async move {
             let end = subscribing.await;

@@ -48,7 +48,9 @@ impl StdioSession {
         // Counted before it fails: a refused `initialize` is in the metrics, too.
         let session = opened?;
         let response = initialize::initialize_result(request, &session, endpoint);
-        let (endpoint, state, out) = (endpoint.clone(), state.clone(), out.clone());
+        let endpoint = endpoint.clone();
+        let state = state.clone();
+        let out = out.clone();
         Ok((StdioSession { session, endpoint, state, out, headers }, response))
     }
 
@@ -59,7 +61,8 @@ impl StdioSession {
 
     /// Starts to forward messages outside of calls. Called once the client has the `initialize` response.
     pub(crate) fn start_stream(&self) {
-        let (session, out) = (&self.session, self.out.clone());
+        let session = &self.session;
+        let out = self.out.clone();
         let mut open =
             get_stream::GetStream::new(session, &self.endpoint, &self.state, session.open_stream(), Bytes::new());
         tokio::spawn(async move {

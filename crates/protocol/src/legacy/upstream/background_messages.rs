@@ -79,7 +79,8 @@ impl LegacyConnection {
         let Some(permit) = permit else { return self.link.reply(encode_response(id, &outcome)).await };
         ReplyMeter::new(&self.options.server, &self.options.metrics).answered(permit.was_delayed);
         // Not inline: the server may read the response only after it has sent more on the stream of the request.
-        let (server, id) = (self.clone(), id.clone());
+        let server = self.clone();
+        let id = id.clone();
         tokio::spawn(async move {
             server.send_response(&id, outcome).await;
             drop(permit);

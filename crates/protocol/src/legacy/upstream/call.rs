@@ -243,7 +243,8 @@ impl LegacyCall {
     }
 
     async fn receive(&mut self) -> IncomingItem {
-        let (server, task) = (&self.server, &self.task.awaited);
+        let server = &self.server;
+        let task = &self.task.awaited;
         let own = self.reply.next();
         let from_other_streams = async {
             match &self.entry.stray_messages {
@@ -299,8 +300,11 @@ impl LegacyCall {
 
     /// Sends the request, and sends it again if the session turns out to be lost.
     fn send(&self) -> impl Future<Output = SendResult> + Send + 'static {
-        let (server, body, id) = (self.server.clone(), self.body.clone(), self.entry.id);
-        let (forwarded, changes) = (self.forwarded.clone(), matches!(self.method, McpMethod::CallTool));
+        let server = self.server.clone();
+        let body = self.body.clone();
+        let id = self.entry.id;
+        let forwarded = self.forwarded.clone();
+        let changes = matches!(self.method, McpMethod::CallTool);
         async move {
             // Read before the request: of two calls that lose one session, only the first one renews it.
             let sent_in = server.session.generation();
@@ -324,7 +328,8 @@ impl LegacyCall {
             RpcMessage::Notification(notification) => self.on_notification(notification),
             RpcMessage::Request(request) => {
                 // A server that does not read responses holds up its own call, but only until the call's deadline.
-                let (timers, deadline) = (self.server.options.timeouts.timers().clone(), self.deadline.at());
+                let timers = self.server.options.timeouts.timers().clone();
+                let deadline = self.deadline.at();
                 // Boxed, since most calls have no request and all would have its room.
                 timers.timeout_at(deadline, Box::pin(self.on_request(request))).await.unwrap_or(None)
             }

@@ -57,12 +57,14 @@ fn run_as_task(server: Arc<LegacyConnection>, caller: Arc<Caller>, call: Call) -
     let (created, token) = LegacyCall::start(server.clone(), caller.clone(), call);
     let hooks = TaskHooks {
         wait: Box::new({
-            let (server, caller) = (server.clone(), caller.clone());
+            let server = server.clone();
+            let caller = caller.clone();
             // "The `progressToken` provided in the initial request remains valid throughout the task lifetime."
             move |id| LegacyCall::await_task_result(server, caller, id, token)
         }),
         cancel: Box::new({
-            let (server, caller) = (server.clone(), caller.clone());
+            let server = server.clone();
+            let caller = caller.clone();
             move |id| {
                 // Without a permit the cancellation is dropped: it is advisory, and must not pile up.
                 let Some(permit) = server.options.timeouts.background_sender().try_acquire() else { return };

@@ -73,7 +73,8 @@ fn collect_inputs(
     all.insert(id.clone(), collector.clone());
     // A 2025-11-25 server sends a task's requests while `tasks/result` is pending.
     let exchange = LegacyCall::start(server.clone(), caller.clone(), Call::for_task(TaskMethod::Result, &id)).0;
-    let (closing, evicted) = (server.closing.clone(), collector.evicted.clone());
+    let closing = server.closing.clone();
+    let evicted = collector.evicted.clone();
     let count_guard = CountGuard::new(&server.options.metrics.inputs.tasks.series(TaskRetention::InputRequired));
     // Weak, so that a collector does not keep its connection alive.
     let waiting = run_collector(Arc::downgrade(server), caller.clone(), id, collector.clone(), exchange);

@@ -155,7 +155,8 @@ impl LegacyConnection {
         if !self.session.claim_end() || self.link.is_multiplexed() {
             return;
         }
-        let (link, headers) = (self.link.clone(), self.session.headers());
+        let link = self.link.clone();
+        let headers = self.session.headers();
         // Tracked by `closing`, so that a shutdown can wait for the DELETE.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             self.options.closing.spawn_on(async move { link.close(headers).await }, &runtime);

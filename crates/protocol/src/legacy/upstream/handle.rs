@@ -58,7 +58,8 @@ impl McpServer for LegacyHandle {
     }
 
     fn call(&self, caller: &Arc<Caller>, call: Call) -> Exchange {
-        let (server, caller) = (self.connection.clone(), caller.clone());
+        let server = self.connection.clone();
+        let caller = caller.clone();
         match call.method {
             McpMethod::CallTool => call_tool(server, caller, call),
             McpMethod::Task(method) => call_task_method(method, server, caller, call),

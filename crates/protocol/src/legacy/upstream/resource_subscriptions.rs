@@ -37,7 +37,8 @@ impl LegacyConnection {
     /// Waits for the server's answer to the subscription of a resource, or until nobody wants it any more.
     pub(crate) async fn confirm_subscription(self: Arc<Self>, uri: ByteString) -> Result<(), Error> {
         let mut progress = self.subscriptions.watch_progress();
-        let (server, closing) = (Arc::downgrade(&self), self.closing.clone());
+        let server = Arc::downgrade(&self);
+        let closing = self.closing.clone();
         // Not held while it waits, so that the connection can end.
         drop(self);
         let answer = async {

@@ -34,7 +34,9 @@ pub(crate) async fn read_server_stream(server: WeakConnection) {
     let mut is_away_reported = false;
     loop {
         let Some(strong) = server.upgrade() else { return };
-        let (link, headers, seen) = (strong.link.clone(), strong.session.headers(), strong.session.generation());
+        let link = strong.link.clone();
+        let headers = strong.session.headers();
+        let seen = strong.session.generation();
         drop(strong);
         let opened = link.open_server_stream(headers).await;
         let Some(strong) = server.upgrade() else { return };

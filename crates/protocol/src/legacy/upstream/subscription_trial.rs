@@ -80,7 +80,8 @@ impl SubscriptionTrial {
     /// Runs the trial in a task of its own, since its first caller may leave.
     fn begin(self: &Arc<Self>, server: &Arc<LegacyConnection>, uri: ByteString) -> watch::Receiver<Option<TrialEnd>> {
         let (sender, end) = watch::channel(None);
-        let (trial, connection) = (self.clone(), server.clone());
+        let trial = self.clone();
+        let connection = server.clone();
         let run = async move {
             let outcome = run_trial(&connection, &uri).await;
             // Cleared before the waiters wake, so that no caller joins a finished trial.

@@ -62,7 +62,9 @@ pub(crate) struct InputCollector {
 
 impl InputCollector {
     pub(crate) fn new(principal: u32) -> Arc<Self> {
-        let (open, changed, evicted) = (Mutex::default(), Notify::new(), CancellationToken::new());
+        let open = Mutex::default();
+        let changed = Notify::new();
+        let evicted = CancellationToken::new();
         Arc::new(InputCollector { principal, since: Instant::now(), open, changed, evicted })
     }
 }
@@ -192,7 +194,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn unclaimed_requests_belong_to_their_task_and_are_bounded() {
         let task_inputs = TaskInputs::new(ByteBudget::new(1 << 20, "a", &Metrics::new()));
-        let (a, b) = (ByteString::literal("a"), ByteString::literal("b"));
+        let a = ByteString::literal("a");
+        let b = ByteString::literal("b");
         assert!(task_inputs.hold(a.clone(), request(1)).is_empty());
         assert!(task_inputs.hold(b.clone(), request(2)).is_empty());
         assert!(task_inputs.hold(a.clone(), request(3)).is_empty());

@@ -110,7 +110,8 @@ pub(crate) async fn cancel_task(
     caller: Arc<Caller>,
     call: Call,
 ) -> Result<Outcome, Error> {
-    let (id, detailed) = (call.target().unwrap_or(ByteString::literal("")), call.detailed);
+    let id = call.target().unwrap_or(ByteString::literal(""));
+    let detailed = call.detailed;
     server.task_inputs.forget(&id);
     match LegacyCall::start(server.clone(), caller.clone(), call).0.outcome().await {
         Err(error)

@@ -280,7 +280,8 @@ fn serve_request(
         ModernStarted::Ready(status, parts) => json_response(status, parts),
         ModernStarted::Subscribed(open) => subscriptions::respond(open),
         ModernStarted::Running(exchange, encoder) => {
-            let (metrics, timers) = (state.metrics.clone(), state.timers.clone());
+            let metrics = state.metrics.clone();
+            let timers = state.timers.clone();
             let options = ResponseOptions { keep_alive: state.keep_alive, stream, metrics, timers };
             return respond(exchange, encoder, options).boxed();
         }

@@ -213,7 +213,8 @@ mod tests {
     use moongate_session::StateSealer;
 
     fn key(name: &str, key: &str) -> KeySettings {
-        let (name, hash) = (name.to_owned(), KeyHash::of(key));
+        let name = name.to_owned();
+        let hash = KeyHash::of(key);
         KeySettings { name, hash, views: None, tools: GlobList::all(), rate: None, expires: None }
     }
 

@@ -90,7 +90,8 @@ fn read_filter(params: &JsonObject, most: usize) -> Result<SubscriptionFilter, E
             texts.ok_or_else(|| wrong(&format!("notifications.{name} must be an array of strings")))
         }
     };
-    let (uris, tasks) = (named("resourceSubscriptions")?, named("taskIds")?);
+    let uris = named("resourceSubscriptions")?;
+    let tasks = named("taskIds")?;
     if tasks.len() > TASKS_MAX {
         return Err(wrong("at most 100 tasks can be named on one stream"));
     }

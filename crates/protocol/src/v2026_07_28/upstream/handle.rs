@@ -63,7 +63,8 @@ impl McpServer for ModernHandle {
     }
 
     fn call(&self, caller: &Arc<Caller>, call: Call) -> Exchange {
-        let (server, caller) = (self.0.clone(), caller.clone());
+        let server = self.0.clone();
+        let caller = caller.clone();
         // Clients of this revision handle tasks themselves.
         let foreign = caller.revision != REVISION;
         match call.method {
@@ -135,7 +136,8 @@ impl McpServer for ModernHandle {
         if !self.0.description.capabilities.subscribe {
             return None;
         }
-        let (mut opened, uri) = (self.0.opened_subscription.subscribe(), uri.clone());
+        let mut opened = self.0.opened_subscription.subscribe();
+        let uri = uri.clone();
         Some(Box::pin(async move {
             // The connection is gone, or the stream that has it is.
             let Ok(established) =

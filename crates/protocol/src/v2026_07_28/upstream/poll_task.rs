@@ -237,11 +237,13 @@ pub(crate) fn call_without_tasks(server: Arc<ModernConnection>, caller: Arc<Call
 fn call_as_task(server: Arc<ModernConnection>, caller: Arc<Caller>, call: Call) -> Exchange {
     let hooks = TaskHooks {
         wait: Box::new({
-            let (server, caller) = (server.clone(), caller.clone());
+            let server = server.clone();
+            let caller = caller.clone();
             move |id| poll_to_end(server, caller, id.clone())
         }),
         cancel: Box::new({
-            let (server, caller) = (server.clone(), caller.clone());
+            let server = server.clone();
+            let caller = caller.clone();
             move |id| {
                 // Without a permit the cancellation is dropped: it is advisory, and must not pile up.
                 let Some(permit) = server.options.timeouts.background_sender().try_acquire() else { return };

@@ -135,7 +135,8 @@ async fn a_program_that_is_still_downloaded_is_not_ended() {
             crate::ConnectTarget::Stdio { command: "npx".to_owned(), args: Vec::new(), env: Vec::new(), cwd: None };
     };
     let slow = |talk: &ServerSide, message: &Value| {
-        let (talk, message) = (talk.clone(), message.clone());
+        let talk = talk.clone();
+        let message = message.clone();
         tokio::spawn(async move {
             tokio::time::sleep(Duration::from_secs(8)).await;
             match message["method"].as_str().unwrap() {
@@ -311,7 +312,9 @@ fn serve_late(
             }
             begun[talk.nth] + start
         };
-        let (serve, talk, message) = (serve.clone(), talk.clone(), message.clone());
+        let serve = serve.clone();
+        let talk = talk.clone();
+        let message = message.clone();
         tokio::spawn(async move {
             tokio::time::sleep_until(ready).await;
             serve(&talk, &message);

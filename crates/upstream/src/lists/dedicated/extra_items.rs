@@ -72,7 +72,8 @@ impl ExtraItems {
         let added = added.or_insert_with(|| ConnectionItems { era, lists: ItemsByKind::default() });
         let before = std::mem::take(&mut added.lists[kind as usize]);
         let all = || table.by_connection.values().flat_map(|added| &added.lists).flatten();
-        let (mut count, mut bytes) = (all().count(), all().map(|item| item.size_hint()).sum::<usize>());
+        let mut count = all().count();
+        let mut bytes = all().map(|item| item.size_hint()).sum::<usize>();
         let mut kept = Vec::new();
         for item in items {
             if item.get_string(kind.item_key()).is_none_or(|key| known.contains(&key)) {
@@ -208,7 +209,8 @@ mod tests {
     #[test]
     fn items_of_a_connection_are_listed_until_it_closes() {
         let added = Arc::new(ExtraItems::default());
-        let (one, other) = (ByteString::literal("one"), ByteString::literal("other"));
+        let one = ByteString::literal("one");
+        let other = ByteString::literal("other");
         assert_eq!(merged(&added, &["a"]), ["a"]);
         added.replace(&one, Era::Legacy, ItemKind::Tools, items(["a", "b"].map(str::to_owned)));
         added.replace(&other, Era::Legacy, ItemKind::Tools, items(["b", "c"].map(str::to_owned)));

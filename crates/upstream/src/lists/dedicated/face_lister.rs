@@ -47,7 +47,8 @@ pub(crate) struct FaceLister {
 
 impl FaceLister {
     pub(crate) fn new(server: &Arc<ServerContext>, lists: &Arc<ListStore>, era: Era) -> Self {
-        let (server, lists) = (server.clone(), lists.clone());
+        let server = server.clone();
+        let lists = lists.clone();
         FaceLister { server, lists, era, changed: Mutex::new(ItemKind::ALL.to_vec()), has_changes: Notify::new() }
     }
 

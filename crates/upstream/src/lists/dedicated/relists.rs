@@ -259,8 +259,8 @@ mod tests {
         // The settle time is over, but no owner is left.
         tokio::time::advance(SETTLE_TIME).await;
         assert_eq!(relists.next_batch().now_or_never(), None, "no owner is to be notified");
-        let (first, second) =
-            (DedicatedRelists::reporter(&relists, owner("s")), DedicatedRelists::reporter(&relists, owner("s")));
+        let first = DedicatedRelists::reporter(&relists, owner("s"));
+        let second = DedicatedRelists::reporter(&relists, owner("s"));
         first.report_changed(ItemKind::Tools);
         drop(first);
         assert_eq!(relists.next_batch().await, [ItemKind::Tools]);

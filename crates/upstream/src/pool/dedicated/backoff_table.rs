@@ -148,8 +148,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_rests_alone_unless_nobody_could_be_started() {
-        let (mut paces, one, other) =
-            (BackoffTable::default(), ByteString::literal("one"), ByteString::literal("other"));
+        let mut paces = BackoffTable::default();
+        let one = ByteString::literal("one");
+        let other = ByteString::literal("other");
         let fail = |paces: &mut BackoffTable, key: &ByteString, error: &ConnectError| {
             let pace = paces.try_begin(key, backoff(), Instant::now()).unwrap();
             paces.on_failure(key, pace, error, Instant::now())

@@ -210,8 +210,10 @@ async fn run_until_end(
 ) {
     let DedicatedLifecycle { pool, key, entry, lifetime, stop, metrics, health, row, subscriptions, router, settings } =
         lifecycle;
-    let (server, grace) = (settings.name.as_str(), settings.connect_timeout);
-    let (opened_at, mut lost) = (Instant::now(), None);
+    let server = settings.name.as_str();
+    let grace = settings.connect_timeout;
+    let opened_at = Instant::now();
+    let mut lost = None;
     let subscribed = subscriptions.subscription_probe();
     let ended = async {
         match lifetime {

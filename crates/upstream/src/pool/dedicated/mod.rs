@@ -75,7 +75,8 @@ impl DedicatedPool {
         context: DedicatedContext<'_>,
     ) -> Result<UseGuard, Error> {
         let settings = context.server.live_settings();
-        let (name, max) = (&settings.name, settings.max_connections);
+        let name = &settings.name;
+        let max = settings.max_connections;
         let connect_budget = self.connect_budget();
         loop {
             // Created before the lookup, so that no end of a dial is missed.
@@ -116,7 +117,8 @@ impl DedicatedPool {
         context: DedicatedContext<'_>,
     ) {
         let server = context.server;
-        let (settings, common) = (server.live_settings(), server.common.clone());
+        let settings = server.live_settings();
+        let common = server.common.clone();
         let DedicatedRequest { key, mut connect_identity, lifetime, owner } = request;
         let row = UpstreamSessionRow::of(&settings, &common.session_store, &common.store, caller, lifetime);
         connect_identity.persisted_session = row.as_ref().and_then(UpstreamSessionRow::take_persisted);
@@ -202,7 +204,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_one_unused_longest_makes_room_and_none_that_is_in_use() {
         let leases = DedicatedPool::default();
-        let (first, second) = (request(&leases, "first").unwrap(), request(&leases, "second").unwrap());
+        let first = request(&leases, "first").unwrap();
+        let second = request(&leases, "second").unwrap();
         assert!(request(&leases, "third").is_none(), "both are in use");
         let again = request(&leases, "first").unwrap();
         drop(again);
@@ -220,7 +223,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_connection_on_which_a_task_runs_makes_no_room() {
         let leases = DedicatedPool::default();
-        let (first, second) = (request(&leases, "first").unwrap(), request(&leases, "second").unwrap());
+        let first = request(&leases, "first").unwrap();
+        let second = request(&leases, "second").unwrap();
         first.track_task(&running_task(60_000));
         let evicted = (first.0.evicted.clone(), second.0.evicted.clone());
         drop(first);
@@ -322,7 +326,8 @@ mod tests {
     async fn minute_of_calls(way: ServerBehaviour) -> (usize, Vec<String>) {
         let memory = MemoryServer::new(&[way]);
         let upstream = memory.upstream(|_| {});
-        let (caller, began) = (testing::caller(1, Some("s")), Instant::now());
+        let caller = testing::caller(1, Some("s"));
+        let began = Instant::now();
         let mut received = Vec::new();
         while began.elapsed() < SECOND * 60 {
             received.push(failed(call(&upstream, &caller, "t")).await.1);
@@ -349,7 +354,8 @@ mod tests {
             (settings.share, settings.start_timeout) = (SharingMode::Principal, SECOND);
         });
         let caller = testing::caller(1, None);
-        let (first, second) = (call(&upstream, &caller, "t"), call(&upstream, &caller, "t"));
+        let first = call(&upstream, &caller, "t");
+        let second = call(&upstream, &caller, "t");
         first.await.unwrap().unwrap_err();
         let _ = second.await.unwrap();
         tokio::time::sleep(SECOND).await;
@@ -430,7 +436,8 @@ mod tests {
             DedicatedLookup::New(use_guard, _) => use_guard,
             _ => unreachable!(),
         };
-        let (began, lease) = (Instant::now(), use_guard.0.clone());
+        let began = Instant::now();
+        let lease = use_guard.0.clone();
         let waiting = tokio::spawn({
             let leases = leases.clone();
             async move { leases.evict_when_unused(&key("a"), &lease, UNUSED_TIME, || false).await }
@@ -458,7 +465,9 @@ mod tests {
                 panic!("there is room")
             }
         };
-        let (gone, other, stateless) = (request("principal 1"), request("principal 2"), request("principal 1, 0"));
+        let gone = request("principal 1");
+        let other = request("principal 2");
+        let stateless = request("principal 1, 0");
         leases.revoke_principals(&|id| id == 1).await;
         assert_eq!(leases.len(), 1);
         assert!(gone.0.evicted.is_cancelled() && stateless.0.evicted.is_cancelled());

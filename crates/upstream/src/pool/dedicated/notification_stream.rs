@@ -26,7 +26,8 @@ pub(crate) async fn forward_notifications(
     let mut filter = watch.filter();
     let mut notifications = server.subscribe(caller, filter.clone());
     let mut early_updates = EarlyUpdates::of_stream(&notifications, server, caller);
-    let (mut deadline, mut silent_ends) = (Instant::now() + ACKNOWLEDGE_TIMEOUT, 0);
+    let mut deadline = Instant::now() + ACKNOWLEDGE_TIMEOUT;
+    let mut silent_ends = 0;
     // True after the end of a stream, until another one is open.
     let mut gap = false;
     loop {
@@ -156,7 +157,8 @@ mod tests {
     fn forwarding(subscriptions: &Arc<OwnerSubscriptions>, server: &Arc<FakeServer>) -> mpsc::Receiver<String> {
         let (sender, received) = mpsc::channel(64);
         let watch = subscriptions.watch(ConnectionOwner::Session(ByteString::from("s")), ByteString::from("a"));
-        let (server, backoff) = (server.clone(), BackoffSettings::default());
+        let server = server.clone();
+        let backoff = BackoffSettings::default();
         tokio::spawn(async move {
             let publish = |notification| {
                 let text = match notification {
@@ -172,8 +174,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_never_acknowledges_has_one_stream() {
-        let (subscriptions, server, client) =
-            (Arc::new(OwnerSubscriptions::default()), Arc::new(FakeServer::default()), testing::caller(1, Some("s")));
+        let subscriptions = Arc::new(OwnerSubscriptions::default());
+        let server = Arc::new(FakeServer::default());
+        let client = testing::caller(1, Some("s"));
         let mut received = forwarding(&subscriptions, &server);
         let mut guards = Vec::new();
         for n in 1..5 {
@@ -192,8 +195,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn changes_without_a_subscriber_are_reported_to_the_next_one() {
-        let (subscriptions, server, client) =
-            (Arc::new(OwnerSubscriptions::default()), Arc::new(FakeServer::default()), testing::caller(1, Some("s")));
+        let subscriptions = Arc::new(OwnerSubscriptions::default());
+        let server = Arc::new(FakeServer::default());
+        let client = testing::caller(1, Some("s"));
         let _guard = subscriptions.subscribe(&client, topics("x:1"));
         let mut received = forwarding(&subscriptions, &server);
         let settled = || tokio::time::sleep(Duration::from_secs(1));

@@ -102,7 +102,8 @@ impl DedicatedPool {
 
     /// Takes the connection of this key into use. At the limit, the one that was unused longest is evicted.
     pub(super) fn look_up(&self, request: &DedicatedRequest, max: usize, backoff: BackoffSettings) -> DedicatedLookup {
-        let (key, mut table) = (&request.key, self.lock());
+        let key = &request.key;
+        let mut table = self.lock();
         if let Some(entry) = table.connections.get(key) {
             return DedicatedLookup::Existing(UseGuard::begin(entry));
         }
@@ -234,7 +235,8 @@ impl DedicatedPool {
         if entry.notifies.swap(true, Ordering::AcqRel) {
             return;
         }
-        let (caller, notification) = (caller.clone(), notification.clone());
+        let caller = caller.clone();
+        let notification = notification.clone();
         tokio::spawn(async move {
             entry.settled.cancelled().await;
             entry.notifies.store(false, Ordering::Release);

@@ -358,7 +358,8 @@ async fn begin_call(
 ) -> (oneshot::Sender<Value>, JoinHandle<Result<Outcome, Error>>) {
     let (answer, later) = oneshot::channel();
     *site.call.lock() = Some(later);
-    let (upstream, caller) = (upstream.clone(), testing::caller(1, Some("s")));
+    let upstream = upstream.clone();
+    let caller = testing::caller(1, Some("s"));
     let params = JsonObject::new().with("name", RawJson::string("t"));
     let running =
         tokio::spawn(async move { upstream.call(&caller, Call::new(McpMethod::CallTool, params)).outcome().await });
@@ -458,7 +459,8 @@ fn serve_slow_subscriptions(talk: &ServerSide, message: &Value) {
         "resources/templates/list" => json!({"resourceTemplates": []}),
         "tools/call" => json!({"content": []}),
         "resources/subscribe" => {
-            let (talk, message) = (talk.clone(), message.clone());
+            let talk = talk.clone();
+            let message = message.clone();
             tokio::spawn(async move {
                 tokio::time::sleep(SECOND).await;
                 talk.answer(&message, &json!({}));
