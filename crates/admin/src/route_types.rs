@@ -36,6 +36,7 @@ impl RouteTypes {
     };
 
     /// Names the type of the body.
+    #[cfg_attr(not(test), expect(clippy::needless_update, reason = "only tests have members"))]
     pub(super) const fn with_body<T: Described>(self) -> Self {
         RouteTypes {
             #[cfg(test)]
@@ -45,6 +46,7 @@ impl RouteTypes {
     }
 
     /// Names the type of the answer.
+    #[cfg_attr(not(test), expect(clippy::needless_update, reason = "only tests have members"))]
     pub(super) const fn with_answer<T: Described>(self) -> Self {
         RouteTypes {
             #[cfg(test)]

@@ -43,6 +43,31 @@ pub(super) struct FastPathContext<'a> {
     pub(super) slot: &'a Arc<ConnectionSlot>,
 }
 
+impl FastPathContext<'_> {
+    /// Waits until the grace is over that a draining gateway gives its connections.
+    async fn wait_drained(&self) {
+        self.draining.cancelled().await;
+        tokio::time::sleep(self.drain_grace).await;
+    }
+}
+
+/// Wait for the end of the drain grace, over all requests of a connection.
+#[derive(Default)]
+struct DrainWait {
+    /// True once its waker is registered.
+    is_registered: bool,
+    /// True once the grace is over.
+    has_begun: bool,
+}
+
+/// Wait for one request.
+struct RequestWait {
+    /// True until the first poll.
+    is_first: bool,
+    /// True once a head has arrived.
+    has_head: bool,
+}
+
 /// Serves the simple POSTs of a connection. Returns it for hyper at the first other request, or `None` if it ended.
 pub(super) async fn serve<S>(stream: S, context: FastPathContext<'_>) -> Option<Rewind<S>>
 where
@@ -53,31 +78,26 @@ where
     let mut accepted_host = AcceptedHost::default();
     let mut identity = None;
     let mut accept = |head: &Parts| context.service.fast_path_state(head, &mut accepted_host);
-    let mut drain_signal = pin!(async {
-        context.draining.cancelled().await;
-        tokio::time::sleep(context.drain_grace).await;
-    });
-    let mut is_registered = false;
-    let mut is_draining = false;
+    let mut drain_signal = pin!(context.wait_drained());
+    let mut drain = DrainWait::default();
     loop {
         let mut until = Instant::now() + context.read_timeout;
-        let mut is_first = true;
-        let mut has_head = false;
+        let mut wait = RequestWait { is_first: true, has_head: false };
         let next = std::future::poll_fn(|cx| {
             if let Poll::Ready(next) = connection.poll_next(cx, &mut accept) {
                 return Poll::Ready(ReadOutcome::Next(next));
             }
             // At the first wait, the wakers of an earlier wait are still registered.
-            let woken = !std::mem::replace(&mut is_first, false);
-            let polls = !is_draining && (woken || !is_registered || context.draining.is_cancelled());
-            is_draining = is_draining || polls && drain_signal.as_mut().poll(cx).is_ready();
-            is_registered = true;
-            if connection.has_partial() && !std::mem::replace(&mut has_head, true) {
+            let woken = !std::mem::replace(&mut wait.is_first, false);
+            let polls = !drain.has_begun && (woken || !drain.is_registered || context.draining.is_cancelled());
+            drain.has_begun = drain.has_begun || polls && drain_signal.as_mut().poll(cx).is_ready();
+            drain.is_registered = true;
+            if connection.has_partial() && !std::mem::replace(&mut wait.has_head, true) {
                 // A body has its own time, however long its connection was quiet before.
                 until = Instant::now() + context.read_timeout;
             }
             // A client in the middle of a request may finish it. The response says that the connection ends.
-            let ends = is_draining && !connection.has_partial();
+            let ends = drain.has_begun && !connection.has_partial();
             if context.slot.must_leave() {
                 return Poll::Ready(ReadOutcome::Next(NextRequest::Closed));
             }
@@ -96,14 +116,13 @@ where
                 break;
             }
         };
-        let received = Instant::now();
         let slot = context.slot.begin();
         let response = {
             let BufferedRequest { state, head, body } = *request;
             let scope = ByteString::from(endpoint_name(head.uri.path()).unwrap_or_default());
-            let request = ReceivedRequest { head, scope, dialect: None, received };
-            let peer = context.service.peer();
-            let source = RequestSource { peer, slot: Some(&slot), identity: Some(&mut identity) };
+            let request = ReceivedRequest { head, scope, dialect: None, received: Instant::now() };
+            let source =
+                RequestSource { peer: context.service.peer(), slot: Some(&slot), identity: Some(&mut identity) };
             let mut work = pin!(serve_request(&state, source, request, body));
             std::future::poll_fn(|cx| match work.as_mut().poll(cx) {
                 Poll::Ready(response) => Poll::Ready(Some(response)),

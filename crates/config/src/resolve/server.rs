@@ -163,11 +163,6 @@ impl PlanResolver<'_> {
         let all = own.with_defaults(defaults.unwrap_or(&ServerOptions::default()));
         self.prefix(path, own.prefix.as_deref());
         let protocol = self.protocol(path, own, all.protocol);
-        let (tools, resources, prompts) = (
-            self.items(&path.key("tools"), own.tools.as_ref(), all.tools, true),
-            self.items(&path.key("resources"), own.resources.as_ref(), all.resources, false),
-            self.items(&path.key("prompts"), own.prompts.as_ref(), all.prompts, true),
-        );
         let breaker = all.breaker.unwrap_or_default();
         let ping = all.ping.unwrap_or_default();
         let websocket_ping = all.websocket_ping.unwrap_or_default();
@@ -183,9 +178,9 @@ impl PlanResolver<'_> {
             is_gateway: false,
             first_era: None,
             protocol: protocol.filter(|protocol| protocol != NEWEST),
-            tools,
-            resources,
-            prompts,
+            tools: self.items(&path.key("tools"), own.tools.as_ref(), all.tools, true),
+            resources: self.items(&path.key("resources"), own.resources.as_ref(), all.resources, false),
+            prompts: self.items(&path.key("prompts"), own.prompts.as_ref(), all.prompts, true),
             share: match all.share {
                 Some(FileShare::Session) => SharingMode::Session,
                 Some(FileShare::Principal) => SharingMode::Principal,

@@ -187,13 +187,11 @@ impl SessionRequest<'_> {
         };
         // The client's token stays on this hop. The request to the server gets one of its own.
         let token = meta.remove("progressToken");
-        let task = task_augmentation.mode.clone();
-        let detailed = method == McpMethod::Task(TaskMethod::Cancel);
         let call = Call {
             meta,
             progress: token.is_some(),
-            task_mode: task,
-            detailed,
+            task_mode: task_augmentation.mode.clone(),
+            detailed: method == McpMethod::Task(TaskMethod::Cancel),
             cancel_reason: Some(call_guard.cancel_reason().clone()),
             received: self.received,
             ..Call::new(method.clone(), params)
