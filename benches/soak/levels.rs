@@ -134,12 +134,18 @@ impl IdleLevels {
     }
 }
 
-/// Whether a label is one that comes late: a server, a tool, or the name of a failure. What clients make up here has a
-/// number in it.
+/// Returns true for a label that may come late: a server, a tool, or the name or code of a failure. What clients make up
+/// here is none of these.
 fn is_word(label: &str) -> bool {
     let server = label.split("__").next().unwrap_or(label);
     let is_name = label.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
-    is_name || SERVERS.iter().any(|spec| spec.name == server)
+    is_name || is_error_code(label) || SERVERS.iter().any(|spec| spec.name == server)
+}
+
+/// Returns true for a code of JSON-RPC, of which a read or a prompt of a server that died is the first to have some.
+fn is_error_code(label: &str) -> bool {
+    // The gateway names a fixed set of them, whatever servers answer.
+    label.parse().is_ok_and(|code: i32| (-32768..=-32000).contains(&code))
 }
 
 fn different<T: PartialEq + std::fmt::Debug>(
