@@ -93,7 +93,7 @@ impl EventFeed {
     /// Returns true if nobody watches. The next watcher then starts a new task.
     pub(super) fn stop_if_unwatched(&self) -> bool {
         let mut is_polling = self.is_polling.lock();
-        // Counted under the lock: a watcher that comes now starts a task of its own.
+        // Counted under the lock: a watcher that comes now starts its own task.
         let unwatched = self.sender.receiver_count() == 0;
         if unwatched {
             *is_polling = false;

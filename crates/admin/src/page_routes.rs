@@ -184,7 +184,7 @@ async fn server_page(viewer: PageViewer, Path(name): Path<String>) -> Response {
     let page = servers_view(&viewer, Some((&name, open)), |view| view.page());
     let mut response = whole_of(&viewer, "Servers", &name, page);
     if !found {
-        // The page is whole all the same: its list shows which servers there are.
+        // The page is still whole: its list shows which servers there are.
         *response.status_mut() = StatusCode::NOT_FOUND;
     }
     response

@@ -37,7 +37,7 @@ pub(super) async fn reload(Operator(admin): Operator) -> Response {
 /// Handles `POST /api/v1/servers/{name}/restart`. Responds when the restart is finished.
 pub(super) async fn restart(Operator(admin): Operator, Path(name): Path<String>) -> Response {
     let gateway = admin.gateway.clone();
-    // In a task of its own: the restart goes on if its client disconnects.
+    // In a separate task: the restart goes on if its client disconnects.
     let restarting = tokio::spawn({
         let name = name.clone();
         async move { gateway.restart(&name).await }

@@ -1,4 +1,4 @@
-//! Request rates of principals: what each has used of its own.
+//! Request rates of principals: what each has used.
 //!
 //! Owns the buckets, those of the config's keys and those of people, who get theirs at their first request. Does not
 //! count tokens (`moongate_access`). Invariant: a reload refills no bucket whose rate stays.
@@ -20,7 +20,7 @@ pub(super) struct RequestRates {
     /// Rate of each key that has one.
     keys: HashMap<u32, PrincipalRate>,
     people: Arc<Mutex<HashMap<u32, PrincipalRate>>>,
-    /// Rate where a principal has none of its own.
+    /// Rate of principals without their own.
     general: Option<RequestRate>,
     access: AccessTable,
 }

@@ -105,7 +105,7 @@ impl ConfigReloader {
         }
         let created = moongate_config::users_file(&options.env);
         let prepared = prepare_operator_edit(edits, options, created.as_deref(), operations)?;
-        // Begun anew, the file would have this entry alone, and the reload would stop all that is missing there.
+        // Started from nothing, the file would have this entry alone, and the reload would stop all that is missing there.
         match prepared.is_new_file() && !known.is_empty() {
             true => Err(gone(prepared.path())),
             false => Ok(prepared),

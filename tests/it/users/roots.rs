@@ -277,7 +277,7 @@ async fn a_tool_that_looks_before_it_asks_sees_what_its_client_can_answer() {
             let answer = other.call("a__look_first", argument.clone()).await.result();
             assert_eq!(answer["isError"], true, "{about}: {answer}");
             assert!(answer["content"][1]["text"].as_str().unwrap().contains("Call it again"), "{about}: {answer}");
-            // Now all clients that cannot be asked are known as such, from their first call on.
+            // Now the server knows what each client can answer, from its first call on.
             for client in [&other, &without_roots(&gateway).await] {
                 assert_eq!(client.call("a__look_first", argument.clone()).await.text(), "nobody was asked", "{about}");
             }

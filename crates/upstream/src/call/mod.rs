@@ -298,7 +298,7 @@ impl ActiveCall {
 
     /// Learns from a failure how the tool has to be called. Returns what to tell the client, if that is new.
     fn learn_advice(&self, end: &Result<Outcome, Error>) -> Option<CallAdvice> {
-        // Its own connection declares what the client has, and the server asked all the same.
+        // Its own connection declares what the client has, and the server still asked.
         let is_mistaken = self.was_asked_in_vain && !self.connection.checked_out.is_final();
         if is_mistaken && moongate_protocol::has_failed(end) {
             return Some(CallAdvice::OwnCapabilities);
