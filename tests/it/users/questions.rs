@@ -143,6 +143,25 @@ async fn the_first_questions_of_a_program_are_asked_whoever_else_calls_it() {
 }
 
 #[tokio::test]
+async fn a_session_with_state_waits_for_a_long_call_rather_than_lose_its_first_question() {
+    let gateway = Setup::new().stdio("a", &legacy()).start().await;
+    gateway.ready(&["a"]).await;
+    let [long, asking] = [session(&gateway).await, session(&gateway).await];
+    for client in [&long, &asking] {
+        assert_eq!(client.call("a__add", json!({"a": 1, "b": 1})).await.text(), "2");
+    }
+    let long_call = long.call("a__sleep", json!({"ms": 1500}));
+    let question = async {
+        holds("the long call is open", || gateway.record("a").contains("sleep")).await;
+        answered(&asking).await
+    };
+    let (slept, answer) = tokio::join!(long_call, question);
+    assert!(answer.to_string().contains("Ada"), "{answer}");
+    assert!(!slept.text().is_empty(), "the long call ran");
+    assert_eq!(gateway.record("a").matches("\"initialize\"").count(), 1, "nobody left the program");
+}
+
+#[tokio::test]
 async fn sessions_that_call_tools_which_do_not_ask_stay_on_one_program() {
     let gateway = Setup::new().stdio("a", &legacy()).start().await;
     gateway.ready(&["a"]).await;

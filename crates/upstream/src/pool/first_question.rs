@@ -17,8 +17,11 @@ use crate::pool::{CheckoutRequest, ConnectionPool, connection_affinity};
 use moongate_model::{Caller, SharingMode};
 use moongate_protocol::CallTarget;
 
-/// Time for which a call waits for another client's.
+/// Time for which a call waits for another client's, if its session can then have another connection.
 const FIRST_WAIT: Duration = Duration::from_millis(300);
+/// The same for a session that has state on the shared connection, so that it cannot leave.
+// A question that is refused costs a call, which may have had effects: that is worse than a wait, once for each tool.
+const STATEFUL_WAIT: Duration = Duration::from_secs(10);
 /// Time between two looks.
 const LOOK_PAUSE: Duration = Duration::from_millis(5);
 
@@ -49,7 +52,9 @@ impl ConnectionPool {
 
     /// Waits until the other clients' calls have shown what they do.
     pub(super) async fn wait_first_question(&self, connection: &UpstreamConnection, request: &mut CheckoutRequest<'_>) {
-        let until = Instant::now() + FIRST_WAIT;
+        // A call that waits for more than half of its time would only fail later.
+        let wait = if self.is_new(request.caller) { FIRST_WAIT } else { STATEFUL_WAIT };
+        let until = Instant::now() + wait.min(self.server.timeouts.call() / 2);
         while Instant::now() < until && self.conflicts(connection, request) {
             request.has_waited = true;
             tokio::time::sleep(LOOK_PAUSE).await;
@@ -63,8 +68,12 @@ impl ConnectionPool {
 
     /// Returns true if a session leaves the shared connection for that reason. One that has state there stays.
     pub(super) fn leaves_early(&self, connection: &UpstreamConnection, request: &CheckoutRequest<'_>) -> bool {
-        let is_new = request.caller.session.as_ref().is_some_and(|session| !self.shared_clients.has_called(session));
-        is_new && self.conflicts(connection, request)
+        self.is_new(request.caller) && self.conflicts(connection, request)
+    }
+
+    /// Returns true if a caller's session has no state on the shared connection.
+    fn is_new(&self, caller: &Caller) -> bool {
+        caller.session.as_ref().is_some_and(|session| !self.shared_clients.has_called(session))
     }
 
     /// Returns true if a session left the shared connection before the server was seen to ask. It never returns.
