@@ -1,7 +1,7 @@
 //! Allocator of the program. Owns its name and its count of bytes in use.
 //!
-//! Does not choose it (`main.rs`). Invariant: what is said here comes from the allocator itself, at run time: one that was
-//! linked and is not used has no name here.
+//! Does not choose it (`main.rs`). Invariant: what is said here comes from the allocator itself, at
+//! run time: one that was linked and is not used has no name here.
 
 /// Has the metrics report the allocator's count of bytes in use.
 pub fn report_heap_bytes() {
@@ -10,7 +10,11 @@ pub fn report_heap_bytes() {
 
 /// Returns the name of the allocator in use, with its version if it has one.
 pub fn name() -> String {
-    if let Some(version) = jemalloc_version() { format!("jemalloc {version}") } else { "system".to_owned() }
+    if let Some(version) = jemalloc_version() {
+        format!("jemalloc {version}")
+    } else {
+        "system".to_owned()
+    }
 }
 
 #[cfg(all(feature = "jemalloc", any(target_os = "linux", target_os = "macos")))]
@@ -28,7 +32,9 @@ fn jemalloc_version() -> Option<String> {
 fn heap_bytes() -> Option<f64> {
     // jemalloc caches its figures until the epoch advances.
     tikv_jemalloc_ctl::epoch::advance().ok()?;
-    tikv_jemalloc_ctl::stats::allocated::read().ok().map(|bytes| bytes as f64)
+    tikv_jemalloc_ctl::stats::allocated::read()
+        .ok()
+        .map(|bytes| bytes as f64)
 }
 
 #[cfg(not(all(feature = "jemalloc", any(target_os = "linux", target_os = "macos"))))]

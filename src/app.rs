@@ -1,7 +1,7 @@
 //! Start of a gateway from its plan, and its orderly stop.
 //!
-//! Owns the order of starting and stopping. Does not serve requests. Invariant: the listeners are up before any server
-//! is connected, and everything that was started is stopped.
+//! Owns the order of starting and stopping. Does not serve requests. Invariant: the listeners are
+//! up before any server is connected, and everything that was started is stopped.
 
 mod background_tasks;
 mod connection_places;
@@ -40,9 +40,9 @@ use moongate_config::Plan;
 use moongate_gateway::Gateway;
 use moongate_jsonrpc::json::ByteString;
 use moongate_listener::{
-    self, AdmissionControl, BoundListener, ConnectionLimit, ConnectionService, InheritedSockets, ListenAddress,
-    ListenSettings, ListenerState, ListenerTls, PeopleRoutes, SharedListenerState, StallDetector, StdioConnection,
-    StdioRefused, TlsSettings,
+    self, AdmissionControl, BoundListener, ConnectionLimit, ConnectionService, InheritedSockets,
+    ListenAddress, ListenSettings, ListenerState, ListenerTls, PeopleRoutes, SharedListenerState,
+    StallDetector, StdioConnection, StdioRefused, TlsSettings,
 };
 use moongate_protocol::DownstreamState;
 use moongate_session::Sessions;
@@ -106,8 +106,8 @@ impl GatewayApp {
         GatewayApp::start_from(plan, None, program).await
     }
 
-    /// Starts a gateway. `source` is the origin of the plan. `program` is this binary; it is started as the reaper of
-    /// children, and without it there is none.
+    /// Starts a gateway. `source` is the origin of the plan. `program` is this binary; it is
+    /// started as the reaper of children, and without it there is none.
     ///
     /// Fails if an address cannot be bound.
     pub async fn start_from(
@@ -134,21 +134,34 @@ impl GatewayApp {
         // A broken certificate must fail the start, too, and likewise without side effects.
         let tls = tls(&plan, &metrics)?;
         let memory = GatewayMemory::new(plan.limits.memory_limit(), &metrics);
-        let shared = UpstreamRuntime::with_store(metrics.clone(), Reaper::disabled(), store.clone());
-        let shared = shared.with_memory(memory.budget.clone()).with_credentials(login.credentials.clone());
+        let shared =
+            UpstreamRuntime::with_store(metrics.clone(), Reaper::disabled(), store.clone());
+        let shared = shared
+            .with_memory(memory.budget.clone())
+            .with_credentials(login.credentials.clone());
         let shared = Arc::new(shared);
         // Before any server: the first child registers with the reaper already.
         guard_children(&plan, program, &shared.reaper);
         let draining = CancellationToken::new();
         let (auth, access) = AuthMethods::with_added(login.principals, login.methods, &plan.auth);
-        let gateway = Gateway::new(gateway_settings(&plan, access.clone()), auth.principals().clone(), shared.clone());
+        let gateway = Gateway::new(
+            gateway_settings(&plan, access.clone()),
+            auth.principals().clone(),
+            shared.clone(),
+        );
         let downstream_state = downstream_state(&plan, &metrics, &draining, &store, &memory.budget);
-        let listener_state =
-            Arc::new(listener_state(&plan, &gateway, (&auth, &access), downstream_state, memory.clone()));
+        let listener_state = Arc::new(listener_state(
+            &plan,
+            &gateway,
+            (&auth, &access),
+            downstream_state,
+            memory.clone(),
+        ));
         let shared_state: SharedListenerState = Arc::new(ArcSwap::new(listener_state.clone()));
         let catalog_age = plan.times.catalog_age.0;
         let persistent = PersistentState::from_parts(&shared_state, &gateway, &shared, catalog_age);
-        // Before the first request is accepted: clients expect their sessions. The wait for a slow disk is bounded.
+        // Before the first request is accepted: clients expect their sessions. The wait for a slow
+        // disk is bounded.
         persistent.begin(plan.state.required).await?;
         let watches_files = source.is_some();
         let targets = ReloadTargets {
@@ -166,8 +179,16 @@ impl GatewayApp {
         let (line_addresses, _) = listener_names(&bound.lines);
         let (admins, admin_sockets) = listener_names(&bound.admin);
         let listeners = bound.serve(&plan, &reloader, &draining, &login.people);
-        let mut tasks = BackgroundTasks::start(draining, listeners, listener_state.downstream.parked_calls.clone());
-        tasks.spawn_until_drained(enforce_limits(memory, listener_state.downstream.sessions.clone(), gateway.clone()));
+        let mut tasks = BackgroundTasks::start(
+            draining,
+            listeners,
+            listener_state.downstream.parked_calls.clone(),
+        );
+        tasks.spawn_until_drained(enforce_limits(
+            memory,
+            listener_state.downstream.sessions.clone(),
+            gateway.clone(),
+        ));
         tasks.spawn_until_drained(reloader.clone().end_expired_keys());
         if let Some(tls) = tls {
             tasks.spawn_until_drained(tls.watch());
@@ -192,12 +213,22 @@ impl GatewayApp {
         })
     }
 
-    /// Opens a client on standard streams, at this endpoint. An empty name is the endpoint over all servers.
-    pub fn pipe(&self, endpoint: &str, credentials: &http::HeaderMap) -> Result<StdioConnection, StdioRefused> {
-        self.reloader.targets.listener_state.load_full().open_stdio(endpoint, credentials, self.drain)
+    /// Opens a client on standard streams, at this endpoint. An empty name is the endpoint over all
+    /// servers.
+    pub fn pipe(
+        &self,
+        endpoint: &str,
+        credentials: &http::HeaderMap,
+    ) -> Result<StdioConnection, StdioRefused> {
+        self.reloader.targets.listener_state.load_full().open_stdio(
+            endpoint,
+            credentials,
+            self.drain,
+        )
     }
 
-    /// Reads the certificate files now, instead of within ten seconds. A configuration reload does this, too.
+    /// Reads the certificate files now, instead of within ten seconds. A configuration reload does
+    /// this, too.
     pub async fn reload_certificate(&self) {
         self.reloader.reload_certificate().await;
     }
@@ -212,7 +243,8 @@ impl GatewayApp {
         self.tasks.begin_drain();
     }
 
-    /// Stops in order: refuses requests, ends streams, lets calls finish within the drain time, stops the servers.
+    /// Stops in order: refuses requests, ends streams, lets calls finish within the drain time,
+    /// stops the servers.
     pub async fn stop(mut self) {
         self.tasks.begin_drain();
         // A reload during the stop would connect servers anew.
@@ -238,16 +270,30 @@ impl GatewayApp {
 fn endpoint_url(plan: &Plan, listeners: &[BoundListener], is_secure: bool) -> String {
     let own = listener_names(listeners).0.into_iter().next();
     let scheme = if is_secure { "https" } else { "http" };
-    let base = plan.public_url.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned());
+    let base = plan
+        .public_url
+        .as_ref()
+        .map(|url| url.as_str().trim_end_matches('/').to_owned());
     base.or_else(|| own.map(|address| format!("{scheme}://{address}")))
         .map_or(String::new(), |base| format!("{base}/mcp"))
 }
 
 /// Serves the admin listener until the process ends, so that probes can observe the drain.
-fn serve_admin(listener: BoundListener, admin: AdminState, settings: ListenSettings, limit: Arc<ConnectionLimit>) {
+fn serve_admin(
+    listener: BoundListener,
+    admin: AdminState,
+    settings: ListenSettings,
+    limit: Arc<ConnectionLimit>,
+) {
     let local = admin.local;
     let service = ConnectionService::new(moongate_admin::router(Arc::new(admin)), None, local);
-    tokio::spawn(listener.serve(service, settings, limit, CancellationToken::new(), Duration::ZERO));
+    tokio::spawn(listener.serve(
+        service,
+        settings,
+        limit,
+        CancellationToken::new(),
+        Duration::ZERO,
+    ));
 }
 
 fn tls(plan: &Plan, metrics: &Arc<Metrics>) -> anyhow::Result<Option<Arc<ListenerTls>>> {
@@ -267,7 +313,11 @@ struct Bound {
 impl Bound {
     /// Returns the name of a listener that must not be left without a method of authentication.
     fn open_client_listener(&self, login: &LoginParts) -> Option<String> {
-        let open = self.clients.iter().find(|listener| is_open(listener)).map(BoundListener::name);
+        let open = self
+            .clients
+            .iter()
+            .find(|listener| is_open(listener))
+            .map(BoundListener::name);
         open.filter(|_| login.methods.is_empty())
     }
 
@@ -287,10 +337,12 @@ impl Bound {
             write_timeout: plan.limits.write_timeout.0,
         };
         let places = ConnectionPlaces::within_open_files(&plan.limits);
-        let connection_limit = ConnectionLimit::new(places.clients, &metrics.clients.connections, metrics);
+        let connection_limit =
+            ConnectionLimit::new(places.clients, &metrics.clients.connections, metrics);
         // A separate limit, so that clients cannot lock the operators out.
         let open = &metrics.clients.admin_connections;
-        let admin_limit = ConnectionLimit::for_operators(places.operators, &connection_limit, open, metrics);
+        let admin_limit =
+            ConnectionLimit::for_operators(places.operators, &connection_limit, open, metrics);
         let endpoint_url = endpoint_url(plan, &self.clients, targets.tls.is_some());
         let probe_slots = ProbeSlots::default();
         let mut listeners = JoinSet::new();
@@ -298,7 +350,11 @@ impl Bound {
             let local = listener.is_local();
             let listener = listener.with_tls(targets.tls.clone());
             let service = ConnectionService::new(
-                moongate_listener::router_with_people(people.clone(), targets.listener_state.clone(), local),
+                moongate_listener::router_with_people(
+                    people.clone(),
+                    targets.listener_state.clone(),
+                    local,
+                ),
                 Some(targets.listener_state.clone()),
                 local,
             );
@@ -314,10 +370,18 @@ impl Bound {
             let shared_state = targets.listener_state.clone();
             let settings = settings.clone();
             let limit = connection_limit.clone();
-            listeners.spawn(listener.serve_lines(shared_state, settings, limit, draining.clone(), plan.times.drain.0));
+            listeners.spawn(listener.serve_lines(
+                shared_state,
+                settings,
+                limit,
+                draining.clone(),
+                plan.times.drain.0,
+            ));
         }
         let editor: Arc<dyn ConfigEditor> = Arc::new(FileEditor::new(reloader.clone(), plan));
-        let examiner: Arc<dyn Examiner> = Arc::new(GatewayExaminer { reloader: reloader.clone() });
+        let examiner: Arc<dyn Examiner> = Arc::new(GatewayExaminer {
+            reloader: reloader.clone(),
+        });
         for listener in self.admin {
             let admin = AdminState {
                 gateway: targets.gateway.clone(),
@@ -344,33 +408,62 @@ impl Bound {
 
 /// Returns the addresses and the Unix sockets of these listeners.
 fn listener_names(listeners: &[BoundListener]) -> (Vec<SocketAddr>, Vec<String>) {
-    let sockets = listeners.iter().filter(|listener| listener.is_local()).map(BoundListener::name);
-    (listeners.iter().filter_map(BoundListener::address).collect(), sockets.collect())
+    let sockets = listeners
+        .iter()
+        .filter(|listener| listener.is_local())
+        .map(BoundListener::name);
+    (
+        listeners
+            .iter()
+            .filter_map(BoundListener::address)
+            .collect(),
+        sockets.collect(),
+    )
 }
 
 async fn bind(plan: &Plan, login: &LoginParts) -> anyhow::Result<Bound> {
-    let mut inherited = InheritedSockets::from_env().context("the sockets of the service manager cannot be used")?;
-    let all = plan.listen.iter().map(|address| (address, "listen")).chain(plan.admin.iter().map(|a| (a, "admin")));
+    let mut inherited = InheritedSockets::from_env()
+        .context("the sockets of the service manager cannot be used")?;
+    let all = plan
+        .listen
+        .iter()
+        .map(|address| (address, "listen"))
+        .chain(plan.admin.iter().map(|a| (a, "admin")));
     let mut all: Vec<_> = all.collect();
     // Named sockets are assigned first: `Inherited(None)` takes all that remain.
     all.sort_by_key(|(address, _)| **address == ListenAddress::Inherited(None));
-    let mut bound = Bound { clients: Vec::new(), lines: Vec::new(), admin: Vec::new() };
+    let mut bound = Bound {
+        clients: Vec::new(),
+        lines: Vec::new(),
+        admin: Vec::new(),
+    };
     for (address, setting) in all {
         let opened = BoundListener::open(address, &plan.sockets, &mut inherited).await;
-        let opened = opened.with_context(|| format!("cannot listen on {address} (gateway.{setting})"))?;
+        let opened =
+            opened.with_context(|| format!("cannot listen on {address} (gateway.{setting})"))?;
         for listener in &opened {
-            // Checked here again: no config names the address of a socket that the service manager opened.
+            // Checked here again: no config names the address of a socket that the service manager
+            // opened.
             if setting == "listen" && is_open(listener) && login.leaves_open(plan) {
                 let name = listener.name();
-                anyhow::bail!("{name} can be reached from other machines, but there are no [[auth.keys]]: add a key");
+                anyhow::bail!(
+                    "{name} can be reached from other machines, but there are no [[auth.keys]]: \
+                     add a key"
+                );
             }
         }
-        // The configuration check covers the addresses that it names, but not those of the service manager.
+        // The configuration check covers the addresses that it names, but not those of the service
+        // manager.
         let named = matches!(address, ListenAddress::Tcp(_));
         if setting == "admin" && !named && plan.admin_access.keys.is_empty() {
-            for name in opened.iter().filter(|listener| is_open(listener)).map(BoundListener::name) {
+            for name in opened
+                .iter()
+                .filter(|listener| is_open(listener))
+                .map(BoundListener::name)
+            {
                 tracing::warn!(
-                    "{name} can be reached from other machines: without admin.keys, only probes and metrics are answered there"
+                    "{name} can be reached from other machines: without admin.keys, only probes \
+                     and metrics are answered there"
                 );
             }
         }
@@ -391,7 +484,9 @@ async fn bind(plan: &Plan, login: &LoginParts) -> anyhow::Result<Bound> {
 
 /// True if other machines may reach the listener.
 fn is_open(listener: &BoundListener) -> bool {
-    listener.address().is_some_and(|address| ListenAddress::Tcp(address).is_open())
+    listener
+        .address()
+        .is_some_and(|address| ListenAddress::Tcp(address).is_open())
 }
 
 /// Enforces the memory limit and expires sessions until the gateway drains.
@@ -401,7 +496,10 @@ async fn enforce_limits(memory: GatewayMemory, sessions: Arc<Sessions>, gateway:
     let relieve = || {
         memory.budget.relieve();
     };
-    tokio::join!(memory.watch.watch(relieve), sessions.expire_forever(must_stay));
+    tokio::join!(
+        memory.watch.watch(relieve),
+        sessions.expire_forever(must_stay)
+    );
 }
 
 fn listener_state(
@@ -416,10 +514,19 @@ fn listener_state(
     let downstream = Arc::new(downstream);
     let stall_detector = StallDetector::new(
         plan.limits.write_timeout.0,
-        downstream.metrics.calls.dropped.series(DroppedItem::UnreadResponse),
+        downstream
+            .metrics
+            .calls
+            .dropped
+            .series(DroppedItem::UnreadResponse),
     );
     // In the order of what an end costs: nothing was started for a body that arrives.
-    let admission = AdmissionControl::new(admission_settings(plan), access, auth.principals(), memory.clone());
+    let admission = AdmissionControl::new(
+        admission_settings(plan),
+        access,
+        auth.principals(),
+        memory.clone(),
+    );
     memory.budget.relieved_by(downstream.parked_calls.clone());
     memory.budget.relieved_by(stall_detector.clone());
     let refused_keys = Arc::default();
@@ -435,11 +542,22 @@ fn listener_state(
     }
 }
 
-/// Creates the gateway of a plan, and its methods of authentication. Nothing is started or connected.
+/// Creates the gateway of a plan, and its methods of authentication. Nothing is started or
+/// connected.
 pub fn gateway_at_rest(plan: &Plan) -> (Arc<Gateway>, Arc<AuthMethods>) {
-    let shared = Arc::new(UpstreamRuntime::new(Arc::new(Metrics::new()), Reaper::disabled()));
+    let shared = Arc::new(UpstreamRuntime::new(
+        Arc::new(Metrics::new()),
+        Reaper::disabled(),
+    ));
     let (auth, access) = AuthMethods::new(&plan.auth);
-    (Gateway::new(gateway_settings(plan, access), auth.principals().clone(), shared), auth)
+    (
+        Gateway::new(
+            gateway_settings(plan, access),
+            auth.principals().clone(),
+            shared,
+        ),
+        auth,
+    )
 }
 
 /// Gateway without listeners or processes, whose requests and servers are supplied by the caller.
@@ -470,7 +588,11 @@ impl GatewayCore {
         let store = StateStore::memory();
         let draining = CancellationToken::new();
         let downstream = downstream_state(plan, &shared.metrics, &draining, &store, &memory.budget);
-        let gateway = Gateway::new(gateway_settings(plan, access.clone()), auth.principals().clone(), shared.clone());
+        let gateway = Gateway::new(
+            gateway_settings(plan, access.clone()),
+            auth.principals().clone(),
+            shared.clone(),
+        );
         let state = listener_state(plan, &gateway, (&auth, &access), downstream, memory);
         let shared_state: SharedListenerState = Arc::new(ArcSwap::from_pointee(state));
         let program = None;
@@ -488,6 +610,11 @@ impl GatewayCore {
             sign_in: Arc::default(),
         };
         let reloader = ConfigReloader::new(plan.clone(), None, targets);
-        GatewayCore { gateway, shared_state, reloader, draining }
+        GatewayCore {
+            gateway,
+            shared_state,
+            reloader,
+            draining,
+        }
     }
 }

@@ -1,6 +1,7 @@
-//! Gateway inside another Rust program. Owns the short way from a config's text to a running gateway. Does not read
-//! configs (`moongate_config`) or serve requests (`app`). Invariant: nothing that belongs to the whole process changes,
-//! such as its signal handlers, its log or its allocator.
+//! Gateway inside another Rust program. Owns the short way from a config's text to a running
+//! gateway. Does not read configs (`moongate_config`) or serve requests (`app`). Invariant: nothing
+//! that belongs to the whole process changes, such as its signal handlers, its log or its
+//! allocator.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,11 +21,12 @@ const CONFIG_NAME: &str = "moongate.toml";
 pub struct EmbeddedGateway(GatewayApp);
 
 impl EmbeddedGateway {
-    /// Starts a gateway from the text of a config, in TOML. References such as `${TOKEN}` are read from `variables`, and
-    /// `MOONGATE_*` settings are, too.
+    /// Starts a gateway from the text of a config, in TOML. References such as `${TOKEN}` are read
+    /// from `variables`, and `MOONGATE_*` settings are, too.
     ///
-    /// Returns when the listeners accept clients, and connects the servers afterwards. Must run inside a Tokio runtime.
-    /// Fails with every problem of the config, or if an address can't be bound.
+    /// Returns when the listeners accept clients, and connects the servers afterwards. Must run
+    /// inside a Tokio runtime. Fails with every problem of the config, or if an address can't be
+    /// bound.
     pub async fn start(config: &str, variables: BTreeMap<String, String>) -> anyhow::Result<Self> {
         let file = PathBuf::from(CONFIG_NAME);
         let options = LoadOptions {
@@ -40,18 +42,31 @@ impl EmbeddedGateway {
 
     /// Returns the URL of the endpoint over all servers, on the first listener that has an address.
     pub fn url(&self) -> anyhow::Result<String> {
-        let address = self.0.addresses.first().context("gateway.listen has no address, only sockets")?;
+        let address = self
+            .0
+            .addresses
+            .first()
+            .context("gateway.listen has no address, only sockets")?;
         let scheme = if self.0.is_secure() { "https" } else { "http" };
         Ok(format!("{scheme}://{address}/mcp"))
     }
 
-    /// Waits until a server is ready. Fails with its reason if it isn't in time, or with the servers' names if there is no
-    /// such server.
+    /// Waits until a server is ready. Fails with its reason if it isn't in time, or with the
+    /// servers' names if there is no such server.
     pub async fn wait_ready(&self, server: &str, limit: Duration) -> anyhow::Result<()> {
         let servers = self.0.gateway.servers();
-        let Some(found) = servers.iter().find(|found| found.settings.name.as_str() == server) else {
-            let names: Vec<&str> = servers.iter().map(|server| server.settings.name.as_str()).collect();
-            bail!("there is no server {server:?}; the config has {}", names.join(", "));
+        let Some(found) = servers
+            .iter()
+            .find(|found| found.settings.name.as_str() == server)
+        else {
+            let names: Vec<&str> = servers
+                .iter()
+                .map(|server| server.settings.name.as_str())
+                .collect();
+            bail!(
+                "there is no server {server:?}; the config has {}",
+                names.join(", ")
+            );
         };
         let mut status = found.upstream.watch();
         let ready = status.wait_for(|status| status.state == UpstreamState::Ready);
@@ -62,7 +77,8 @@ impl EmbeddedGateway {
         Ok(())
     }
 
-    /// Stops the gateway in order: refuses new requests, lets calls finish within `gateway.drain`, and stops the servers.
+    /// Stops the gateway in order: refuses new requests, lets calls finish within `gateway.drain`,
+    /// and stops the servers.
     pub async fn stop(self) {
         self.0.stop().await;
     }

@@ -5,11 +5,13 @@ use clap::{Parser, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Measures the gateway side by side with a plain reverse proxy, no proxy at all, and other gateways.
+/// Measures the gateway side by side with a plain reverse proxy, no proxy at all, and other
+/// gateways.
 #[derive(Debug, Parser)]
 #[command(name = "gateway", about)]
 pub(crate) struct BenchArgs {
-    /// One second for each measurement instead of five, and a single connection only where it matters most
+    /// One second for each measurement instead of five, and a single connection only where it
+    /// matters most
     #[arg(long)]
     pub(crate) quick: bool,
     /// Seconds for each measurement, over all its slices
@@ -22,7 +24,8 @@ pub(crate) struct BenchArgs {
     #[arg(long, default_value = "")]
     pub(crate) only: String,
     /// What to measure
-    #[arg(long, value_delimiter = ',', default_values_t = [RunPart::Calls, RunPart::Lists, RunPart::Startup, RunPart::Parked])]
+    #[arg(long, value_delimiter = ',',
+        default_values_t = [RunPart::Calls, RunPart::Lists, RunPart::Startup, RunPart::Parked])]
     pub(crate) parts: Vec<RunPart>,
     /// The gateway's binary
     #[arg(long, env = "MOONGATE_BIN", default_value = env!("CARGO_BIN_EXE_moongate"))]
@@ -36,7 +39,8 @@ pub(crate) struct BenchArgs {
     /// Another gateway: NAME=URL[,tools=PATTERN][,client=ERA][,server=ERA][,pid=PID]; repeatable
     #[arg(long = "peer", value_parser = peer::parse)]
     pub(crate) peers: Vec<PeerGateway>,
-    /// Where the upstreams listen, for a peer's configuration: the legacy one here, the modern one a port above
+    /// Where the upstreams listen, for a peer's configuration: the legacy one here, the modern one
+    /// a port above
     #[arg(long, default_value_t = 0)]
     pub(crate) upstream_port: u16,
     /// Put the tables into benches/README.md
@@ -64,7 +68,11 @@ pub(crate) enum RunPart {
 
 impl std::fmt::Display for RunPart {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.to_possible_value().as_ref().map_or("", |value| value.get_name()))
+        f.write_str(
+            self.to_possible_value()
+                .as_ref()
+                .map_or("", |value| value.get_name()),
+        )
     }
 }
 

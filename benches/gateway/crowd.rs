@@ -1,5 +1,5 @@
-//! What a crowd costs in memory: ten thousand idle streams, three times over, and a hundred thousand sessions that
-//! nobody ends.
+//! What a crowd costs in memory: ten thousand idle streams, three times over, and a hundred
+//! thousand sessions that nobody ends.
 
 use crate::harness::gateway::{BenchGateway, BenchServer, KEY};
 use crate::harness::http::Connection;
@@ -26,21 +26,29 @@ const BACK: Duration = Duration::from_secs(20);
 /// Room for the crowd; everything else as it comes.
 fn limits() -> String {
     format!(
-        "[limits]\nconnections = {}\nstreams = {STREAMS}\nsessions = {SESSIONS}\nsession_idle = \"{}s\"\n",
+        "[limits]\nconnections = {}\nstreams = {STREAMS}\nsessions = {SESSIONS}\nsession_idle \
+         = \"{}s\"\n",
         STREAMS + 100,
         SESSION_IDLE.as_secs()
     )
 }
 
-/// Measures what has `only` in its name (`legacy streams`, `modern streams`, `sessions`); lines of Markdown.
+/// Measures what has `only` in its name (`legacy streams`, `modern streams`, `sessions`); lines of
+/// Markdown.
 pub(crate) async fn measure(binary: &Path, only: &str) -> Result<String> {
     let mut out = "\n### Crowds: resident memory\n\n".to_owned();
-    writeln!(out, "| what | each | after they are gone, beyond idle |\n|---|---:|---:|")?;
+    writeln!(
+        out,
+        "| what | each | after they are gone, beyond idle |\n|---|---:|---:|"
+    )?;
     for era in [ProtocolEra::Legacy, ProtocolEra::Modern] {
         if !format!("{} streams", era.name()).contains(only) {
             continue;
         }
-        let server = [("s".to_owned(), BenchServer::role(&["stdio", "legacy", "5"])?)];
+        let server = [(
+            "s".to_owned(),
+            BenchServer::role(&["stdio", "legacy", "5"])?,
+        )];
         let gateway = BenchGateway::start_with(binary, &[], &server, &limits()).await?;
         ready(&gateway).await?;
         crowd(&gateway, era, 200).await?;
@@ -50,34 +58,55 @@ pub(crate) async fn measure(binary: &Path, only: &str) -> Result<String> {
             let (each, left) = crowd(&gateway, era, STREAMS).await?;
             let left = (left - idle) as f64 / 1024.0;
             let each = each as f64 / 1024.0;
-            eprintln!("{} streams, cycle {cycle}: {each:.1} KiB, {left:.1} MiB", era.name());
-            writeln!(out, "| {STREAMS} idle {} streams, cycle {cycle} | {each:.1} KiB | {left:.1} MiB |", era.name())?;
+            eprintln!(
+                "{} streams, cycle {cycle}: {each:.1} KiB, {left:.1} MiB",
+                era.name()
+            );
+            writeln!(
+                out,
+                "| {STREAMS} idle {} streams, cycle {cycle} | {each:.1} KiB | {left:.1} MiB |",
+                era.name()
+            )?;
         }
         gateway.process.stop(Duration::from_secs(5)).await;
     }
     if !"sessions".contains(only) {
         return Ok(out);
     }
-    let server = [("s".to_owned(), BenchServer::role(&["stdio", "legacy", "5"])?)];
+    let server = [(
+        "s".to_owned(),
+        BenchServer::role(&["stdio", "legacy", "5"])?,
+    )];
     let gateway = BenchGateway::start_with(binary, &[], &server, &limits()).await?;
     ready(&gateway).await?;
     let (each, left) = sessions(&gateway).await?;
     let (each, left) = (each as f64 / 1024.0, left as f64 / 1024.0);
-    writeln!(out, "| {SESSIONS} abandoned sessions | {each:.1} KiB | {left:.1} MiB |")?;
+    writeln!(
+        out,
+        "| {SESSIONS} abandoned sessions | {each:.1} KiB | {left:.1} MiB |"
+    )?;
     gateway.process.stop(Duration::from_secs(5)).await;
     Ok(out)
 }
 
 /// KiB.
 fn memory(gateway: &BenchGateway) -> Result<i64> {
-    Ok(i64::try_from(resident(gateway.process.pid).context("no memory to read")?)?)
+    Ok(i64::try_from(
+        resident(gateway.process.pid).context("no memory to read")?,
+    )?)
 }
 
 async fn ready(gateway: &BenchGateway) -> Result<()> {
-    gateway.ready(&gateway.call(ProtocolEra::Legacy, "s", "echo64"), Duration::from_secs(10)).await
+    gateway
+        .ready(
+            &gateway.call(ProtocolEra::Legacy, "s", "echo64"),
+            Duration::from_secs(10),
+        )
+        .await
 }
 
-/// Opens idle streams and closes them; bytes for each while they are open, and what is resident afterwards in KiB.
+/// Opens idle streams and closes them; bytes for each while they are open, and what is resident
+/// afterwards in KiB.
 async fn crowd(gateway: &BenchGateway, era: ProtocolEra, count: usize) -> Result<(i64, i64)> {
     let target = gateway.call(era, "s", "echo64");
     let mut requests = Connection::open(gateway.address).await?;
@@ -115,9 +144,16 @@ async fn back(gateway: &BenchGateway, before: i64) -> Result<i64> {
 
 async fn session(requests: &mut Connection, target: &LoadTarget) -> Result<String> {
     let head = requests.exchange(&target.initialize()).await?;
-    ensure!(head.status == 200, "initialize: HTTP {}: {}", head.status, String::from_utf8_lossy(&requests.body));
+    ensure!(
+        head.status == 200,
+        "initialize: HTTP {}: {}",
+        head.status,
+        String::from_utf8_lossy(&requests.body)
+    );
     let session = head.session.context("no session")?;
-    requests.exchange(&target.initialized(Some(&session))).await?;
+    requests
+        .exchange(&target.initialized(Some(&session)))
+        .await?;
     Ok(session)
 }
 
@@ -126,14 +162,19 @@ async fn stream(target: &LoadTarget, session: Option<&str>) -> Result<TcpStream>
     let address = target.address;
     let request = match session {
         Some(session) => format!(
-            "GET /mcp HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {KEY}\r\nAccept: text/event-stream\r\nMcp-Session-Id: {session}\r\nMCP-Protocol-Version: 2025-11-25\r\n\r\n"
+            "GET /mcp HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {KEY}\r\nAccept: \
+             text/event-stream\r\nMcp-Session-Id: {session}\r\nMCP-Protocol-Version: \
+             2025-11-25\r\n\r\n"
         ),
         None => {
             let body = format!(
                 r#"{{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{{"notifications":{{"toolsListChanged":true}},"_meta":{MODERN_META}}}}}"#
             );
             format!(
-                "POST /mcp HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {KEY}\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\nMcp-Method: subscriptions/listen\r\nContent-Length: {}\r\n\r\n{body}",
+                "POST /mcp HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer \
+                 {KEY}\r\nContent-Type: application/json\r\nAccept: application/json, \
+                 text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\nMcp-Method: \
+                 subscriptions/listen\r\nContent-Length: {}\r\n\r\n{body}",
                 body.len()
             )
         }
@@ -142,7 +183,11 @@ async fn stream(target: &LoadTarget, session: Option<&str>) -> Result<TcpStream>
     stream.write_all(request.as_bytes()).await?;
     let mut seen = Vec::with_capacity(512);
     while memmem::find(&seen, b"\r\n\r\n").is_none_or(|at| seen.len() < at + 8) {
-        ensure!(stream.read_buf(&mut seen).await? > 0, "the stream ended: {}", String::from_utf8_lossy(&seen));
+        ensure!(
+            stream.read_buf(&mut seen).await? > 0,
+            "the stream ended: {}",
+            String::from_utf8_lossy(&seen)
+        );
     }
     if !seen.starts_with(b"HTTP/1.1 200") {
         bail!("no stream: {}", String::from_utf8_lossy(&seen));
@@ -150,9 +195,13 @@ async fn stream(target: &LoadTarget, session: Option<&str>) -> Result<TcpStream>
     Ok(stream)
 }
 
-/// Opens sessions and abandons them: bytes for each, and what is resident in KiB once they have expired.
+/// Opens sessions and abandons them: bytes for each, and what is resident in KiB once they have
+/// expired.
 async fn sessions(gateway: &BenchGateway) -> Result<(i64, i64)> {
-    let op = RepeatedRequest::Call { tool: "echo64", exposed: String::new() };
+    let op = RepeatedRequest::Call {
+        tool: "echo64",
+        exposed: String::new(),
+    };
     let target = LoadTarget {
         address: gateway.address,
         path: "/mcp".to_owned(),
@@ -181,8 +230,14 @@ async fn sessions(gateway: &BenchGateway) -> Result<(i64, i64)> {
     }
     let opened = gateway.metric("moongate_sessions").await?;
     let each = (memory(gateway)? - before) * 1024 / i64::try_from(SESSIONS)?;
-    eprintln!("{opened} sessions in {:?}, {each} bytes each", started.elapsed());
-    ensure!(opened as usize == SESSIONS, "{opened} of {SESSIONS} sessions are open: they expired meanwhile");
+    eprintln!(
+        "{opened} sessions in {:?}, {each} bytes each",
+        started.elapsed()
+    );
+    ensure!(
+        opened as usize == SESSIONS,
+        "{opened} of {SESSIONS} sessions are open: they expired meanwhile"
+    );
     let end = Instant::now() + SESSION_IDLE + Duration::from_secs(30);
     while gateway.metric("moongate_sessions").await? > 0.0 {
         ensure!(Instant::now() < end, "sessions outlive their time");

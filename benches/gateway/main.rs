@@ -1,5 +1,6 @@
-//! The gateway side by side with a plain reverse proxy, with no proxy at all, and with other gateways: one run,
-//! taking turns, so that only the ratios and the CPU time of each call need to be believed. See `benches/README.md`.
+//! The gateway side by side with a plain reverse proxy, with no proxy at all, and with other
+//! gateways: one run, taking turns, so that only the ratios and the CPU time of each call need to
+//! be believed. See `benches/README.md`.
 
 mod args;
 mod crowd;
@@ -56,8 +57,11 @@ async fn run(args: &BenchArgs) -> Result<()> {
         out.push_str(&report::table("Lists", "static", &rows)?);
     }
     let after = memory(&stage);
-    let both: Vec<_> =
-        before.into_iter().zip(after).map(|((name, before), (_, after))| (name, before, after)).collect();
+    let both: Vec<_> = before
+        .into_iter()
+        .zip(after)
+        .map(|((name, before), (_, after))| (name, before, after))
+        .collect();
     out.push_str(&report::memory(&both)?);
     if args.runs(RunPart::Startup) && stage.gateway.is_some() {
         eprintln!("starting with ten servers");
@@ -68,9 +72,21 @@ async fn run(args: &BenchArgs) -> Result<()> {
         out.push_str(&report::parked(&parked::measure(&args.bin).await)?);
     }
     for (part, found) in [
-        (RunPart::Memory, args.runs(RunPart::Memory).then(|| crowd::measure(&args.bin, &args.only).boxed_local())),
-        (RunPart::Overload, args.runs(RunPart::Overload).then(|| strain::overload(&args.bin).boxed_local())),
-        (RunPart::Neighbours, args.runs(RunPart::Neighbours).then(|| strain::neighbours(&args.bin).boxed_local())),
+        (
+            RunPart::Memory,
+            args.runs(RunPart::Memory)
+                .then(|| crowd::measure(&args.bin, &args.only).boxed_local()),
+        ),
+        (
+            RunPart::Overload,
+            args.runs(RunPart::Overload)
+                .then(|| strain::overload(&args.bin).boxed_local()),
+        ),
+        (
+            RunPart::Neighbours,
+            args.runs(RunPart::Neighbours)
+                .then(|| strain::neighbours(&args.bin).boxed_local()),
+        ),
     ] {
         let Some(found) = found else { continue };
         eprintln!("measuring {part}");
@@ -89,9 +105,16 @@ async fn run(args: &BenchArgs) -> Result<()> {
     Ok(())
 }
 
-async fn rows(stage: &mut BenchStage, cases: Vec<BenchCase>, args: &BenchArgs) -> Result<Vec<MeasuredRow>> {
+async fn rows(
+    stage: &mut BenchStage,
+    cases: Vec<BenchCase>,
+    args: &BenchArgs,
+) -> Result<Vec<MeasuredRow>> {
     let mut rows = Vec::new();
-    for case in cases.into_iter().filter(|case| case.label().contains(&args.only)) {
+    for case in cases
+        .into_iter()
+        .filter(|case| case.label().contains(&args.only))
+    {
         eprintln!("{} ({} connections)", case.label(), case.connections);
         rows.push(measure::row(stage, case, args).await?);
     }
@@ -99,8 +122,14 @@ async fn rows(stage: &mut BenchStage, cases: Vec<BenchCase>, args: &BenchArgs) -
 }
 
 fn memory(stage: &BenchStage) -> Vec<(&'static str, Option<u64>)> {
-    let gateway = stage.gateway.as_ref().map(|gateway| ("gateway", resident(gateway.process.pid)));
-    gateway.into_iter().chain([("ceiling", resident(stage.ceiling_pid()))]).collect()
+    let gateway = stage
+        .gateway
+        .as_ref()
+        .map(|gateway| ("gateway", resident(gateway.process.pid)));
+    gateway
+        .into_iter()
+        .chain([("ceiling", resident(stage.ceiling_pid()))])
+        .collect()
 }
 
 /// A peer can be started once the upstreams listen: it is waited for.
@@ -109,7 +138,8 @@ async fn wait_for_peers(args: &BenchArgs) -> Result<()> {
     for peer in &args.peers {
         while let Err(error) = TcpStream::connect(peer.address).await {
             if Instant::now() > end {
-                return Err(error).with_context(|| format!("{} does not listen on {}", peer.name, peer.address));
+                return Err(error)
+                    .with_context(|| format!("{} does not listen on {}", peer.name, peer.address));
             }
             eprintln!("waiting for {} on {}", peer.name, peer.address);
             sleep(Duration::from_secs(1)).await;

@@ -12,7 +12,8 @@ use std::time::Duration;
 pub(crate) struct CaseFigures {
     pub(crate) name: String,
     pub(crate) tally: LoadTally,
-    /// Calls and CPU nanoseconds of the process in each slice; none if there is no process of its own.
+    /// Calls and CPU nanoseconds of the process in each slice; none if there is no process of its
+    /// own.
     pub(crate) slices: Vec<(u64, u64)>,
     pub(crate) sse: bool,
     pub(crate) failed: Option<String>,
@@ -31,11 +32,22 @@ struct RowInProgress {
 }
 
 /// Measures one row.
-pub(crate) async fn row(stage: &mut BenchStage, case: BenchCase, args: &BenchArgs) -> Result<MeasuredRow> {
+pub(crate) async fn row(
+    stage: &mut BenchStage,
+    case: BenchCase,
+    args: &BenchArgs,
+) -> Result<MeasuredRow> {
     let slice = args.slice();
     let mut all = Vec::new();
     for lane in stage.lanes(&case, args).await? {
-        all.push(open(lane, case.connections, slice.min(Duration::from_millis(300))).await?);
+        all.push(
+            open(
+                lane,
+                case.connections,
+                slice.min(Duration::from_millis(300)),
+            )
+            .await?,
+        );
     }
     let count = all.len();
     for turn in 0..args.slices {
@@ -58,8 +70,13 @@ pub(crate) async fn row(stage: &mut BenchStage, case: BenchCase, args: &BenchArg
 }
 
 async fn open(lane: TableColumn, connections: usize, warm: Duration) -> Result<RowInProgress> {
-    let mut figures =
-        CaseFigures { name: lane.name.clone(), tally: LoadTally::new()?, slices: Vec::new(), sse: false, failed: None };
+    let mut figures = CaseFigures {
+        name: lane.name.clone(),
+        tally: LoadTally::new()?,
+        slices: Vec::new(),
+        sse: false,
+        failed: None,
+    };
     let opened = async {
         let mut fleet = ConnectionFleet::open(&lane.target, connections).await?;
         fleet.run(warm, u64::MAX, &mut LoadTally::new()?).await?;
@@ -75,7 +92,11 @@ async fn open(lane: TableColumn, connections: usize, warm: Duration) -> Result<R
             None
         }
     };
-    Ok(RowInProgress { lane, fleet, figures })
+    Ok(RowInProgress {
+        lane,
+        fleet,
+        figures,
+    })
 }
 
 async fn step(one: &mut RowInProgress, slice: Duration) {
@@ -88,6 +109,8 @@ async fn step(one: &mut RowInProgress, slice: Duration) {
     }
     if let (Some(pid), Some(before)) = (one.lane.pid, before) {
         let calls = one.figures.tally.calls - done;
-        one.figures.slices.push((calls, cpu_between(&before, &cpu(pid))));
+        one.figures
+            .slices
+            .push((calls, cpu_between(&before, &cpu(pid))));
     }
 }

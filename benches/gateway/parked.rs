@@ -1,5 +1,5 @@
-//! What a call costs that waits, parked, for the answer of a stateless client: its server has sessions, and asks. Over
-//! HTTP: on a pipe each of them is a process of its own.
+//! What a call costs that waits, parked, for the answer of a stateless client: its server has
+//! sessions, and asks. Over HTTP: on a pipe each of them is a process of its own.
 
 use crate::harness::gateway::{BenchGateway, BenchServer, KEY};
 use crate::harness::http::Connection;
@@ -53,11 +53,17 @@ async fn park(connection: &mut Connection, address: SocketAddr) -> Result<()> {
         r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"s__elicit","arguments":{{}},"_meta":{META}}}}}"#
     );
     let request = format!(
-        "POST /mcp HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {KEY}\r\ncontent-type: application/json\r\naccept: application/json, text/event-stream\r\nmcp-protocol-version: 2026-07-28\r\nmcp-method: tools/call\r\nmcp-name: s__elicit\r\ncontent-length: {}\r\n\r\n{body}",
+        "POST /mcp HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {KEY}\r\ncontent-type: \
+         application/json\r\naccept: application/json, text/event-stream\r\nmcp-protocol-version: \
+         2026-07-28\r\nmcp-method: tools/call\r\nmcp-name: s__elicit\r\ncontent-length: \
+         {}\r\n\r\n{body}",
         body.len()
     );
     connection.exchange(request.as_bytes()).await?;
     let answer = String::from_utf8_lossy(&connection.body);
-    ensure!(answer.contains("input_required"), "an answer that asks for nothing: {answer}");
+    ensure!(
+        answer.contains("input_required"),
+        "an answer that asks for nothing: {answer}"
+    );
     Ok(())
 }

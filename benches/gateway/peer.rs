@@ -23,13 +23,20 @@ pub(crate) struct PeerGateway {
 /// Reads `NAME=URL[,tools=PATTERN][,client=ERA][,server=ERA][,pid=PID]`.
 pub(crate) fn parse(text: &str) -> Result<PeerGateway> {
     let mut parts = text.split(',');
-    let (name, url) = parts.next().and_then(|first| first.split_once('=')).context("expected NAME=URL")?;
-    let rest = url.strip_prefix("http://").context("the URL must start with http://")?;
+    let (name, url) = parts
+        .next()
+        .and_then(|first| first.split_once('='))
+        .context("expected NAME=URL")?;
+    let rest = url
+        .strip_prefix("http://")
+        .context("the URL must start with http://")?;
     let (address, path) = rest.split_once('/').unwrap_or((rest, "mcp"));
     let address = address.replace("localhost", "127.0.0.1");
     let mut peer = PeerGateway {
         name: name.to_owned(),
-        address: address.parse().with_context(|| format!("{address:?} is not IP:PORT"))?,
+        address: address
+            .parse()
+            .with_context(|| format!("{address:?} is not IP:PORT"))?,
         path: format!("/{path}"),
         tools: "{}".to_owned(),
         client: ProtocolEra::Legacy,
@@ -51,8 +58,18 @@ pub(crate) fn parse(text: &str) -> Result<PeerGateway> {
 
 impl PeerGateway {
     pub(crate) fn call(&self, tool: &'static str) -> LoadTarget {
-        let op = RepeatedRequest::Call { tool, exposed: self.tools.replace("{}", tool) };
-        LoadTarget { address: self.address, path: self.path.clone(), era: self.client, op, key: None, fixed: false }
+        let op = RepeatedRequest::Call {
+            tool,
+            exposed: self.tools.replace("{}", tool),
+        };
+        LoadTarget {
+            address: self.address,
+            path: self.path.clone(),
+            era: self.client,
+            op,
+            key: None,
+            fixed: false,
+        }
     }
 
     /// The process to look at: as given, else whoever listens on its port.
@@ -63,20 +80,30 @@ impl PeerGateway {
 
 /// The process that listens on a TCP port, as far as we may see.
 fn listener(port: u16) -> Option<u32> {
-    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| std::fs::read_to_string(path).unwrap_or_default());
-    let inode = tables.iter().flat_map(|table| table.lines()).find_map(|line| {
-        let mut fields = line.split_whitespace();
-        let local = fields.nth(1)?;
-        let listens = fields.nth(1)? == "0A";
-        let inode = fields.nth(5)?;
-        (listens && local.ends_with(&format!(":{port:04X}"))).then(|| inode.to_owned())
-    })?;
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"]
+        .map(|path| std::fs::read_to_string(path).unwrap_or_default());
+    let inode = tables
+        .iter()
+        .flat_map(|table| table.lines())
+        .find_map(|line| {
+            let mut fields = line.split_whitespace();
+            let local = fields.nth(1)?;
+            let listens = fields.nth(1)? == "0A";
+            let inode = fields.nth(5)?;
+            (listens && local.ends_with(&format!(":{port:04X}"))).then(|| inode.to_owned())
+        })?;
     let wanted = format!("socket:[{inode}]");
-    std::fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
-        let pid = entry.file_name().to_str()?.parse().ok()?;
-        let mut files = std::fs::read_dir(entry.path().join("fd")).ok()?.flatten();
-        files
-            .any(|file| std::fs::read_link(file.path()).is_ok_and(|link| link.as_os_str() == wanted.as_str()))
-            .then_some(pid)
-    })
+    std::fs::read_dir("/proc")
+        .ok()?
+        .flatten()
+        .find_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            let mut files = std::fs::read_dir(entry.path().join("fd")).ok()?.flatten();
+            files
+                .any(|file| {
+                    std::fs::read_link(file.path())
+                        .is_ok_and(|link| link.as_os_str() == wanted.as_str())
+                })
+                .then_some(pid)
+        })
 }

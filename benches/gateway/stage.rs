@@ -38,13 +38,21 @@ impl BenchStage {
         let legacy_ceiling = ServerProcess::start("ceiling", &legacy).await?;
         let modern_ceiling = ServerProcess::start("ceiling", &modern).await?;
         let controls = match args.control {
-            true => {
-                Some([ServerProcess::start("ceiling", &legacy).await?, ServerProcess::start("ceiling", &modern).await?])
-            }
+            true => Some([
+                ServerProcess::start("ceiling", &legacy).await?,
+                ServerProcess::start("ceiling", &modern).await?,
+            ]),
             false => None,
         };
-        let mut stage =
-            Self { upstreams, legacy_ceiling, modern_ceiling, controls, gateway: None, missing: None, fixed: None };
+        let mut stage = Self {
+            upstreams,
+            legacy_ceiling,
+            modern_ceiling,
+            controls,
+            gateway: None,
+            missing: None,
+            fixed: None,
+        };
         if args.no_gateway {
             stage.missing = Some("left out with --no-gateway".to_owned());
         } else {
@@ -61,11 +69,19 @@ impl BenchStage {
     }
 
     /// The targets of a row.
-    pub(crate) async fn lanes(&mut self, case: &BenchCase, args: &BenchArgs) -> Result<Vec<TableColumn>> {
+    pub(crate) async fn lanes(
+        &mut self,
+        case: &BenchCase,
+        args: &BenchArgs,
+    ) -> Result<Vec<TableColumn>> {
         let mut lanes = Vec::new();
         if let Some(gateway) = &self.gateway {
             let target = gateway.target(case);
-            lanes.push(TableColumn { name: "gateway".to_owned(), target, pid: Some(gateway.process.pid) });
+            lanes.push(TableColumn {
+                name: "gateway".to_owned(),
+                target,
+                pid: Some(gateway.process.pid),
+            });
         }
         match case.ask {
             AskedFor::List(_) => lanes.push(self.fixed_lane(case).await?),
@@ -75,19 +91,40 @@ impl BenchStage {
                     ProtocolEra::Modern => &self.modern_ceiling,
                 };
                 let target = plain(ceiling.address(), case);
-                lanes.push(TableColumn { name: "ceiling".to_owned(), target, pid: Some(ceiling.pid()) });
+                lanes.push(TableColumn {
+                    name: "ceiling".to_owned(),
+                    target,
+                    pid: Some(ceiling.pid()),
+                });
                 let target = plain(self.upstreams.serving(case).address(), case);
-                lanes.push(TableColumn { name: "direct".to_owned(), target, pid: None });
+                lanes.push(TableColumn {
+                    name: "direct".to_owned(),
+                    target,
+                    pid: None,
+                });
                 if let Some([legacy, modern]) = &self.controls {
-                    let control = if case.server == ProtocolEra::Legacy { legacy } else { modern };
+                    let control = if case.server == ProtocolEra::Legacy {
+                        legacy
+                    } else {
+                        modern
+                    };
                     let target = plain(control.address(), case);
-                    lanes.push(TableColumn { name: "control".to_owned(), target, pid: Some(control.pid()) });
+                    lanes.push(TableColumn {
+                        name: "control".to_owned(),
+                        target,
+                        pid: Some(control.pid()),
+                    });
                 }
                 let fits = |peer: &&crate::peer::PeerGateway| {
-                    (peer.client, peer.server, ServerWire::Http) == (case.client, case.server, case.wire)
+                    (peer.client, peer.server, ServerWire::Http)
+                        == (case.client, case.server, case.wire)
                 };
                 for peer in args.peers.iter().filter(fits) {
-                    lanes.push(TableColumn { name: peer.name.clone(), target: peer.call(tool), pid: peer.pid() });
+                    lanes.push(TableColumn {
+                        name: peer.name.clone(),
+                        target: peer.call(tool),
+                        pid: peer.pid(),
+                    });
                 }
             }
         }
@@ -101,13 +138,25 @@ impl BenchStage {
             Some(gateway) => gateway.target(case),
             None => direct.clone(),
         };
-        let (body, kind) = fetch(&source).await.context("cannot fetch a list for the fixed body")?;
+        let (body, kind) = fetch(&source)
+            .await
+            .context("cannot fetch a list for the fixed body")?;
         let files = tempfile::tempdir()?;
         let file = files.path().join("body");
         std::fs::write(&file, body)?;
-        let running = ServerProcess::start("static", &[file.display().to_string(), kind.to_owned()]).await?;
-        let target = LoadTarget { fixed: true, address: running.address(), era: source.era, ..direct };
-        let lane = TableColumn { name: "static".to_owned(), target, pid: Some(running.pid()) };
+        let running =
+            ServerProcess::start("static", &[file.display().to_string(), kind.to_owned()]).await?;
+        let target = LoadTarget {
+            fixed: true,
+            address: running.address(),
+            era: source.era,
+            ..direct
+        };
+        let lane = TableColumn {
+            name: "static".to_owned(),
+            target,
+            pid: Some(running.pid()),
+        };
         self.fixed = Some((running, files));
         Ok(lane)
     }
@@ -119,8 +168,19 @@ async fn fetch(target: &LoadTarget) -> Result<(Vec<u8>, &'static str)> {
     let mut session = None;
     if target.era == ProtocolEra::Legacy {
         session = connection.exchange(&target.initialize()).await?.session;
-        connection.exchange(&target.initialized(session.as_deref())).await?;
+        connection
+            .exchange(&target.initialized(session.as_deref()))
+            .await?;
     }
-    let head = connection.exchange(&target.template(session.as_deref()).bytes).await?;
-    Ok((connection.body, if head.sse { "text/event-stream" } else { "application/json" }))
+    let head = connection
+        .exchange(&target.template(session.as_deref()).bytes)
+        .await?;
+    Ok((
+        connection.body,
+        if head.sse {
+            "text/event-stream"
+        } else {
+            "application/json"
+        },
+    ))
 }

@@ -29,7 +29,11 @@ pub(crate) struct StartupFigures {
 
 /// Starts the gateway with five servers that work and five that hang, refuse or do not exist.
 pub(crate) async fn measure(args: &BenchArgs, stage: &BenchStage) -> Result<StartupFigures> {
-    ensure!(args.bin.is_file(), "there is no gateway at {}", args.bin.display());
+    ensure!(
+        args.bin.is_file(),
+        "there is no gateway at {}",
+        args.bin.display()
+    );
     let mute = ServerProcess::start("mute", &[]).await?;
     let servers = servers(stage, mute.address())?;
     let tries = if args.quick { 3 } else { 9 };
@@ -40,21 +44,42 @@ pub(crate) async fn measure(args: &BenchArgs, stage: &BenchStage) -> Result<Star
     listening.sort_by(f64::total_cmp);
     let start = Instant::now();
     let gateway = BenchGateway::start(&args.bin, &[], &servers).await?;
-    gateway.ready(&gateway.call(ProtocolEra::Legacy, "legacy1", "echo64"), PATIENCE).await?;
+    gateway
+        .ready(
+            &gateway.call(ProtocolEra::Legacy, "legacy1", "echo64"),
+            PATIENCE,
+        )
+        .await?;
     let first_call = start.elapsed().as_secs_f64() * 1e3;
     sleep(Duration::from_secs(5)).await;
     let idle = resident(gateway.process.pid);
     gateway.process.stop(Duration::from_secs(5)).await;
-    Ok(StartupFigures { listening, first_call, idle })
+    Ok(StartupFigures {
+        listening,
+        first_call,
+        idle,
+    })
 }
 
 fn servers(stage: &BenchStage, mute: SocketAddr) -> Result<Vec<(String, BenchServer)>> {
     let command = |program: &str| BenchServer::Command(PathBuf::from(program), Vec::new());
     let list = [
-        ("legacy1", BenchServer::Url(stage.upstreams.legacy.address())),
-        ("legacy2", BenchServer::Url(stage.upstreams.legacy.address())),
-        ("modern1", BenchServer::Url(stage.upstreams.modern.address())),
-        ("modern2", BenchServer::Url(stage.upstreams.modern.address())),
+        (
+            "legacy1",
+            BenchServer::Url(stage.upstreams.legacy.address()),
+        ),
+        (
+            "legacy2",
+            BenchServer::Url(stage.upstreams.legacy.address()),
+        ),
+        (
+            "modern1",
+            BenchServer::Url(stage.upstreams.modern.address()),
+        ),
+        (
+            "modern2",
+            BenchServer::Url(stage.upstreams.modern.address()),
+        ),
         ("stdio", BenchServer::role(&["stdio", "legacy", "10"])?),
         ("hangs", BenchServer::Url(mute)),
         ("refuses", BenchServer::Url(free_port()?)),
@@ -62,7 +87,9 @@ fn servers(stage: &BenchStage, mute: SocketAddr) -> Result<Vec<(String, BenchSer
         ("ends", command("/bin/false")),
         ("missing", command("/nonexistent/server")),
     ];
-    Ok(list.map(|(name, server)| (name.to_owned(), server)).to_vec())
+    Ok(list
+        .map(|(name, server)| (name.to_owned(), server))
+        .to_vec())
 }
 
 /// A port that nobody listens on: it was free a moment ago.
@@ -83,7 +110,9 @@ async fn once(args: &BenchArgs, servers: &[(String, BenchServer)]) -> Result<f64
             sleep(Duration::from_millis(1)).await;
         }
     });
-    let up = up.await.with_context(|| format!("it does not listen; it said:\n{}", process.tail()));
+    let up = up
+        .await
+        .with_context(|| format!("it does not listen; it said:\n{}", process.tail()));
     let elapsed = start.elapsed().as_secs_f64() * 1e3;
     process.stop(Duration::from_secs(5)).await;
     up.map(|()| elapsed)
@@ -92,5 +121,7 @@ async fn once(args: &BenchArgs, servers: &[(String, BenchServer)]) -> Result<f64
 /// Whether someone listens; a connection to itself, which the kernel allows, is none.
 async fn connects(address: SocketAddr) -> bool {
     let stream = TcpStream::connect(address).await;
-    stream.and_then(|stream| stream.local_addr()).is_ok_and(|own| own != address)
+    stream
+        .and_then(|stream| stream.local_addr())
+        .is_ok_and(|own| own != address)
 }

@@ -1,5 +1,5 @@
-//! Strain: three times the load that there is room for, and bad neighbours (a server that hangs, one that floods, a
-//! client that does not read).
+//! Strain: three times the load that there is room for, and bad neighbours (a server that hangs,
+//! one that floods, a client that does not read).
 
 use crate::harness::gateway::{BenchGateway, BenchServer, KEY};
 use crate::harness::http::Connection;
@@ -28,14 +28,22 @@ const OTHERS: usize = 2;
 /// Peak goodput where as many calls come as there is room for, then three times as many.
 pub(crate) async fn overload(binary: &Path) -> Result<String> {
     let script = r#"{"revisions":["2025-11-25"],"tools":[{"name":"work","inputSchema":{"type":"object"}}],"answers":{"work":{"content":[{"type":"text","text":"WORDS"}]}},"faults":[{"on":"tools/call:work","do":"delay","ms":MS}]}"#;
-    let script = script.replace("WORDS", &"y".repeat(64)).replace("MS", &WORK.as_millis().to_string());
+    let script = script
+        .replace("WORDS", &"y".repeat(64))
+        .replace("MS", &WORK.as_millis().to_string());
     let files = tempfile::tempdir()?;
     let path = files.path().join("slow.json");
     std::fs::write(&path, script)?;
     let words = ["mock", &path.display().to_string(), "--http", "127.0.0.1:0"].map(str::to_owned);
     let mut mock = Process::program("the server", binary, &words)?;
-    let server = [("s".to_owned(), BenchServer::Url(mock.address(Duration::from_secs(10)).await?))];
-    let limits = format!("[limits]\ncalls = {ROOM}\n[defaults]\nmax_concurrency = {}\n", 4 * ROOM);
+    let server = [(
+        "s".to_owned(),
+        BenchServer::Url(mock.address(Duration::from_secs(10)).await?),
+    )];
+    let limits = format!(
+        "[limits]\ncalls = {ROOM}\n[defaults]\nmax_concurrency = {}\n",
+        4 * ROOM
+    );
     let gateway = BenchGateway::start_with(binary, &[], &server, &limits).await?;
     let target = gateway.call(ProtocolEra::Modern, "s", "work");
     gateway.ready(&target, Duration::from_secs(10)).await?;
@@ -50,10 +58,12 @@ pub(crate) async fn overload(binary: &Path) -> Result<String> {
     mock.stop(Duration::from_secs(5)).await;
     let best = |runs: &[f64]| runs.iter().copied().fold(0.0, f64::max);
     let worst = over.iter().copied().fold(f64::MAX, f64::min);
-    let mut out = "\n### Three times the calls that there is room for (`limits.calls`)\n\n".to_owned();
+    let mut out =
+        "\n### Three times the calls that there is room for (`limits.calls`)\n\n".to_owned();
     writeln!(
         out,
-        "Peak {:.0} calls/s; under overload {worst:.0} calls/s, {:.0} %. {} rejections, p50 {} µs, p99 {} µs.",
+        "Peak {:.0} calls/s; under overload {worst:.0} calls/s, {:.0} %. {} rejections, p50 {} µs, \
+         p99 {} µs.",
         best(&peak),
         100.0 * worst / best(&peak),
         rejections.len(),
@@ -63,9 +73,14 @@ pub(crate) async fn overload(binary: &Path) -> Result<String> {
     Ok(out)
 }
 
-/// Offers `rate` calls a second from `workers` connections, each on its own clock; answers that are no rejections, a
-/// second.
-async fn offer(target: &LoadTarget, rate: f64, workers: usize, rejections: &mut Histogram<u64>) -> Result<f64> {
+/// Offers `rate` calls a second from `workers` connections, each on its own clock; answers that are
+/// no rejections, a second.
+async fn offer(
+    target: &LoadTarget,
+    rate: f64,
+    workers: usize,
+    rejections: &mut Histogram<u64>,
+) -> Result<f64> {
     let mut running = JoinSet::new();
     let pause = Duration::from_secs_f64(workers as f64 / rate);
     for n in 0..workers {
@@ -84,7 +99,10 @@ async fn offer(target: &LoadTarget, rate: f64, workers: usize, rejections: &mut 
                 match status {
                     200 => good += 1,
                     429 | 503 => refused.saturating_record(u64::try_from(took.as_micros())?),
-                    _ => anyhow::bail!("HTTP {status}: {}", String::from_utf8_lossy(&connection.body)),
+                    _ => anyhow::bail!(
+                        "HTTP {status}: {}",
+                        String::from_utf8_lossy(&connection.body)
+                    ),
                 }
             }
             anyhow::Ok((good, refused))
@@ -106,13 +124,19 @@ async fn call(connection: &mut Connection, template: &mut BenchRequest) -> Resul
     Ok((head.status, sent.elapsed()))
 }
 
-/// The p50 of calls to a good server: alone, beside a server that hangs and one that floods, and beside a client that
-/// does not read its stream.
+/// The p50 of calls to a good server: alone, beside a server that hangs and one that floods, and
+/// beside a client that does not read its stream.
 pub(crate) async fn neighbours(binary: &Path) -> Result<String> {
     let mut mock = Process::program(
         "mute",
         &std::env::current_exe()?,
-        &["--role".into(), "upstream".into(), "legacy".into(), "5".into(), "0".into()],
+        &[
+            "--role".into(),
+            "upstream".into(),
+            "legacy".into(),
+            "5".into(),
+            "0".into(),
+        ],
     )?;
     let good = BenchServer::Url(mock.address(Duration::from_secs(10)).await?);
     let servers = [
@@ -125,20 +149,44 @@ pub(crate) async fn neighbours(binary: &Path) -> Result<String> {
     gateway.ready(&target, Duration::from_secs(10)).await?;
     let mut fleet = ConnectionFleet::open(&target, OTHERS).await?;
     let mut out = "\n### Bad neighbours: calls to a good server\n\n".to_owned();
-    writeln!(out, "| beside | calls/s | p50 µs | p99 µs |\n|---|---:|---:|---:|")?;
+    writeln!(
+        out,
+        "| beside | calls/s | p50 µs | p99 µs |\n|---|---:|---:|---:|"
+    )?;
     let alone = row(&mut out, &mut fleet, "nobody").await?;
     let mut hung = Vec::new();
     for _ in 0..HUNG {
         hung.push(start(&gateway, "hung__hang", None).await?);
     }
-    let beside = row(&mut out, &mut fleet, &format!("a server that hangs, with {HUNG} calls")).await?;
+    let beside = row(
+        &mut out,
+        &mut fleet,
+        &format!("a server that hangs, with {HUNG} calls"),
+    )
+    .await?;
     writeln!(out, "\n{:.2} times the p50.\n", beside / alone)?;
     let flooded = start(&gateway, "flood__flood", None).await?;
     sleep(Duration::from_millis(300)).await;
-    let before = gateway.metric("moongate_dropped_total{what=\"queue\"}").await.unwrap_or(0.0);
-    let beside = row(&mut out, &mut fleet, "that, and a server that writes 100,000 notifications a second").await?;
-    let after = gateway.metric("moongate_dropped_total{what=\"queue\"}").await.unwrap_or(0.0);
-    writeln!(out, "\n{:.2} times the p50; {:.0} notifications dropped.\n", beside / alone, after - before)?;
+    let before = gateway
+        .metric("moongate_dropped_total{what=\"queue\"}")
+        .await
+        .unwrap_or(0.0);
+    let beside = row(
+        &mut out,
+        &mut fleet,
+        "that, and a server that writes 100,000 notifications a second",
+    )
+    .await?;
+    let after = gateway
+        .metric("moongate_dropped_total{what=\"queue\"}")
+        .await
+        .unwrap_or(0.0);
+    writeln!(
+        out,
+        "\n{:.2} times the p50; {:.0} notifications dropped.\n",
+        beside / alone,
+        after - before
+    )?;
     drop((hung, flooded));
     sleep(Duration::from_secs(1)).await;
     let alone = row(&mut out, &mut fleet, "nobody again").await?;
@@ -148,9 +196,21 @@ pub(crate) async fn neighbours(binary: &Path) -> Result<String> {
         stuck.push(start(&gateway, "flood__progress", Some(n)).await?);
     }
     sleep(Duration::from_millis(500)).await;
-    let beside = row(&mut out, &mut fleet, "four clients that do not read 25,000 events a second each").await?;
-    let more = crate::usage::resident(gateway.process.pid).context("no memory to read")?.saturating_sub(memory);
-    writeln!(out, "\n{:.2} times the p50; {:.1} MiB more memory.", beside / alone, more as f64 / 1024.0)?;
+    let beside = row(
+        &mut out,
+        &mut fleet,
+        "four clients that do not read 25,000 events a second each",
+    )
+    .await?;
+    let more = crate::usage::resident(gateway.process.pid)
+        .context("no memory to read")?
+        .saturating_sub(memory);
+    writeln!(
+        out,
+        "\n{:.2} times the p50; {:.1} MiB more memory.",
+        beside / alone,
+        more as f64 / 1024.0
+    )?;
     drop(stuck);
     gateway.process.stop(Duration::from_secs(5)).await;
     mock.stop(Duration::from_secs(5)).await;
@@ -163,7 +223,11 @@ async fn row(out: &mut String, fleet: &mut ConnectionFleet, beside: &str) -> Res
     fleet.run(LENGTH, u64::MAX, &mut tally).await?;
     ensure!(tally.calls > 0, "no calls");
     let micros = |quantile| tally.latency.value_at_quantile(quantile) as f64 / 1000.0;
-    eprintln!("beside {beside}: {:.0} calls/s, p50 {:.0} µs", tally.calls as f64 / tally.seconds, micros(0.5));
+    eprintln!(
+        "beside {beside}: {:.0} calls/s, p50 {:.0} µs",
+        tally.calls as f64 / tally.seconds,
+        micros(0.5)
+    );
     writeln!(
         out,
         "| {beside} | {:.0} | {:.0} | {:.0} |",
@@ -177,13 +241,18 @@ async fn row(out: &mut String, fleet: &mut ConnectionFleet, beside: &str) -> Res
 /// Sends a call and does not read what comes.
 async fn start(gateway: &BenchGateway, tool: &str, progress: Option<u64>) -> Result<TcpStream> {
     let address = gateway.address;
-    let token = progress.map(|n| format!(r#""progressToken":{n},"#)).unwrap_or_default();
+    let token = progress
+        .map(|n| format!(r#""progressToken":{n},"#))
+        .unwrap_or_default();
     let meta = MODERN_META.replacen('{', &format!("{{{token}"), 1);
     let body = format!(
         r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"{tool}","arguments":{{}},"_meta":{meta}}}}}"#
     );
     let request = format!(
-        "POST /mcp HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {KEY}\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: {tool}\r\nContent-Length: {}\r\n\r\n{body}",
+        "POST /mcp HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {KEY}\r\nContent-Type: \
+         application/json\r\nAccept: application/json, text/event-stream\r\nMCP-Protocol-Version: \
+         2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: {tool}\r\nContent-Length: \
+         {}\r\n\r\n{body}",
         body.len()
     );
     let mut stream = TcpStream::connect(address).await?;

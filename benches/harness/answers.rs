@@ -29,14 +29,27 @@ pub(crate) struct AnswerTemplates {
 
 impl AnswerTemplates {
     pub(crate) fn new(era: ProtocolEra, tools: usize) -> Self {
-        let kind = if era == ProtocolEra::Modern { r#""resultType":"complete","# } else { "" };
-        let caching = if era == ProtocolEra::Modern { r#","ttlMs":3600000,"cacheScope":"public""# } else { "" };
+        let kind = if era == ProtocolEra::Modern {
+            r#""resultType":"complete","#
+        } else {
+            ""
+        };
+        let caching = if era == ProtocolEra::Modern {
+            r#","ttlMs":3600000,"cacheScope":"public""#
+        } else {
+            ""
+        };
         let call = |tool| {
             let text = "x".repeat(text_size(tool));
-            format!(r#","result":{{{kind}"content":[{{"type":"text","text":"{text}"}}],"isError":false}}}}"#)
+            format!(
+                r#","result":{{{kind}"content":[{{"type":"text","text":"{text}"}}],"isError":false}}}}"#
+            )
         };
         let tools: Vec<String> = (0..tools.max(ECHO_TOOLS.len())).map(tool).collect();
-        let list = format!(r#","result":{{{kind}"tools":[{}]{caching}}}}}"#, tools.join(","));
+        let list = format!(
+            r#","result":{{{kind}"tools":[{}]{caching}}}}}"#,
+            tools.join(",")
+        );
         let hello = match era {
             ProtocolEra::Legacy => concat!(
                 r#","result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"#,
@@ -57,11 +70,16 @@ impl AnswerTemplates {
         };
         Self {
             era,
-            calls: ECHO_TOOLS.iter().map(|tool| (*tool, Bytes::from(call(tool)))).collect(),
+            calls: ECHO_TOOLS
+                .iter()
+                .map(|tool| (*tool, Bytes::from(call(tool))))
+                .collect(),
             list: Bytes::from(list),
             hello: Bytes::from_static(hello.as_bytes()),
             empty: Bytes::from(format!(r#","result":{{{}}}}}"#, kind.trim_end_matches(','))),
-            unknown: Bytes::from_static(br#","error":{"code":-32601,"message":"Method not found"}}"#),
+            unknown: Bytes::from_static(
+                br#","error":{"code":-32601,"message":"Method not found"}}"#,
+            ),
             refused: Bytes::from_static(refused.as_bytes()),
         }
     }
@@ -72,13 +90,21 @@ impl AnswerTemplates {
 
     /// Answers one message; `events` says whether a tool may choose an event stream.
     pub(crate) fn answer(&self, message: &[u8], events: bool) -> AnswerKind {
-        let Some(id) = raw_value(message, "\"id\"") else { return AnswerKind::Accepted };
-        match (raw_value(message, "\"method\"").unwrap_or_default(), self.era) {
+        let Some(id) = raw_value(message, "\"id\"") else {
+            return AnswerKind::Accepted;
+        };
+        match (
+            raw_value(message, "\"method\"").unwrap_or_default(),
+            self.era,
+        ) {
             (b"\"tools/call\"", _) => self.call(id, message, events),
             (b"\"tools/list\"", _) => AnswerKind::Json(whole(id, &self.list)),
             (b"\"initialize\"", ProtocolEra::Legacy) => AnswerKind::Session(whole(id, &self.hello)),
-            (b"\"server/discover\"", ProtocolEra::Modern) => AnswerKind::Json(whole(id, &self.hello)),
-            (b"\"initialize\"", ProtocolEra::Modern) | (b"\"server/discover\"", ProtocolEra::Legacy) => {
+            (b"\"server/discover\"", ProtocolEra::Modern) => {
+                AnswerKind::Json(whole(id, &self.hello))
+            }
+            (b"\"initialize\"", ProtocolEra::Modern)
+            | (b"\"server/discover\"", ProtocolEra::Legacy) => {
                 AnswerKind::Refused(whole(id, &self.refused))
             }
             (b"\"ping\"", _) => AnswerKind::Json(whole(id, &self.empty)),
@@ -87,10 +113,14 @@ impl AnswerTemplates {
     }
 
     fn call(&self, id: &[u8], message: &[u8], events: bool) -> AnswerKind {
-        let name = memmem::find(message, b"\"echo").and_then(|at| message.get(at + 1..)).unwrap_or_default();
+        let name = memmem::find(message, b"\"echo")
+            .and_then(|at| message.get(at + 1..))
+            .unwrap_or_default();
         let name = name.split(|byte| *byte == b'"').next().unwrap_or_default();
         match self.calls.iter().find(|(tool, _)| tool.as_bytes() == name) {
-            Some((tool, tail)) if events && tool.ends_with("_sse") => AnswerKind::Sse(event(id, tail)),
+            Some((tool, tail)) if events && tool.ends_with("_sse") => {
+                AnswerKind::Sse(event(id, tail))
+            }
             Some((_, tail)) => AnswerKind::Json(whole(id, tail)),
             None => AnswerKind::Json(whole(id, &self.unknown)),
         }
@@ -120,7 +150,9 @@ fn event(id: &[u8], tail: &[u8]) -> Bytes {
 
 /// The definition of the tool at `index`, about the size that real servers have.
 fn tool(index: usize) -> String {
-    let name = ECHO_TOOLS.get(index).map_or_else(|| format!("tool_{index:04}"), |name| (*name).to_owned());
+    let name = ECHO_TOOLS
+        .get(index)
+        .map_or_else(|| format!("tool_{index:04}"), |name| (*name).to_owned());
     format!(
         concat!(
             r#"{{"name":"{name}","title":"Tool {index}","description":"Looks up one item by its text in the given "#,

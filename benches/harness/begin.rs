@@ -3,8 +3,8 @@
 use anyhow::{Result, bail};
 use moongate_platform::signals::TerminationSignals;
 
-/// Whether something is asked for: `cargo test --all-targets` and other runners of tests start benches, too, with nothing to
-/// test there.
+/// Whether something is asked for: `cargo test --all-targets` and other runners of tests start
+/// benches, too, with nothing to test there.
 pub(crate) fn is_asked(words: &[String]) -> bool {
     words.iter().any(|word| word.starts_with("--")) && !words.iter().any(|word| word == "--list")
 }

@@ -29,12 +29,24 @@ pub(crate) struct BenchCase {
 impl BenchCase {
     pub(crate) fn label(&self) -> String {
         let (client, server) = (self.client.name(), self.server.name());
-        let stdio = if self.wire == ServerWire::Stdio { " stdio" } else { "" };
+        let stdio = if self.wire == ServerWire::Stdio {
+            " stdio"
+        } else {
+            ""
+        };
         match self.ask {
             AskedFor::List(tools) => format!("{client}, {tools} tools"),
             AskedFor::Call(tool) => {
-                let size = if tool.starts_with("echo10k") { "10 KiB" } else { "64 B" };
-                let kind = if tool.ends_with("_sse") { "SSE" } else { "JSON" };
+                let size = if tool.starts_with("echo10k") {
+                    "10 KiB"
+                } else {
+                    "64 B"
+                };
+                let kind = if tool.ends_with("_sse") {
+                    "SSE"
+                } else {
+                    "JSON"
+                };
                 format!("{client} → {server}{stdio}, {size} {kind}")
             }
         }
@@ -70,13 +82,26 @@ pub(crate) fn calls(quick: bool) -> Vec<BenchCase> {
             }
         }
         let ask = AskedFor::Call("echo64");
-        cases.push(BenchCase { client: Legacy, server: Modern, wire: ServerWire::Http, ask, connections });
-        cases.push(BenchCase { client: Legacy, server: Legacy, wire: ServerWire::Stdio, ask, connections });
+        cases.push(BenchCase {
+            client: Legacy,
+            server: Modern,
+            wire: ServerWire::Http,
+            ask,
+            connections,
+        });
+        cases.push(BenchCase {
+            client: Legacy,
+            server: Legacy,
+            wire: ServerWire::Stdio,
+            ask,
+            connections,
+        });
     }
     cases
 }
 
-/// Rows of lists: the server is a legacy one, which makes no difference, for the gateway answers from memory.
+/// Rows of lists: the server is a legacy one, which makes no difference, for the gateway answers
+/// from memory.
 pub(crate) fn lists() -> Vec<BenchCase> {
     let row = |(client, tools)| BenchCase {
         client,
@@ -85,7 +110,12 @@ pub(crate) fn lists() -> Vec<BenchCase> {
         ask: AskedFor::List(tools),
         connections: 16,
     };
-    [(ProtocolEra::Legacy, 10), (ProtocolEra::Legacy, 1000), (ProtocolEra::Modern, 10), (ProtocolEra::Modern, 1000)]
-        .map(row)
-        .to_vec()
+    [
+        (ProtocolEra::Legacy, 10),
+        (ProtocolEra::Legacy, 1000),
+        (ProtocolEra::Modern, 10),
+        (ProtocolEra::Modern, 1000),
+    ]
+    .map(row)
+    .to_vec()
 }

@@ -1,4 +1,5 @@
-//! What the gateway is held against: a reverse proxy that only forwards, and a server with one fixed answer.
+//! What the gateway is held against: a reverse proxy that only forwards, and a server with one
+//! fixed answer.
 
 use super::serve::{SinglePiece, serve};
 use anyhow::{Context, Result};
@@ -28,7 +29,11 @@ pub(crate) async fn proxy(upstream: &str) -> Result<()> {
 
 /// Answers every POST with the bytes of `file`.
 pub(crate) async fn fixed(file: &Path, kind: &str) -> Result<()> {
-    let body = Bytes::from(tokio::fs::read(file).await.with_context(|| format!("cannot read {}", file.display()))?);
+    let body = Bytes::from(
+        tokio::fs::read(file)
+            .await
+            .with_context(|| format!("cannot read {}", file.display()))?,
+    );
     let kind = HeaderValue::from_str(kind)?;
     let service = service_fn(move |request: Request<Incoming>| {
         let (body, kind) = (body.clone(), kind.clone());

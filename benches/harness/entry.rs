@@ -16,7 +16,10 @@ pub(crate) fn run<A: Parser>(name: &str, work: impl AsyncFnOnce(A) -> Result<()>
         _ => {}
     }
     let args = A::parse();
-    // On the main thread only: the kernel ties some of the children to the thread that started them.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    // On the main thread only: the kernel ties some of the children to the thread that started
+    // them.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     runtime.block_on(begin::unless_stopped(work(args)))
 }

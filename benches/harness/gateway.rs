@@ -28,7 +28,11 @@ pub(crate) enum BenchServer {
 impl BenchServer {
     /// One of our own roles over stdio.
     pub(crate) fn role(args: &[&str]) -> Result<Self> {
-        let args = ["--role"].iter().chain(args).map(|arg| (*arg).to_owned()).collect();
+        let args = ["--role"]
+            .iter()
+            .chain(args)
+            .map(|arg| (*arg).to_owned())
+            .collect();
         Ok(Self::Command(std::env::current_exe()?, args))
     }
 }
@@ -41,18 +45,28 @@ pub(crate) struct BenchGateway {
 }
 
 /// The configuration: keys and metrics on, all else as it comes.
-pub(crate) fn config(listen: &str, state: &Path, servers: &[(String, BenchServer)]) -> Result<String> {
+pub(crate) fn config(
+    listen: &str,
+    state: &Path,
+    servers: &[(String, BenchServer)],
+) -> Result<String> {
     let mut out = String::new();
     writeln!(
         out,
-        "[gateway]\nlisten = \"{listen}\"\nadmin = \"127.0.0.1:0\"\nstate_dir = {state:?}\nstate = \"embedded\"\n"
+        "[gateway]\nlisten = \"{listen}\"\nadmin = \"127.0.0.1:0\"\nstate_dir = {state:?}\nstate \
+         = \"embedded\"\n"
     )?;
-    writeln!(out, "[[auth.keys]]\nname = \"bench\"\nhash = \"sha256:{KEY_HASH}\"\n")?;
+    writeln!(
+        out,
+        "[[auth.keys]]\nname = \"bench\"\nhash = \"sha256:{KEY_HASH}\"\n"
+    )?;
     for (name, server) in servers {
         writeln!(out, "[servers.{name}]")?;
         match server {
             BenchServer::Url(address) => writeln!(out, "url = \"http://{address}/mcp\"\n")?,
-            BenchServer::Command(program, args) => writeln!(out, "command = {program:?}\nargs = {args:?}\n")?,
+            BenchServer::Command(program, args) => {
+                writeln!(out, "command = {program:?}\nargs = {args:?}\n")?
+            }
         }
     }
     Ok(out)
@@ -68,12 +82,20 @@ pub(crate) fn files(listen: &str, servers: &[(String, BenchServer)]) -> Result<(
 
 /// `serve --config FILE`, as arguments.
 pub(crate) fn arguments(config: &Path) -> Vec<String> {
-    vec!["serve".to_owned(), "--config".to_owned(), config.display().to_string()]
+    vec![
+        "serve".to_owned(),
+        "--config".to_owned(),
+        config.display().to_string(),
+    ]
 }
 
 impl BenchGateway {
     /// Starts it, under `wrapper` if there is one, and waits until it listens.
-    pub(crate) async fn start(binary: &Path, wrapper: &[String], servers: &[(String, BenchServer)]) -> Result<Self> {
+    pub(crate) async fn start(
+        binary: &Path,
+        wrapper: &[String],
+        servers: &[(String, BenchServer)],
+    ) -> Result<Self> {
         Self::start_with(binary, wrapper, servers, "").await
     }
 
@@ -85,7 +107,10 @@ impl BenchGateway {
         more: &str,
     ) -> Result<Self> {
         if !binary.is_file() {
-            bail!("there is no gateway at {}: build it, or name another with --bin or MOONGATE_BIN", binary.display());
+            bail!(
+                "there is no gateway at {}: build it, or name another with --bin or MOONGATE_BIN",
+                binary.display()
+            );
         }
         let (files, config) = files("127.0.0.1:0", servers)?;
         let text = std::fs::read_to_string(&config)?;
@@ -96,7 +121,11 @@ impl BenchGateway {
         let program = words.remove(0);
         let mut process = Process::program("the gateway", Path::new(&program), &words)?;
         let address = process.address(patience(wrapper)).await?;
-        Ok(Self { process, address, _files: files })
+        Ok(Self {
+            process,
+            address,
+            _files: files,
+        })
     }
 
     /// The way that a row's requests take.
@@ -109,8 +138,18 @@ impl BenchGateway {
 
     /// A way to call a tool of one of its servers.
     pub(crate) fn call(&self, era: ProtocolEra, server: &str, tool: &'static str) -> LoadTarget {
-        let op = RepeatedRequest::Call { tool, exposed: format!("{server}__{tool}") };
-        LoadTarget { address: self.address, path: "/mcp".to_owned(), era, op, key: Some(KEY), fixed: false }
+        let op = RepeatedRequest::Call {
+            tool,
+            exposed: format!("{server}__{tool}"),
+        };
+        LoadTarget {
+            address: self.address,
+            path: "/mcp".to_owned(),
+            era,
+            op,
+            key: Some(KEY),
+            fixed: false,
+        }
     }
 
     /// A way to list the tools of one of its servers.
@@ -137,7 +176,8 @@ impl BenchGateway {
                 }
                 Err(error) if Instant::now() > end => {
                     let tail = self.process.tail();
-                    return Err(error).with_context(|| format!("the gateway is not ready; it said:\n{tail}"));
+                    return Err(error)
+                        .with_context(|| format!("the gateway is not ready; it said:\n{tail}"));
                 }
                 Err(_) => sleep(Duration::from_millis(50)).await,
             }

@@ -1,4 +1,5 @@
-//! A minimal HTTP/1.1 client on a raw socket: keep-alive, Content-Length and chunked answers, nothing else.
+//! A minimal HTTP/1.1 client on a raw socket: keep-alive, Content-Length and chunked answers,
+//! nothing else.
 
 use anyhow::{Context, Result, bail, ensure};
 use memchr::memmem;
@@ -32,16 +33,26 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) async fn open(address: SocketAddr) -> Result<Self> {
-        let stream = TcpStream::connect(address).await.with_context(|| format!("cannot connect to {address}"))?;
+        let stream = TcpStream::connect(address)
+            .await
+            .with_context(|| format!("cannot connect to {address}"))?;
         stream.set_nodelay(true)?;
-        Ok(Self { stream, buffer: Vec::with_capacity(32 * 1024), used: 0, body: Vec::with_capacity(32 * 1024) })
+        Ok(Self {
+            stream,
+            buffer: Vec::with_capacity(32 * 1024),
+            used: 0,
+            body: Vec::with_capacity(32 * 1024),
+        })
     }
 
     /// Sends one request, which is complete as it stands, and reads the whole answer.
     pub(crate) async fn exchange(&mut self, request: &[u8]) -> Result<Head> {
         let head = self.begin(request).await?;
         self.rest(&head).await?;
-        ensure!(!head.close, "the other side closes the connection after an answer");
+        ensure!(
+            !head.close,
+            "the other side closes the connection after an answer"
+        );
         Ok(head)
     }
 
@@ -51,7 +62,10 @@ impl Connection {
             while self.chunk().await? {}
         } else {
             let length = head.length.unwrap_or(0);
-            ensure!(head.length.is_some() || matches!(head.status, 202 | 204), "an answer without a length");
+            ensure!(
+                head.length.is_some() || matches!(head.status, 202 | 204),
+                "an answer without a length"
+            );
             self.take(length).await?;
         }
         Ok(())
@@ -59,8 +73,14 @@ impl Connection {
 
     /// Sends one request and reads the head of its answer.
     pub(crate) async fn begin(&mut self, request: &[u8]) -> Result<Head> {
-        ensure!(self.used == self.buffer.len(), "more came than the last answer");
-        self.stream.write_all(request).await.context("cannot send")?;
+        ensure!(
+            self.used == self.buffer.len(),
+            "more came than the last answer"
+        );
+        self.stream
+            .write_all(request)
+            .await
+            .context("cannot send")?;
         self.buffer.clear();
         self.used = 0;
         self.body.clear();
@@ -69,24 +89,41 @@ impl Connection {
                 self.used = end + 4;
                 return head(self.buffer.get(..end).unwrap_or_default());
             }
-            ensure!(self.buffer.len() < MAX_HEAD, "the answer's head is too long");
+            ensure!(
+                self.buffer.len() < MAX_HEAD,
+                "the answer's head is too long"
+            );
             self.fill().await?;
         }
     }
 
     async fn fill(&mut self) -> Result<()> {
-        let count = self.stream.read_buf(&mut self.buffer).await.context("cannot receive")?;
-        ensure!(count > 0, "the other side closed the connection in the middle of an answer");
+        let count = self
+            .stream
+            .read_buf(&mut self.buffer)
+            .await
+            .context("cannot receive")?;
+        ensure!(
+            count > 0,
+            "the other side closed the connection in the middle of an answer"
+        );
         Ok(())
     }
 
     /// Moves the next `length` bytes into the body.
     async fn take(&mut self, length: usize) -> Result<()> {
-        ensure!(self.body.len() + length <= MAX_BODY, "the answer's body is too long");
+        ensure!(
+            self.body.len() + length <= MAX_BODY,
+            "the answer's body is too long"
+        );
         while self.buffer.len() < self.used + length {
             self.fill().await?;
         }
-        self.body.extend_from_slice(self.buffer.get(self.used..self.used + length).unwrap_or_default());
+        self.body.extend_from_slice(
+            self.buffer
+                .get(self.used..self.used + length)
+                .unwrap_or_default(),
+        );
         self.used += length;
         Ok(())
     }
@@ -98,7 +135,8 @@ impl Connection {
             if let Some(end) = memmem::find(rest, b"\r\n") {
                 let line = std::str::from_utf8(rest.get(..end).unwrap_or_default())?;
                 let size = line.split(';').next().unwrap_or_default().trim();
-                let size = usize::from_str_radix(size, 16).with_context(|| format!("bad chunk size {line:?}"))?;
+                let size = usize::from_str_radix(size, 16)
+                    .with_context(|| format!("bad chunk size {line:?}"))?;
                 self.used += end + 2;
                 break size;
             }
@@ -109,7 +147,10 @@ impl Connection {
         while self.buffer.len() < self.used + 2 {
             self.fill().await?;
         }
-        ensure!(self.buffer.get(self.used..self.used + 2) == Some(b"\r\n"), "a chunk, or trailers, not understood");
+        ensure!(
+            self.buffer.get(self.used..self.used + 2) == Some(b"\r\n"),
+            "a chunk, or trailers, not understood"
+        );
         self.used += 2;
         Ok(size > 0)
     }
@@ -119,12 +160,20 @@ fn head(bytes: &[u8]) -> Result<Head> {
     let text = std::str::from_utf8(bytes).context("the answer's head is not text")?;
     let mut lines = text.split("\r\n");
     let first = lines.next().unwrap_or_default();
-    let Some(status) = first.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)) else {
+    let Some(status) = first
+        .strip_prefix("HTTP/1.1 ")
+        .and_then(|rest| rest.get(..3))
+    else {
         bail!("not an HTTP/1.1 answer: {first:?}");
     };
-    let mut head = Head { status: status.parse()?, ..Head::default() };
+    let mut head = Head {
+        status: status.parse()?,
+        ..Head::default()
+    };
     for line in lines {
-        let Some((name, value)) = line.split_once(':') else { continue };
+        let Some((name, value)) = line.split_once(':') else {
+            continue;
+        };
         let value = value.trim();
         if name.eq_ignore_ascii_case("content-length") {
             head.length = Some(value.parse()?);

@@ -1,4 +1,5 @@
-//! The load generator: closed loops, one request at a time on each connection, every answer checked.
+//! The load generator: closed loops, one request at a time on each connection, every answer
+//! checked.
 
 use super::http::Connection;
 use super::target::{BenchRequest, LoadTarget, RepeatedRequest};
@@ -23,12 +24,18 @@ pub(crate) struct LoadTally {
 
 impl LoadTally {
     pub(crate) fn new() -> Result<Self> {
-        Ok(Self { calls: 0, seconds: 0.0, latency: Histogram::new_with_bounds(1_000, 60_000_000_000, 3)? })
+        Ok(Self {
+            calls: 0,
+            seconds: 0.0,
+            latency: Histogram::new_with_bounds(1_000, 60_000_000_000, 3)?,
+        })
     }
 
     fn add(&mut self, other: &Self) -> Result<()> {
         self.calls += other.calls;
-        self.latency.add(&other.latency).map_err(|error| anyhow!("{error}"))
+        self.latency
+            .add(&other.latency)
+            .map_err(|error| anyhow!("{error}"))
     }
 }
 
@@ -45,14 +52,23 @@ impl ConnectionFleet {
         let mut workers = Vec::with_capacity(connections);
         for _ in 0..connections {
             let worker = timeout(PATIENCE, LoadWorker::open(target.clone()));
-            workers.push(worker.await.context("no answer in time to the first requests")??);
+            workers.push(
+                worker
+                    .await
+                    .context("no answer in time to the first requests")??,
+            );
         }
         let sse = workers.iter().any(|worker| worker.sse);
         Ok(Self { workers, sse })
     }
 
     /// Runs for `length`, or for `calls` on each connection, whichever ends first.
-    pub(crate) async fn run(&mut self, length: Duration, calls: u64, into: &mut LoadTally) -> Result<()> {
+    pub(crate) async fn run(
+        &mut self,
+        length: Duration,
+        calls: u64,
+        into: &mut LoadTally,
+    ) -> Result<()> {
         let mut running = JoinSet::new();
         let start = Instant::now();
         for worker in self.workers.drain(..) {
@@ -66,7 +82,9 @@ impl ConnectionFleet {
             }
             anyhow::Ok(())
         };
-        timeout(length + PATIENCE, all).await.context("calls without an answer")??;
+        timeout(length + PATIENCE, all)
+            .await
+            .context("calls without an answer")??;
         into.seconds += start.elapsed().as_secs_f64();
         Ok(())
     }
@@ -74,9 +92,12 @@ impl ConnectionFleet {
     /// Ends the sessions, so that they do not pile up in what is measured.
     pub(crate) async fn close(self) {
         for mut worker in self.workers {
-            let Some(session) = &worker.session else { continue };
+            let Some(session) = &worker.session else {
+                continue;
+            };
             let request = worker.target.delete(session);
-            // A server may refuse to end a session, or may not answer: the connection goes either way.
+            // A server may refuse to end a session, or may not answer: the connection goes either
+            // way.
             let _ = timeout(Duration::from_secs(2), worker.connection.exchange(&request)).await;
         }
     }
@@ -97,13 +118,30 @@ impl LoadWorker {
         let mut session = None;
         if target.era == ProtocolEra::Legacy && !target.fixed {
             let head = connection.exchange(&target.initialize()).await?;
-            ensure!(head.status == 200, "initialize: {}", describe(head.status, &connection.body));
+            ensure!(
+                head.status == 200,
+                "initialize: {}",
+                describe(head.status, &connection.body)
+            );
             session = head.session;
-            let head = connection.exchange(&target.initialized(session.as_deref())).await?;
-            ensure!(head.status / 100 == 2, "initialized: {}", describe(head.status, &connection.body));
+            let head = connection
+                .exchange(&target.initialized(session.as_deref()))
+                .await?;
+            ensure!(
+                head.status / 100 == 2,
+                "initialized: {}",
+                describe(head.status, &connection.body)
+            );
         }
         let template = target.template(session.as_deref());
-        let mut worker = Self { target, connection, template, session, least: 0, sse: false };
+        let mut worker = Self {
+            target,
+            connection,
+            template,
+            session,
+            least: 0,
+            sse: false,
+        };
         worker.first().await?;
         Ok(worker)
     }
@@ -116,12 +154,26 @@ impl LoadWorker {
         ensure!(head.status == 200, "{}", describe(head.status, body));
         let message: Value = serde_json::from_slice(message_in(body, head.sse))
             .with_context(|| format!("not understood: {}", describe(head.status, body)))?;
-        ensure!(message["id"] == id, "asked with id {id}, answered with id {}", message["id"]);
-        ensure!(message["result"].is_object(), "{}", describe(head.status, body));
+        ensure!(
+            message["id"] == id,
+            "asked with id {id}, answered with id {}",
+            message["id"]
+        );
+        ensure!(
+            message["result"].is_object(),
+            "{}",
+            describe(head.status, body)
+        );
         self.least = match &self.target.op {
             RepeatedRequest::Call { tool, .. } => {
-                let text = message["result"]["content"][0]["text"].as_str().unwrap_or_default();
-                ensure!(text.len() == text_size(tool), "the wrong text: {}", describe(head.status, body));
+                let text = message["result"]["content"][0]["text"]
+                    .as_str()
+                    .unwrap_or_default();
+                ensure!(
+                    text.len() == text_size(tool),
+                    "the wrong text: {}",
+                    describe(head.status, body)
+                );
                 text.len()
             }
             RepeatedRequest::List { tools } => {
@@ -131,7 +183,11 @@ impl LoadWorker {
             }
         };
         let modern = self.target.era == ProtocolEra::Modern;
-        ensure!(!modern || message["result"]["resultType"] == "complete", "{}", describe(head.status, body));
+        ensure!(
+            !modern || message["result"]["resultType"] == "complete",
+            "{}",
+            describe(head.status, body)
+        );
         self.sse = head.sse;
         Ok(())
     }
@@ -144,7 +200,9 @@ impl LoadWorker {
             let head = self.connection.exchange(&self.template.bytes).await?;
             self.check(id, head.status)?;
             let now = Instant::now();
-            tally.latency.saturating_record(u64::try_from((now - sent).as_nanos()).unwrap_or(u64::MAX));
+            tally
+                .latency
+                .saturating_record(u64::try_from((now - sent).as_nanos()).unwrap_or(u64::MAX));
             tally.calls += 1;
             sent = now;
         }
@@ -161,9 +219,15 @@ impl LoadWorker {
             rest /= 10;
         }
         let same_id = raw_value(body, "\"id\"") == Some(&digits);
-        let ends = [body.get(..256).unwrap_or(body), body.get(body.len().saturating_sub(256)..).unwrap_or_default()];
-        let bad =
-            |part: &[u8]| memmem::find(part, b"\"error\"").is_some() || raw_value(part, "\"isError\"") == Some(b"true");
+        let ends = [
+            body.get(..256).unwrap_or(body),
+            body.get(body.len().saturating_sub(256)..)
+                .unwrap_or_default(),
+        ];
+        let bad = |part: &[u8]| {
+            memmem::find(part, b"\"error\"").is_some()
+                || raw_value(part, "\"isError\"") == Some(b"true")
+        };
         if status != 200 || !same_id || body.len() < self.least || ends.into_iter().any(bad) {
             bail!("id {id}: {}", describe(status, body));
         }

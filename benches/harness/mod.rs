@@ -1,5 +1,5 @@
-//! What the benches share: the servers and the plain proxy, the gateway under test, and a load generator that checks
-//! every answer. Measures nothing itself.
+//! What the benches share: the servers and the plain proxy, the gateway under test, and a load
+//! generator that checks every answer. Measures nothing itself.
 
 pub(crate) mod answers;
 pub(crate) mod begin;

@@ -38,12 +38,21 @@ impl Process {
     }
 
     pub(crate) fn start(name: &str, mut command: Command) -> Result<Self> {
-        // The gateway reads its settings from variables of this name too: ours are not meant for it.
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"MOONGATE_")) {
+        // The gateway reads its settings from variables of this name too: ours are not meant for
+        // it.
+        for (name, _) in std::env::vars_os()
+            .filter(|(name, _)| name.as_encoded_bytes().starts_with(b"MOONGATE_"))
+        {
             command.env_remove(name);
         }
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
-        let mut child = command.spawn().with_context(|| format!("cannot start {name}"))?;
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        let mut child = command
+            .spawn()
+            .with_context(|| format!("cannot start {name}"))?;
         let pid = child.id().context("it ended at once")?;
         let output = Arc::new(Mutex::new(Output::default()));
         if let Some(errors) = child.stderr.take() {
@@ -51,28 +60,50 @@ impl Process {
             tokio::spawn(async move {
                 let mut errors = BufReader::new(errors);
                 let mut line = Vec::new();
-                while let Ok(1..) = (&mut errors).take(LONGEST).read_until(b'\n', &mut line).await {
+                while let Ok(1..) = (&mut errors)
+                    .take(LONGEST)
+                    .read_until(b'\n', &mut line)
+                    .await
+                {
                     note(&output, &String::from_utf8_lossy(&line));
                     line.clear();
                 }
             });
         }
-        Ok(Self { name: name.to_owned(), child, pid, output })
+        Ok(Self {
+            name: name.to_owned(),
+            child,
+            pid,
+            output,
+        })
     }
 
     /// The address it says it listens on.
     pub(crate) async fn address(&mut self, patience: Duration) -> Result<SocketAddr> {
         let end = Instant::now() + patience;
         loop {
-            if let Some(address) = self.output.lock().unwrap_or_else(PoisonError::into_inner).address {
+            if let Some(address) = self
+                .output
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .address
+            {
                 return Ok(address);
             }
             if let Some(status) = self.child.try_wait()? {
                 sleep(Duration::from_millis(50)).await;
-                bail!("{} ended before it listened ({status}); it said:\n{}", self.name, self.tail());
+                bail!(
+                    "{} ended before it listened ({status}); it said:\n{}",
+                    self.name,
+                    self.tail()
+                );
             }
             if Instant::now() > end {
-                bail!("{} does not say where it listens; it said:\n{}", self.name, self.tail());
+                bail!(
+                    "{} does not say where it listens; it said:\n{}",
+                    self.name,
+                    self.tail()
+                );
             }
             sleep(Duration::from_millis(5)).await;
         }
@@ -87,7 +118,11 @@ impl Process {
                 bail!("{} ended ({status}); it said:\n{}", self.name, self.tail());
             }
             if Instant::now() > end {
-                bail!("{} does not say {what:?}; it said:\n{}", self.name, self.tail());
+                bail!(
+                    "{} does not say {what:?}; it said:\n{}",
+                    self.name,
+                    self.tail()
+                );
             }
             sleep(Duration::from_millis(5)).await;
         }
@@ -97,7 +132,11 @@ impl Process {
     /// The last lines of its standard error.
     pub(crate) fn tail(&self) -> String {
         let output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
-        output.tail.iter().map(|line| format!("  {line}\n")).collect()
+        output
+            .tail
+            .iter()
+            .map(|line| format!("  {line}\n"))
+            .collect()
     }
 
     /// Kills it, and waits until it is gone.
@@ -116,7 +155,8 @@ impl Process {
 
     fn terminate(&mut self) {
         if let Ok(None) = self.child.try_wait() {
-            // It may have ended by itself in the meantime; it is not reaped yet, so the pid is still its own.
+            // It may have ended by itself in the meantime; it is not reaped yet, so the pid is
+            // still its own.
             let _ = super::signals::send(self.pid, super::signals::ProcessSignal::Terminate);
         }
     }

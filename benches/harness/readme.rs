@@ -17,14 +17,17 @@ pub(crate) fn write(section: &str, text: &str) -> Result<()> {
     std::fs::write(PATH, readme).with_context(|| format!("cannot write {PATH}"))
 }
 
-/// The text before the marks of `section`, between them and after them; the marks belong to the outer two.
+/// The text before the marks of `section`, between them and after them; the marks belong to the
+/// outer two.
 pub(crate) fn split<'a>(readme: &'a str, section: &str) -> Result<(&'a str, &'a str, &'a str)> {
     let begin = format!("<!-- {section}: begin -->");
     let end = format!("<!-- {section}: end -->");
     let lacks = |mark: &str| format!("{PATH} lacks {mark}");
     let from = readme.find(&begin).with_context(|| lacks(&begin))? + begin.len();
     let to = readme.find(&end).with_context(|| lacks(&end))?;
-    let between = readme.get(from..to).with_context(|| format!("{PATH} has {end} first"))?;
+    let between = readme
+        .get(from..to)
+        .with_context(|| format!("{PATH} has {end} first"))?;
     Ok((&readme[..from], between, &readme[to..]))
 }
 
@@ -32,7 +35,10 @@ pub(crate) fn split<'a>(readme: &'a str, section: &str) -> Result<(&'a str, &'a 
 pub(crate) fn date_and_machine() -> String {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let cpus = read("/proc/cpuinfo");
-    let model = cpus.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("unknown");
+    let model = cpus
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"))
+        .unwrap_or("unknown");
     let model = model.trim_start_matches([' ', '\t', ':']);
     let count = std::thread::available_parallelism().map_or(0, usize::from);
     let kernel = read("/proc/sys/kernel/osrelease");

@@ -9,9 +9,17 @@ use std::path::Path;
 
 /// Runs `role` with its arguments until it is done.
 pub(crate) fn run(role: &str, args: &[String]) -> Result<()> {
-    let arg = |at: usize| args.get(at).map(String::as_str).with_context(|| format!("{role}: argument {at} is missing"));
+    let arg = |at: usize| {
+        args.get(at)
+            .map(String::as_str)
+            .with_context(|| format!("{role}: argument {at} is missing"))
+    };
     match role {
-        "upstream" => single(upstream::http(era(arg(0)?)?, arg(1)?.parse()?, arg(2)?.parse()?)),
+        "upstream" => single(upstream::http(
+            era(arg(0)?)?,
+            arg(1)?.parse()?,
+            arg(2)?.parse()?,
+        )),
         "stdio" => upstream::stdio(era(arg(0)?)?, arg(1)?.parse()?),
         "mute" => single(upstream::mute()),
         "mute-stdio" => upstream::mute_stdio(),
@@ -30,13 +38,17 @@ fn era(name: &str) -> Result<ProtocolEra> {
 
 /// On one thread: the cheapest way, for what must not be in the way.
 fn single(work: impl Future<Output = Result<()>>) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     finish(runtime.block_on(work))
 }
 
 /// On as many threads as there are processors, as the gateway itself.
 fn many(work: impl Future<Output = Result<()>>) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
     finish(runtime.block_on(work))
 }
 

@@ -1,4 +1,5 @@
-//! What the servers of the benchmark share: listening, announcing the address, and ending with the parent.
+//! What the servers of the benchmark share: listening, announcing the address, and ending with the
+//! parent.
 
 use anyhow::Result;
 use bytes::Bytes;
@@ -54,8 +55,11 @@ where
         stream.set_nodelay(true)?;
         let service = service.clone();
         tokio::spawn(async move {
-            // A connection that ends badly shows up in the load generator, which checks every answer.
-            let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+            // A connection that ends badly shows up in the load generator, which checks every
+            // answer.
+            let _ = hyper::server::conn::http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), service)
+                .await;
             drop(slot);
         });
     }
@@ -79,15 +83,24 @@ pub(crate) struct SinglePiece {
 
 impl SinglePiece {
     pub(crate) fn sized(data: Bytes) -> Self {
-        Self { data: Some(data), sized: true }
+        Self {
+            data: Some(data),
+            sized: true,
+        }
     }
 
     pub(crate) fn streamed(data: Bytes) -> Self {
-        Self { data: Some(data), sized: false }
+        Self {
+            data: Some(data),
+            sized: false,
+        }
     }
 
     pub(crate) fn empty() -> Self {
-        Self { data: None, sized: true }
+        Self {
+            data: None,
+            sized: true,
+        }
     }
 }
 
@@ -95,7 +108,10 @@ impl Body for SinglePiece {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         Poll::Ready(self.data.take().map(|data| Ok(Frame::data(data))))
     }
 

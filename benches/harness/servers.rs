@@ -27,8 +27,16 @@ impl ServerProcess {
     }
 
     /// Starts one of our roles under `wrapper`, the words of a command, if there are any.
-    pub(crate) async fn start_under(wrapper: &[String], role: &str, args: &[String]) -> Result<Self> {
-        let own = [std::env::current_exe()?.display().to_string(), "--role".to_owned(), role.to_owned()];
+    pub(crate) async fn start_under(
+        wrapper: &[String],
+        role: &str,
+        args: &[String],
+    ) -> Result<Self> {
+        let own = [
+            std::env::current_exe()?.display().to_string(),
+            "--role".to_owned(),
+            role.to_owned(),
+        ];
         let mut words = [wrapper, &own, args].concat();
         let program = words.remove(0);
         let mut process = Process::program(role, Path::new(&program), &words)?;
@@ -37,7 +45,11 @@ impl ServerProcess {
     }
 
     pub(crate) async fn upstream(era: ProtocolEra, tools: usize, port: u16) -> Result<Self> {
-        Self::start("upstream", &[era.name().to_owned(), tools.to_string(), port.to_string()]).await
+        Self::start(
+            "upstream",
+            &[era.name().to_owned(), tools.to_string(), port.to_string()],
+        )
+        .await
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -58,26 +70,41 @@ pub(crate) struct BenchUpstreams {
 }
 
 impl BenchUpstreams {
-    /// Starts them: the legacy one at `port`, the modern one a port above, or where the system picks if it is 0.
+    /// Starts them: the legacy one at `port`, the modern one a port above, or where the system
+    /// picks if it is 0.
     pub(crate) async fn start(port: u16) -> Result<Self> {
         Ok(Self {
             legacy: ServerProcess::upstream(ProtocolEra::Legacy, 10, port).await?,
-            modern: ServerProcess::upstream(ProtocolEra::Modern, 10, if port == 0 { 0 } else { port + 1 }).await?,
+            modern: ServerProcess::upstream(
+                ProtocolEra::Modern,
+                10,
+                if port == 0 { 0 } else { port + 1 },
+            )
+            .await?,
             many: ServerProcess::upstream(ProtocolEra::Legacy, 1000, 0).await?,
         })
     }
 
-    /// Starts a gateway before them, under `wrapper` if there is one, and waits until each can be called.
+    /// Starts a gateway before them, under `wrapper` if there is one, and waits until each can be
+    /// called.
     pub(crate) async fn gateway(&self, binary: &Path, wrapper: &[String]) -> Result<BenchGateway> {
         let servers = [
             ("legacy".to_owned(), BenchServer::Url(self.legacy.address)),
             ("modern".to_owned(), BenchServer::Url(self.modern.address)),
             ("many".to_owned(), BenchServer::Url(self.many.address)),
-            ("stdio".to_owned(), BenchServer::role(&["stdio", "legacy", "10"])?),
+            (
+                "stdio".to_owned(),
+                BenchServer::role(&["stdio", "legacy", "10"])?,
+            ),
         ];
         let gateway = BenchGateway::start(binary, wrapper, &servers).await?;
         for (name, _) in &servers {
-            gateway.ready(&gateway.call(ProtocolEra::Legacy, name, "echo64"), patience(wrapper)).await?;
+            gateway
+                .ready(
+                    &gateway.call(ProtocolEra::Legacy, name, "echo64"),
+                    patience(wrapper),
+                )
+                .await?;
         }
         Ok(gateway)
     }
@@ -95,8 +122,18 @@ impl BenchUpstreams {
 /// How to call without a gateway: in the server's own era.
 pub(crate) fn plain(address: SocketAddr, case: &BenchCase) -> LoadTarget {
     let op = match case.ask {
-        AskedFor::Call(tool) => RepeatedRequest::Call { tool, exposed: tool.to_owned() },
+        AskedFor::Call(tool) => RepeatedRequest::Call {
+            tool,
+            exposed: tool.to_owned(),
+        },
         AskedFor::List(tools) => RepeatedRequest::List { tools },
     };
-    LoadTarget { address, path: "/mcp".to_owned(), era: case.server, op, key: None, fixed: false }
+    LoadTarget {
+        address,
+        path: "/mcp".to_owned(),
+        era: case.server,
+        op,
+        key: None,
+        fixed: false,
+    }
 }

@@ -4,7 +4,10 @@ use anyhow::Result;
 
 /// Signal to another process.
 #[derive(Clone, Copy)]
-#[allow(dead_code, reason = "the benches share this file, and each sends some of them")]
+#[allow(
+    dead_code,
+    reason = "the benches share this file, and each sends some of them"
+)]
 pub(crate) enum ProcessSignal {
     Kill,
     Reload,
@@ -32,7 +35,8 @@ pub(crate) fn exec(program: &str, args: &[String]) -> Result<()> {
     use std::os::unix::process::CommandExt as _;
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-    Err(std::process::Command::new(program).args(args).exec()).with_context(|| format!("cannot run {program}"))
+    Err(std::process::Command::new(program).args(args).exec())
+        .with_context(|| format!("cannot run {program}"))
 }
 
 #[cfg(not(unix))]

@@ -1,4 +1,5 @@
-//! Where requests go and how they look: one target is one way to call, its requests written beforehand.
+//! Where requests go and how they look: one target is one way to call, its requests written
+//! beforehand.
 
 use super::wire::{MODERN_META, ProtocolEra, text_size};
 use std::net::SocketAddr;
@@ -82,7 +83,12 @@ impl LoadTarget {
         }
         let bytes = self.post(&headers, &body);
         let id_at = bytes.len() - body.len() + start.len();
-        BenchRequest { bytes, id_at, next_id: FIRST_ID, keep_id: matches!(self.op, RepeatedRequest::List { .. }) }
+        BenchRequest {
+            bytes,
+            id_at,
+            next_id: FIRST_ID,
+            keep_id: matches!(self.op, RepeatedRequest::List { .. }),
+        }
     }
 
     /// The handshake of a legacy client: its first request.
@@ -97,7 +103,10 @@ impl LoadTarget {
     /// The handshake of a legacy client: its last message.
     pub(crate) fn initialized(&self, session: Option<&str>) -> Vec<u8> {
         let headers = self.session_headers(session);
-        self.post(&headers, r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#)
+        self.post(
+            &headers,
+            r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+        )
     }
 
     /// Ends a session.
@@ -108,16 +117,21 @@ impl LoadTarget {
     }
 
     fn session_headers(&self, session: Option<&str>) -> String {
-        let session = session.map(|id| format!("Mcp-Session-Id: {id}\r\n")).unwrap_or_default();
+        let session = session
+            .map(|id| format!("Mcp-Session-Id: {id}\r\n"))
+            .unwrap_or_default();
         format!("{session}MCP-Protocol-Version: {}\r\n", self.era.version())
     }
 
     fn key_header(&self) -> String {
-        self.key.map(|key| format!("Authorization: Bearer {key}\r\n")).unwrap_or_default()
+        self.key
+            .map(|key| format!("Authorization: Bearer {key}\r\n"))
+            .unwrap_or_default()
     }
 
     fn post(&self, headers: &str, body: &str) -> Vec<u8> {
-        let (path, address, key, length) = (&self.path, self.address, self.key_header(), body.len());
+        let (path, address, key, length) =
+            (&self.path, self.address, self.key_header(), body.len());
         format!(
             concat!(
                 "POST {} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n",

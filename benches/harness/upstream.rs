@@ -23,7 +23,8 @@ const MAX_LINE: u64 = 16 * 1024 * 1024;
 pub(crate) async fn http(era: ProtocolEra, tools: usize, port: u16) -> Result<()> {
     let answers = Arc::new(AnswerTemplates::new(era, tools));
     let sessions = Arc::new(AtomicU64::new(1));
-    let service = service_fn(move |request| respond(request, Arc::clone(&answers), Arc::clone(&sessions)));
+    let service =
+        service_fn(move |request| respond(request, Arc::clone(&answers), Arc::clone(&sessions)));
     serve(port, service).await
 }
 
@@ -34,7 +35,11 @@ async fn respond(
 ) -> Result<Response<SinglePiece>, hyper::Error> {
     if request.method() != Method::POST {
         let ended = request.method() == Method::DELETE && answers.has_sessions();
-        let status = if ended { StatusCode::NO_CONTENT } else { StatusCode::METHOD_NOT_ALLOWED };
+        let status = if ended {
+            StatusCode::NO_CONTENT
+        } else {
+            StatusCode::METHOD_NOT_ALLOWED
+        };
         return Ok(with_status(status, SinglePiece::empty()));
     }
     let body = request.into_body().collect().await?.to_bytes();
@@ -50,7 +55,10 @@ async fn respond(
         AnswerKind::Session(data) => {
             let mut response = Response::new(SinglePiece::sized(data));
             response.headers_mut().insert(CONTENT_TYPE, JSON);
-            response.headers_mut().insert(SESSION, HeaderValue::from(sessions.fetch_add(1, Ordering::Relaxed)));
+            response.headers_mut().insert(
+                SESSION,
+                HeaderValue::from(sessions.fetch_add(1, Ordering::Relaxed)),
+            );
             return Ok(response);
         }
     };
@@ -77,8 +85,10 @@ pub(crate) fn stdio(era: ProtocolEra, tools: usize) -> Result<()> {
         if input.by_ref().take(MAX_LINE).read_until(b'\n', &mut line)? == 0 {
             return Ok(());
         }
-        let (AnswerKind::Json(data) | AnswerKind::Sse(data) | AnswerKind::Session(data) | AnswerKind::Refused(data)) =
-            answers.answer(&line, false)
+        let (AnswerKind::Json(data)
+        | AnswerKind::Sse(data)
+        | AnswerKind::Session(data)
+        | AnswerKind::Refused(data)) = answers.answer(&line, false)
         else {
             continue;
         };
@@ -92,8 +102,13 @@ pub(crate) fn stdio(era: ProtocolEra, tools: usize) -> Result<()> {
 
 /// A server that accepts connections and never answers.
 pub(crate) async fn mute() -> Result<()> {
-    serve(0, service_fn(async |_: Request<Incoming>| std::future::pending::<Result<Response<SinglePiece>>>().await))
-        .await
+    serve(
+        0,
+        service_fn(async |_: Request<Incoming>| {
+            std::future::pending::<Result<Response<SinglePiece>>>().await
+        }),
+    )
+    .await
 }
 
 /// The same over stdio: reads and never answers.
@@ -105,7 +120,8 @@ pub(crate) fn mute_stdio() -> Result<()> {
 /// Notifications that the flooding server writes, a second.
 const FLOOD: u64 = 100_000;
 
-/// A server over stdio whose calls hang, or flood: `flood` with log messages, `progress` with progress of its own.
+/// A server over stdio whose calls hang, or flood: `flood` with log messages, `progress` with
+/// progress of its own.
 pub(crate) fn bad_stdio(tools: &[&str]) -> Result<()> {
     let (sender, receiver) = std::sync::mpsc::channel::<(u64, bool)>();
     let lines = std::sync::Arc::new(std::sync::Mutex::new(std::io::stdout()));
@@ -113,11 +129,15 @@ pub(crate) fn bad_stdio(tools: &[&str]) -> Result<()> {
         let lines = lines.clone();
         move || flood(&receiver, &lines)
     });
-    let listed: Vec<String> =
-        tools.iter().map(|name| format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}}}}"#)).collect();
+    let listed: Vec<String> = tools
+        .iter()
+        .map(|name| format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}}}}"#))
+        .collect();
     for line in std::io::stdin().lock().lines() {
         let line = line?;
-        let Some(id) = super::wire::raw_value(line.as_bytes(), "\"id\"") else { continue };
+        let Some(id) = super::wire::raw_value(line.as_bytes(), "\"id\"") else {
+            continue;
+        };
         let id = String::from_utf8_lossy(id).into_owned();
         let method = super::wire::raw_value(line.as_bytes(), "\"method\"").unwrap_or_default();
         let result = match method {
@@ -133,7 +153,8 @@ pub(crate) fn bad_stdio(tools: &[&str]) -> Result<()> {
             b"\"ping\"" | b"\"logging/setLevel\"" => "{}".to_owned(),
             _ => {
                 let mut out = lines.lock().expect("no writer panics");
-                writeln!(out, r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32601,"message":"no"}}}}"#)?;
+                writeln!(out,
+                    r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32601,"message":"no"}}}}"#)?;
                 out.flush()?;
                 continue;
             }
@@ -146,8 +167,14 @@ pub(crate) fn bad_stdio(tools: &[&str]) -> Result<()> {
 }
 
 /// Writes at the rate, in turns for every call that asked for it.
-#[expect(clippy::disallowed_methods, reason = "a thread of its own, in a program without a runtime")]
-fn flood(calls: &std::sync::mpsc::Receiver<(u64, bool)>, lines: &std::sync::Mutex<std::io::Stdout>) {
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a thread of its own, in a program without a runtime"
+)]
+fn flood(
+    calls: &std::sync::mpsc::Receiver<(u64, bool)>,
+    lines: &std::sync::Mutex<std::io::Stdout>,
+) {
     let Ok(first) = calls.recv() else { return };
     let (mut open, mut sent) = (vec![first], 0_u64);
     let start = std::time::SystemTime::now();
@@ -157,14 +184,22 @@ fn flood(calls: &std::sync::mpsc::Receiver<(u64, bool)>, lines: &std::sync::Mute
         if open.iter().any(|(_, progress)| *progress) {
             open.retain(|(_, progress)| *progress);
         }
-        let due = u64::try_from(start.elapsed().unwrap_or_default().as_micros()).unwrap_or(0) * FLOOD / 1_000_000;
+        let due = u64::try_from(start.elapsed().unwrap_or_default().as_micros()).unwrap_or(0)
+            * FLOOD
+            / 1_000_000;
         // What a slow reader made it miss is not made up for.
         sent = sent.max(due.saturating_sub(1000));
         let mut out = Vec::new();
         while sent < due {
-            let Some((id, progress)) = open.get(usize::try_from(sent).unwrap_or(0) % open.len()) else { return };
+            let Some((id, progress)) = open.get(usize::try_from(sent).unwrap_or(0) % open.len())
+            else {
+                return;
+            };
             let (method, params) = if *progress {
-                ("progress", format!(r#"{{"progressToken":{id},"progress":{sent}}}"#))
+                (
+                    "progress",
+                    format!(r#"{{"progressToken":{id},"progress":{sent}}}"#),
+                )
             } else {
                 (
                     "message",

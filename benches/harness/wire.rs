@@ -1,4 +1,5 @@
-//! What goes over the wire: protocol eras, the tools, and cheap scans that find an id without parsing.
+//! What goes over the wire: protocol eras, the tools, and cheap scans that find an id without
+//! parsing.
 
 use clap::ValueEnum;
 use memchr::{memchr, memmem};
@@ -37,10 +38,15 @@ impl ProtocolEra {
 
 /// The number of bytes of text in a call of this tool, both ways.
 pub(crate) fn text_size(tool: &str) -> usize {
-    if tool.starts_with("echo10k") { 10 * 1024 } else { 64 }
+    if tool.starts_with("echo10k") {
+        10 * 1024
+    } else {
+        64
+    }
 }
 
-/// The raw value of the first `"key"` in a message: a number as it stands, a string with its quotes.
+/// The raw value of the first `"key"` in a message: a number as it stands, a string with its
+/// quotes.
 pub(crate) fn raw_value<'a>(message: &'a [u8], quoted_key: &str) -> Option<&'a [u8]> {
     let mut at = memmem::find(message, quoted_key.as_bytes())? + quoted_key.len();
     while matches!(message.get(at)?, b' ' | b':' | b'\t') {
@@ -51,7 +57,9 @@ pub(crate) fn raw_value<'a>(message: &'a [u8], quoted_key: &str) -> Option<&'a [
         let end = memchr(b'"', rest.get(1..)?)?;
         return rest.get(..end + 2);
     }
-    let end = rest.iter().position(|byte| matches!(byte, b',' | b'}' | b' ' | b'\n'))?;
+    let end = rest
+        .iter()
+        .position(|byte| matches!(byte, b',' | b'}' | b' ' | b'\n'))?;
     rest.get(..end)
 }
 

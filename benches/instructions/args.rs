@@ -3,7 +3,8 @@
 use clap::Parser;
 use std::path::PathBuf;
 
-/// Counts instructions and allocations of each call, through the gateway and through a plain reverse proxy.
+/// Counts instructions and allocations of each call, through the gateway and through a plain
+/// reverse proxy.
 #[derive(Debug, Parser)]
 #[command(name = "instructions")]
 pub(crate) struct CountArgs {
@@ -11,7 +12,8 @@ pub(crate) struct CountArgs {
     #[arg(long, default_value = "")]
     pub(crate) only: String,
     /// Calls that are counted in each row, in five slices; the cheapest one is reported
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    #[arg(long, default_value_t = 1000,
+        value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub(crate) calls: u64,
     /// The gateway's binary, with its symbols
     #[arg(long, env = "MOONGATE_BIN", default_value = env!("CARGO_BIN_EXE_moongate"))]

@@ -35,7 +35,10 @@ impl CallCosts {
         functions.sort_by_key(|(_, cost)| std::cmp::Reverse(**cost));
         let line = |(name, cost): (&String, &u64)| {
             let share = 100.0 * *cost as f64 / self.profile.instructions as f64;
-            format!("{:>9.0}  {share:>4.1} %  {name}\n", *cost as f64 / self.calls as f64)
+            format!(
+                "{:>9.0}  {share:>4.1} %  {name}\n",
+                *cost as f64 / self.calls as f64
+            )
         };
         functions.into_iter().take(DEAREST).map(line).collect()
     }
@@ -72,15 +75,23 @@ pub(crate) fn line(label: &str, gateway: &CallCosts, ceiling: &CallCosts) -> Res
 
 /// The ratios in a table.
 pub(crate) fn ratios(table: &str) -> Result<Vec<RowRatio>> {
-    let rows = table.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
-    rows.filter(|row| !row.starts_with('|')).map(ratio).collect()
+    let rows = table
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
+    rows.filter(|row| !row.starts_with('|'))
+        .map(ratio)
+        .collect()
 }
 
 fn ratio(row: &str) -> Result<RowRatio> {
     let mut cells = row.split(" | ");
     let label = cells.next().unwrap_or_default().to_owned();
-    let ratio = cells.nth(1).with_context(|| format!("no ratio in the row {row:?}"))?;
-    let ratio = ratio.parse().with_context(|| format!("{label}: {ratio:?} isn't a ratio"))?;
+    let ratio = cells
+        .nth(1)
+        .with_context(|| format!("no ratio in the row {row:?}"))?;
+    let ratio = ratio
+        .parse()
+        .with_context(|| format!("{label}: {ratio:?} isn't a ratio"))?;
     Ok(RowRatio { label, ratio })
 }
 
@@ -98,7 +109,9 @@ impl RowChanges {
         let mut changes = Self::default();
         for RowRatio { label, ratio } in run {
             let Some(old) = before.iter().find(|old| old.label == *label) else {
-                changes.problems.push(format!("{label}: it isn't in the table"));
+                changes
+                    .problems
+                    .push(format!("{label}: it isn't in the table"));
                 continue;
             };
             let growth = ratio / old.ratio - 1.0;

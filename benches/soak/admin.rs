@@ -16,10 +16,13 @@ pub(crate) struct MetricsSample(BTreeMap<String, f64>);
 
 pub(crate) async fn metrics(address: SocketAddr) -> Result<MetricsSample> {
     let text = page(address, "GET", "/metrics").await?;
-    let series = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
-        let (name, value) = line.rsplit_once(' ')?;
-        Some((name.to_owned(), value.parse().ok()?))
-    });
+    let series = text
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| {
+            let (name, value) = line.rsplit_once(' ')?;
+            Some((name.to_owned(), value.parse().ok()?))
+        });
     Ok(MetricsSample(series.collect()))
 }
 
@@ -41,10 +44,16 @@ async fn page(address: SocketAddr, verb: &str, path: &str) -> Result<String> {
         let mut connection = Connection::open(address).await?;
         let head = connection.exchange(request.as_bytes()).await?;
         let text = String::from_utf8_lossy(&connection.body).into_owned();
-        ensure!(matches!(head.status, 200 | 422), "{verb} {path}: HTTP {}: {text}", head.status);
+        ensure!(
+            matches!(head.status, 200 | 422),
+            "{verb} {path}: HTTP {}: {text}",
+            head.status
+        );
         Ok(text)
     };
-    timeout(PATIENCE, asked).await.with_context(|| format!("{verb} {path}: no answer"))?
+    timeout(PATIENCE, asked)
+        .await
+        .with_context(|| format!("{verb} {path}: no answer"))?
 }
 
 impl MetricsSample {
@@ -54,7 +63,11 @@ impl MetricsSample {
             let (metric, tags) = series.split_once('{').unwrap_or((series, ""));
             metric == name && labels.iter().all(|label| tags.contains(label))
         };
-        self.0.iter().filter(|(series, _)| fits(series)).map(|(_, value)| value).sum()
+        self.0
+            .iter()
+            .filter(|(series, _)| fits(series))
+            .map(|(_, value)| value)
+            .sum()
     }
 
     /// One series, if it is there.
@@ -70,13 +83,25 @@ impl MetricsSample {
     /// The series of these metrics, with their values.
     pub(crate) fn of(&self, names: &[&str]) -> BTreeMap<String, f64> {
         let fits = |series: &&String| names.contains(&series.split('{').next().unwrap_or_default());
-        self.0.iter().filter(|(series, _)| fits(series)).map(|(series, value)| (series.clone(), *value)).collect()
+        self.0
+            .iter()
+            .filter(|(series, _)| fits(series))
+            .map(|(series, value)| (series.clone(), *value))
+            .collect()
     }
 
     /// All values of labels, but for the bounds of histograms.
     pub(crate) fn labels(&self) -> BTreeSet<String> {
-        let tags = self.0.keys().filter_map(|series| series.split_once('{')?.1.strip_suffix('}'));
-        let pairs = tags.flat_map(|tags| tags.split("\",")).filter_map(|pair| pair.split_once("=\""));
-        pairs.filter(|(name, _)| *name != "le").map(|(_, value)| value.trim_end_matches('"').to_owned()).collect()
+        let tags = self
+            .0
+            .keys()
+            .filter_map(|series| series.split_once('{')?.1.strip_suffix('}'));
+        let pairs = tags
+            .flat_map(|tags| tags.split("\","))
+            .filter_map(|pair| pair.split_once("=\""));
+        pairs
+            .filter(|(name, _)| *name != "le")
+            .map(|(_, value)| value.trim_end_matches('"').to_owned())
+            .collect()
     }
 }

@@ -4,7 +4,8 @@ use clap::Parser;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Keeps a gateway busy while servers die, restart and change, and checks that it keeps every promise.
+/// Keeps a gateway busy while servers die, restart and change, and checks that it keeps every
+/// promise.
 #[derive(Debug, Parser)]
 #[command(name = "soak", about)]
 pub(crate) struct SoakArgs {
@@ -29,7 +30,8 @@ pub(crate) struct SoakArgs {
     /// Measures how fast it recovers from a crash, a kill -9 and reloads instead
     #[arg(long)]
     pub(crate) figures: bool,
-    /// Breaks a server on purpose, to see that it is noticed: `duplicate`, `wrong-id`, `result`, `hang` or `reset`
+    /// Breaks a server on purpose, to see that it is noticed: `duplicate`, `wrong-id`, `result`,
+    /// `hang` or `reset`
     #[arg(long)]
     pub(crate) plant: Option<String>,
     /// What cargo adds
@@ -40,7 +42,12 @@ pub(crate) struct SoakArgs {
 impl SoakArgs {
     /// How long the soak lasts.
     pub(crate) fn length(&self) -> Duration {
-        Duration::from_secs_f64(self.seconds.or(self.minutes.map(|m| m * 60.0)).unwrap_or(120.0).clamp(5.0, 1e6))
+        Duration::from_secs_f64(
+            self.seconds
+                .or(self.minutes.map(|m| m * 60.0))
+                .unwrap_or(120.0)
+                .clamp(5.0, 1e6),
+        )
     }
 
     /// How long the warm-up lasts: a tenth.

@@ -18,7 +18,12 @@ fn says(wanted: &str) -> impl Fn(&Value) -> bool {
 }
 
 /// What came of an exchange that may have broken.
-fn seen(answer: &Result<Answer>, id: u64, wanted: &str, is_right: impl Fn(&Value) -> bool) -> Outcome {
+fn seen(
+    answer: &Result<Answer>,
+    id: u64,
+    wanted: &str,
+    is_right: impl Fn(&Value) -> bool,
+) -> Outcome {
     match answer {
         Ok(answer) => judge(answer, id, wanted, is_right),
         Err(error) => Outcome::Lost(format!("{error:#}")),
@@ -55,7 +60,11 @@ pub(crate) async fn echo(soak: &SoakRun, client: &mut Client, spec: &ServerSpec,
 /// Three steps of progress come before the answer, on one stream.
 pub(crate) async fn steps(soak: &SoakRun, client: &mut Client, spec: &ServerSpec) {
     let nonce = soak.nonce(client.key);
-    let request = client.call(&format!("{}__steps", spec.name), json!({"nonce": nonce}), Some(&nonce));
+    let request = client.call(
+        &format!("{}__steps", spec.name),
+        json!({"nonce": nonce}),
+        Some(&nonce),
+    );
     let began = Instant::now();
     let answer = client.exchange(&request.bytes).await;
     let mut outcome = seen(&answer, request.id, &nonce, says(&nonce));
@@ -66,10 +75,14 @@ pub(crate) async fn steps(soak: &SoakRun, client: &mut Client, spec: &ServerSpec
     soak.called("calls with progress", spec.name, began, outcome);
 }
 
-/// Progress is this call's own and never goes back. Less than all of it is allowed: it is not promised.
+/// Progress is this call's own and never goes back. Less than all of it is allowed: it is not
+/// promised.
 fn progress(messages: &[Value], token: &str) -> Outcome {
     let mut last = 0;
-    for message in messages.iter().filter(|message| message["method"] == "notifications/progress") {
+    for message in messages
+        .iter()
+        .filter(|message| message["method"] == "notifications/progress")
+    {
         let done = message["params"]["progress"].as_u64().unwrap_or(0);
         if message["params"]["progressToken"] != token || done <= last || done > 3 {
             return Outcome::Wrong(format!("progress of {token}: {message}"));
@@ -82,11 +95,19 @@ fn progress(messages: &[Value], token: &str) -> Outcome {
 /// The connection breaks in the middle, and the client comes back for the rest.
 pub(crate) async fn resumed(soak: &SoakRun, client: &mut Client, spec: &ServerSpec) {
     let nonce = soak.nonce(client.key);
-    let request = client.call(&format!("{}__steps", spec.name), json!({"nonce": nonce}), Some(&nonce));
+    let request = client.call(
+        &format!("{}__steps", spec.name),
+        json!({"nonce": nonce}),
+        Some(&nonce),
+    );
     let began = Instant::now();
     let outcome = match interrupted(soak, client, &request.bytes).await {
         Ok((status, messages)) => {
-            let answer = Answer { status, messages, ..Answer::default() };
+            let answer = Answer {
+                status,
+                messages,
+                ..Answer::default()
+            };
             match judge(&answer, request.id, &nonce, says(&nonce)) {
                 Outcome::Right => progress(&answer.messages, &nonce),
                 other => other,
@@ -98,7 +119,11 @@ pub(crate) async fn resumed(soak: &SoakRun, client: &mut Client, spec: &ServerSp
 }
 
 /// Reads until the first event with an id, leaves, and reads the rest.
-async fn interrupted(soak: &SoakRun, client: &mut Client, bytes: &[u8]) -> Result<(u16, Vec<Value>)> {
+async fn interrupted(
+    soak: &SoakRun,
+    client: &mut Client,
+    bytes: &[u8],
+) -> Result<(u16, Vec<Value>)> {
     let mut stream = client.stream(bytes).await?;
     let (mut messages, mut last) = (Vec::new(), None);
     let mut status = stream.status();
@@ -113,7 +138,9 @@ async fn interrupted(soak: &SoakRun, client: &mut Client, bytes: &[u8]) -> Resul
             last = id.or(last);
             messages.extend(message);
         }
-        let answered = messages.iter().any(|message| message.get("method").is_none());
+        let answered = messages
+            .iter()
+            .any(|message| message.get("method").is_none());
         if ended || answered {
             return Ok((status, messages));
         }
@@ -159,14 +186,20 @@ async fn rounds(client: &mut Client, spec: &ServerSpec, nonce: &str) -> Result<O
     for _ in 0..3 {
         let request = client.request("tools/call", Some(&tool), params.clone());
         let answer = client.exchange(&request.bytes).await?;
-        let result = answer.messages.last().map(|message| &message["result"]).unwrap_or(&Value::Null);
+        let result = answer
+            .messages
+            .last()
+            .map(|message| &message["result"])
+            .unwrap_or(&Value::Null);
         if result["resultType"] != "input_required" {
             return Ok(judge(&answer, request.id, nonce, gives(nonce)));
         }
         let mut answers = json!({});
         for (key, question) in result["inputRequests"].as_object().into_iter().flatten() {
             if question["params"]["message"] != nonce {
-                return Ok(Outcome::Wrong(format!("asked {question} instead of {nonce}")));
+                return Ok(Outcome::Wrong(format!(
+                    "asked {question} instead of {nonce}"
+                )));
             }
             answers[key] = accepted(nonce);
         }
@@ -177,7 +210,11 @@ async fn rounds(client: &mut Client, spec: &ServerSpec, nonce: &str) -> Result<O
 }
 
 async fn dialogue(client: &mut Client, spec: &ServerSpec, nonce: &str) -> Result<Outcome> {
-    let request = client.call(&format!("{}__elicit", spec.name), json!({"message": nonce}), None);
+    let request = client.call(
+        &format!("{}__elicit", spec.name),
+        json!({"message": nonce}),
+        None,
+    );
     let mut stream = client.stream(&request.bytes).await?;
     let mut messages = Vec::new();
     if !stream.is_stream() {
@@ -191,7 +228,9 @@ async fn dialogue(client: &mut Client, spec: &ServerSpec, nonce: &str) -> Result
         for message in events.into_iter().filter_map(|event| event.message) {
             if message["method"] == "elicitation/create" {
                 if message["params"]["message"] != nonce {
-                    return Ok(Outcome::Wrong(format!("asked {message} instead of {nonce}")));
+                    return Ok(Outcome::Wrong(format!(
+                        "asked {message} instead of {nonce}"
+                    )));
                 }
                 let reply = client.reply(&message["id"], &accepted(nonce));
                 let told = client.exchange(&reply).await?;
@@ -202,7 +241,11 @@ async fn dialogue(client: &mut Client, spec: &ServerSpec, nonce: &str) -> Result
             messages.push(message);
         }
     }
-    let answer = Answer { status: stream.status(), messages, ..Answer::default() };
+    let answer = Answer {
+        status: stream.status(),
+        messages,
+        ..Answer::default()
+    };
     Ok(judge(&answer, request.id, nonce, gives(nonce)))
 }
 
@@ -226,7 +269,9 @@ pub(crate) async fn cancelled(soak: &SoakRun, client: &mut Client, spec: &Server
     let (answer, status) = tokio::join!(client.exchange(&request.bytes), canceller);
     let outcome = match (answer, status) {
         (_, Err(error)) => Outcome::Lost(format!("the cancellation: {error:#}")),
-        (_, Ok(status)) if status != 202 => Outcome::Wrong(format!("a cancellation is answered with HTTP {status}")),
+        (_, Ok(status)) if status != 202 => {
+            Outcome::Wrong(format!("a cancellation is answered with HTTP {status}"))
+        }
         // There is nothing to say to a cancelled call.
         (Ok(answer), _) if answer.messages.is_empty() => Outcome::Right,
         (answer, _) => {
@@ -257,13 +302,21 @@ pub(crate) async fn list(soak: &SoakRun, client: &mut Client) {
     let began = Instant::now();
     let answer = client.exchange(&request.bytes).await;
     let outcome = seen(&answer, request.id, "all servers", |result| {
-        let tools = result["tools"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let mut names: Vec<&str> = tools.iter().filter_map(|tool| tool["name"].as_str()).collect();
+        let tools = result["tools"]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        let mut names: Vec<&str> = tools
+            .iter()
+            .filter_map(|tool| tool["name"].as_str())
+            .collect();
         let count = names.len();
         names.sort_unstable();
         names.dedup();
-        let mut always =
-            SERVERS.iter().filter(|spec| spec.fate == ServerFate::Calm).map(|spec| format!("{}__echo", spec.name));
+        let mut always = SERVERS
+            .iter()
+            .filter(|spec| spec.fate == ServerFate::Calm)
+            .map(|spec| format!("{}__echo", spec.name));
         count == names.len() && always.all(|name| names.binary_search(&name.as_str()).is_ok())
     });
     soak.called("lists", "pipe", began, outcome);
@@ -276,7 +329,9 @@ pub(crate) async fn read(soak: &SoakRun, client: &mut Client, spec: &ServerSpec)
     let request = client.request("resources/read", Some(&uri), json!({"uri": uri}));
     let began = Instant::now();
     let answer = client.exchange(&request.bytes).await;
-    let outcome = seen(&answer, request.id, &nonce, |result| result["contents"][0]["text"] == nonce);
+    let outcome = seen(&answer, request.id, &nonce, |result| {
+        result["contents"][0]["text"] == nonce
+    });
     soak.called("reads", spec.name, began, outcome);
 }
 
@@ -284,10 +339,16 @@ pub(crate) async fn read(soak: &SoakRun, client: &mut Client, spec: &ServerSpec)
 pub(crate) async fn prompt(soak: &SoakRun, client: &mut Client, spec: &ServerSpec) {
     let nonce = soak.nonce(client.key);
     let name = format!("{}__say", spec.name);
-    let request = client.request("prompts/get", Some(&name), json!({"name": name, "arguments": {"nonce": nonce}}));
+    let request = client.request(
+        "prompts/get",
+        Some(&name),
+        json!({"name": name, "arguments": {"nonce": nonce}}),
+    );
     let began = Instant::now();
     let answer = client.exchange(&request.bytes).await;
-    let outcome = seen(&answer, request.id, &nonce, |result| result["messages"][0]["content"]["text"] == nonce);
+    let outcome = seen(&answer, request.id, &nonce, |result| {
+        result["messages"][0]["content"]["text"] == nonce
+    });
     soak.called("prompts", spec.name, began, outcome);
 }
 
@@ -295,6 +356,7 @@ impl Stream {
     /// The message of an answer in one piece.
     pub(crate) async fn whole(&mut self) -> Result<Value> {
         let body = self.body().await?;
-        Ok(serde_json::from_slice(body).unwrap_or_else(|_| json!({"no JSON": String::from_utf8_lossy(body)})))
+        Ok(serde_json::from_slice(body)
+            .unwrap_or_else(|_| json!({"no JSON": String::from_utf8_lossy(body)})))
     }
 }

@@ -1,4 +1,5 @@
-//! What goes wrong while everybody calls: children die, servers restart, the config changes, the disk takes nothing.
+//! What goes wrong while everybody calls: children die, servers restart, the config changes, the
+//! disk takes nothing.
 
 use crate::admin::{self, MetricsSample};
 use crate::processes;
@@ -14,7 +15,8 @@ use std::time::Duration;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{Instant, sleep};
 
-/// Between two kills of children; each server's share stays below the attempts that the gateway makes in a minute.
+/// Between two kills of children; each server's share stays below the attempts that the gateway
+/// makes in a minute.
 const KILLS: Duration = Duration::from_millis(1550);
 /// Between two restarts of servers over HTTP, TCP and WebSocket.
 const RESTARTS: Duration = Duration::from_secs(13);
@@ -28,7 +30,9 @@ const PATIENCE: Duration = Duration::from_secs(45);
 
 /// Starts all of it; it ends with the phase, with the config and the disk as they were.
 pub(crate) fn start(soak: &Rc<SoakRun>) -> Vec<JoinHandle<()>> {
-    let noted = |soak: Rc<SoakRun>, what: &'static str, work: std::pin::Pin<Box<dyn Future<Output = Result<()>>>>| {
+    let noted = |soak: Rc<SoakRun>,
+                 what: &'static str,
+                 work: std::pin::Pin<Box<dyn Future<Output = Result<()>>>>| {
         spawn_local(async move {
             if let Err(error) = work.await {
                 soak.broken(what, format!("{error:#}"));
@@ -37,9 +41,21 @@ pub(crate) fn start(soak: &Rc<SoakRun>) -> Vec<JoinHandle<()>> {
     };
     vec![
         noted(soak.clone(), "kills", Box::pin(kills(soak.clone()))),
-        noted(soak.clone(), "restarts of servers", Box::pin(restarts(soak.clone()))),
-        noted(soak.clone(), "changes of the config", Box::pin(reloads(soak.clone()))),
-        noted(soak.clone(), "outages of the disk", Box::pin(outages(soak.clone()))),
+        noted(
+            soak.clone(),
+            "restarts of servers",
+            Box::pin(restarts(soak.clone())),
+        ),
+        noted(
+            soak.clone(),
+            "changes of the config",
+            Box::pin(reloads(soak.clone())),
+        ),
+        noted(
+            soak.clone(),
+            "outages of the disk",
+            Box::pin(outages(soak.clone())),
+        ),
     ]
 }
 
@@ -54,7 +70,11 @@ async fn kills(soak: Rc<SoakRun>) -> Result<()> {
     while soak.pause(KILLS).await {
         turn += 1;
         let (name, pid) = if turn % 4 == 0 {
-            ("killed_own", soak.pick(&processes::with_argument(soak.world.pid, "killed_own.json")).copied())
+            (
+                "killed_own",
+                soak.pick(&processes::with_argument(soak.world.pid, "killed_own.json"))
+                    .copied(),
+            )
         } else {
             // Counted without the turns of the others, so that it hits all alike.
             let name = shared[(turn - turn / 4) % shared.len()];
@@ -62,7 +82,13 @@ async fn kills(soak: Rc<SoakRun>) -> Result<()> {
         };
         let Some(pid) = pid else { continue };
         // Who of its sessions calls next, and when, says nothing of how fast such a child is back.
-        soak.tally(|tally| if name == "killed_own" { tally.ends.returns(name) } else { tally.ends.ended(name) });
+        soak.tally(|tally| {
+            if name == "killed_own" {
+                tally.ends.returns(name)
+            } else {
+                tally.ends.ended(name)
+            }
+        });
         if signals::send(pid, ProcessSignal::Kill).is_ok() {
             soak.add("children killed");
         }
@@ -72,8 +98,14 @@ async fn kills(soak: Rc<SoakRun>) -> Result<()> {
 
 async fn pid_of(soak: &SoakRun, server: &str) -> Result<Option<u32>> {
     let status = admin::status(soak.world.admin).await?;
-    let found = status.iter().find(|status| status["name"] == server).context("a server is not in the status")?;
-    Ok(found["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).filter(|_| found["state"] == "ready"))
+    let found = status
+        .iter()
+        .find(|status| status["name"] == server)
+        .context("a server is not in the status")?;
+    Ok(found["pid"]
+        .as_u64()
+        .and_then(|pid| u32::try_from(pid).ok())
+        .filter(|_| found["state"] == "ready"))
 }
 
 /// Kills servers that are no children, and starts them again a moment later.
@@ -126,11 +158,16 @@ async fn reloads(soak: Rc<SoakRun>) -> Result<()> {
 pub(crate) async fn change(soak: &SoakRun, next: &ConfigVariant, turn: u32) -> Result<()> {
     let before = reloaded(soak, "applied").await?;
     // Calls of a guest may fail from now on, and until it has come.
-    let guests = |soak: &SoakRun| soak.tally(|tally| ["guest", "guest_new"].map(|name| tally.ends.returns(name)));
+    let guests = |soak: &SoakRun| {
+        soak.tally(|tally| ["guest", "guest_new"].map(|name| tally.ends.returns(name)))
+    };
     guests(soak);
     soak.world.write(next)?;
     ask(soak, turn).await?;
-    until("a change of the config is applied", async || Ok(reloaded(soak, "applied").await? > before)).await?;
+    until("a change of the config is applied", async || {
+        Ok(reloaded(soak, "applied").await? > before)
+    })
+    .await?;
     guests(soak);
     soak.add("reloads");
     Ok(())
@@ -138,7 +175,9 @@ pub(crate) async fn change(soak: &SoakRun, next: &ConfigVariant, turn: u32) -> R
 
 /// How many reloads ended like this.
 async fn reloaded(soak: &SoakRun, outcome: &str) -> Result<f64> {
-    Ok(admin::metrics(soak.world.admin).await?.sum("moongate_config_reloads_total", &[outcome]))
+    Ok(admin::metrics(soak.world.admin)
+        .await?
+        .sum("moongate_config_reloads_total", &[outcome]))
 }
 
 /// Has the file read: nobody says so every third time, since it is watched.
@@ -160,9 +199,17 @@ async fn nonsense(soak: &SoakRun, turn: u32) -> Result<()> {
         _ => format!("{good}\n[servers.bad]\ncomand = \"x\"\n"),
     };
     soak.world.write_text(&bad)?;
-    until("a config that is none is refused", async || Ok(reloaded(soak, "refused").await? > before)).await?;
+    until("a config that is none is refused", async || {
+        Ok(reloaded(soak, "refused").await? > before)
+    })
+    .await?;
     soak.world.write_text(&good)?;
-    let failed = async || Ok(admin::metrics(soak.world.admin).await?.sum("moongate_config_reload_failed", &[]) == 0.0);
+    let failed = async || {
+        Ok(admin::metrics(soak.world.admin)
+            .await?
+            .sum("moongate_config_reload_failed", &[])
+            == 0.0)
+    };
     until("the config is good again", failed).await?;
     soak.add("bad configs refused");
     Ok(())
@@ -177,7 +224,8 @@ async fn restart(soak: &SoakRun, turn: u32) -> Result<()> {
     Ok(())
 }
 
-/// The disk takes nothing more for a while: every write of a file fails (`RLIMIT_FSIZE` of the gateway's process).
+/// The disk takes nothing more for a while: every write of a file fails (`RLIMIT_FSIZE` of the
+/// gateway's process).
 async fn outages(soak: Rc<SoakRun>) -> Result<()> {
     let look = async || admin::metrics(soak.world.admin).await;
     let errors = |metrics: &MetricsSample| metrics.sum("moongate_store_errors_total", &[]);
@@ -191,7 +239,10 @@ async fn outages(soak: Rc<SoakRun>) -> Result<()> {
         if soak.is_over() {
             break;
         }
-        ensure!(errors(&during) > before, "the gateway did not notice that the disk takes nothing");
+        ensure!(
+            errors(&during) > before,
+            "the gateway did not notice that the disk takes nothing"
+        );
         let waiting = during.sum("moongate_store_waiting", &[]);
         until("the state is written again", async || {
             let now = look().await?;
@@ -209,7 +260,15 @@ fn limit(pid: u32, bytes: Option<u64>) -> Result<Option<u64>> {
     let pid = Pid::from_raw(pid.cast_signed());
     // The upper limit is ours, too: the gateway has it from us.
     let now = rustix::process::getrlimit(Resource::Fsize);
-    Ok(prlimit(pid, Resource::Fsize, Rlimit { current: bytes, maximum: now.maximum })?.current)
+    Ok(prlimit(
+        pid,
+        Resource::Fsize,
+        Rlimit {
+            current: bytes,
+            maximum: now.maximum,
+        },
+    )?
+    .current)
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -1,4 +1,5 @@
-//! A client by hand, of any revision: every byte that it sends is its own, and every message that it gets is kept.
+//! A client by hand, of any revision: every byte that it sends is its own, and every message that
+//! it gets is kept.
 
 use super::http::{Connection, Head};
 use anyhow::{Context, Result, ensure};
@@ -12,7 +13,11 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// The stateless revision; all others have sessions.
 pub(crate) const MODERN: &str = "2026-07-28";
 /// The keys: one principal each.
-pub(crate) const KEYS: [&str; 3] = ["soak-key-of-ada-1f0c3b5d", "soak-key-of-bob-7a9e2c44", "soak-key-of-eve-c05d8813"];
+pub(crate) const KEYS: [&str; 3] = [
+    "soak-key-of-ada-1f0c3b5d",
+    "soak-key-of-bob-7a9e2c44",
+    "soak-key-of-eve-c05d8813",
+];
 
 /// One client, which is one principal's and uses one session if its revision has them.
 pub(crate) struct Client {
@@ -58,7 +63,14 @@ pub(crate) struct Stream {
 
 impl Client {
     pub(crate) fn new(address: SocketAddr, revision: &'static str, key: usize) -> Self {
-        Self { address, key, revision, session: None, next: 0, connection: None }
+        Self {
+            address,
+            key,
+            revision,
+            session: None,
+            next: 0,
+            connection: None,
+        }
     }
 
     pub(crate) fn is_modern(&self) -> bool {
@@ -73,20 +85,31 @@ impl Client {
         self.session = None;
         let id = self.id();
         let capabilities = json!({"elicitation": {}});
-        let params = json!({"protocolVersion": self.revision, "capabilities": capabilities, "clientInfo": {"name": "soak", "version": "1"}});
+        let params = json!({"protocolVersion": self.revision, "capabilities": capabilities,
+            "clientInfo": {"name": "soak", "version": "1"}});
         let body = json!({"jsonrpc": "2.0", "id": id, "method": "initialize", "params": params});
         let answer = self.exchange(&self.post("", &body.to_string())).await?;
-        let result = answer.messages.first().map(|message| &message["result"]["protocolVersion"]);
-        ensure!(answer.status == 200 && result.is_some_and(|v| v == self.revision), "initialize: {answer:?}");
+        let result = answer
+            .messages
+            .first()
+            .map(|message| &message["result"]["protocolVersion"]);
+        ensure!(
+            answer.status == 200 && result.is_some_and(|v| v == self.revision),
+            "initialize: {answer:?}"
+        );
         self.session = Some(answer.session.context("no session")?);
-        let answer = self.exchange(&self.notification("notifications/initialized", &json!({}))).await?;
+        let answer = self
+            .exchange(&self.notification("notifications/initialized", &json!({})))
+            .await?;
         ensure!(answer.status == 202, "initialized: {answer:?}");
         Ok(())
     }
 
     /// Ends the session; gives the status.
     pub(crate) async fn end(&mut self) -> Result<u16> {
-        let Some(session) = self.session.take() else { return Ok(204) };
+        let Some(session) = self.session.take() else {
+            return Ok(204);
+        };
         let bytes = self.verb("DELETE", Some(&session), "");
         Ok(self.exchange(&bytes).await?.status)
     }
@@ -97,18 +120,29 @@ impl Client {
     }
 
     /// A request under the next id; `fields` are its params, `name` what the header names.
-    pub(crate) fn request(&mut self, method: &str, name: Option<&str>, mut params: Value) -> Request {
+    pub(crate) fn request(
+        &mut self,
+        method: &str,
+        name: Option<&str>,
+        mut params: Value,
+    ) -> Request {
         let id = self.id();
         let mut headers = String::new();
         if self.is_modern() {
             params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!(MODERN);
-            params["_meta"]["io.modelcontextprotocol/clientInfo"] = json!({"name": "soak", "version": "1"});
-            params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = json!({"elicitation": {"form": {}}});
+            params["_meta"]["io.modelcontextprotocol/clientInfo"] =
+                json!({"name": "soak", "version": "1"});
+            params["_meta"]["io.modelcontextprotocol/clientCapabilities"] =
+                json!({"elicitation": {"form": {}}});
             headers = format!("Mcp-Method: {method}\r\n");
             headers.extend(name.map(|name| format!("Mcp-Name: {name}\r\n")));
         }
-        let body = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string();
-        Request { id, bytes: self.post(&headers, &body) }
+        let body =
+            json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string();
+        Request {
+            id,
+            bytes: self.post(&headers, &body),
+        }
     }
 
     /// A call of a tool; `token`: it wants progress.
@@ -121,12 +155,18 @@ impl Client {
     }
 
     pub(crate) fn notification(&self, method: &str, params: &Value) -> Vec<u8> {
-        self.post("", &json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string())
+        self.post(
+            "",
+            &json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string(),
+        )
     }
 
     /// An answer to what a server asked.
     pub(crate) fn reply(&self, id: &Value, result: &Value) -> Vec<u8> {
-        self.post("", &json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string())
+        self.post(
+            "",
+            &json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string(),
+        )
     }
 
     /// Sends a request and reads its whole answer.
@@ -143,26 +183,44 @@ impl Client {
         let begun = async {
             let mut connection = Connection::open(self.address).await?;
             let head = connection.begin(bytes).await?;
-            Ok(Stream { connection, head, read: 0, ended: false })
+            Ok(Stream {
+                connection,
+                head,
+                read: 0,
+                ended: false,
+            })
         };
         timeout(PATIENCE, begun).await.context("no answer begins")?
     }
 
     /// A GET for the session's own stream, or for the rest of another one.
     pub(crate) fn get(&self, last: Option<&str>) -> Vec<u8> {
-        let last = last.map(|id| format!("Last-Event-ID: {id}\r\n")).unwrap_or_default();
-        self.verb("GET", self.session.as_deref(), &format!("Accept: text/event-stream\r\n{last}"))
+        let last = last
+            .map(|id| format!("Last-Event-ID: {id}\r\n"))
+            .unwrap_or_default();
+        self.verb(
+            "GET",
+            self.session.as_deref(),
+            &format!("Accept: text/event-stream\r\n{last}"),
+        )
     }
 
     pub(crate) fn verb(&self, verb: &str, session: Option<&str>, headers: &str) -> Vec<u8> {
-        let session = session.map(|id| format!("Mcp-Session-Id: {id}\r\n")).unwrap_or_default();
+        let session = session
+            .map(|id| format!("Mcp-Session-Id: {id}\r\n"))
+            .unwrap_or_default();
         let (address, key, revision) = (self.address, KEYS[self.key], self.revision);
-        format!("{verb} /mcp HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {key}\r\nMCP-Protocol-Version: {revision}\r\n{session}{headers}\r\n").into_bytes()
+        format!(
+            "{verb} /mcp HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer \
+                 {key}\r\nMCP-Protocol-Version: {revision}\r\n{session}{headers}\r\n"
+        )
+        .into_bytes()
     }
 
     pub(crate) fn post(&self, headers: &str, body: &str) -> Vec<u8> {
         let more = format!(
-            "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n{headers}Content-Length: {}\r\n",
+            "Content-Type: application/json\r\nAccept: application/json, \
+             text/event-stream\r\n{headers}Content-Length: {}\r\n",
             body.len()
         );
         let mut bytes = self.verb("POST", self.session.as_deref(), &more);
@@ -171,7 +229,11 @@ impl Client {
     }
 }
 
-async fn over(connection: &mut Option<Connection>, address: SocketAddr, bytes: &[u8]) -> Result<Answer> {
+async fn over(
+    connection: &mut Option<Connection>,
+    address: SocketAddr,
+    bytes: &[u8],
+) -> Result<Answer> {
     let exchanged = async {
         let connection = match connection {
             Some(connection) => connection,
@@ -179,16 +241,30 @@ async fn over(connection: &mut Option<Connection>, address: SocketAddr, bytes: &
         };
         let head = connection.exchange(bytes).await?;
         let messages = match head.sse {
-            true => events(&connection.body).0.into_iter().filter_map(|event| event.message).collect(),
+            true => events(&connection.body)
+                .0
+                .into_iter()
+                .filter_map(|event| event.message)
+                .collect(),
             false if connection.body.is_empty() => Vec::new(),
             false => {
                 let text = String::from_utf8_lossy(&connection.body);
-                vec![serde_json::from_slice(&connection.body).unwrap_or_else(|_| json!({"no JSON": text}))]
+                vec![
+                    serde_json::from_slice(&connection.body)
+                        .unwrap_or_else(|_| json!({"no JSON": text})),
+                ]
             }
         };
-        Ok(Answer { status: head.status, streamed: head.sse, session: head.session, messages })
+        Ok(Answer {
+            status: head.status,
+            streamed: head.sse,
+            session: head.session,
+            messages,
+        })
     };
-    timeout(PATIENCE, exchanged).await.context("no answer for a minute")?
+    timeout(PATIENCE, exchanged)
+        .await
+        .context("no answer for a minute")?
 }
 
 impl Stream {
@@ -203,13 +279,17 @@ impl Stream {
 
     /// The whole body of an answer in one piece.
     pub(crate) async fn body(&mut self) -> Result<&[u8]> {
-        timeout(PATIENCE, self.connection.rest(&self.head)).await.context("a body does not end")??;
+        timeout(PATIENCE, self.connection.rest(&self.head))
+            .await
+            .context("a body does not end")??;
         Ok(&self.connection.body)
     }
 
     /// The next events, as soon as there are some; nothing: the stream has ended.
     pub(crate) async fn next(&mut self) -> Result<Vec<Event>> {
-        timeout(PATIENCE, self.more()).await.context("a stream is silent for a minute")?
+        timeout(PATIENCE, self.more())
+            .await
+            .context("a stream is silent for a minute")?
     }
 
     /// The same without end of patience.
@@ -229,19 +309,25 @@ impl Stream {
     }
 }
 
-/// The complete events in these bytes, and how many bytes those are. The gateway ends its lines with LF.
+/// The complete events in these bytes, and how many bytes those are. The gateway ends its lines
+/// with LF.
 fn events(bytes: &[u8]) -> (Vec<Event>, usize) {
     let (mut events, mut used) = (Vec::new(), 0);
     while let Some(end) = memchr::memmem::find(bytes.get(used..).unwrap_or_default(), b"\n\n") {
         let text = String::from_utf8_lossy(bytes.get(used..used + end).unwrap_or_default());
         used += end + 2;
         let field = |name: &str| {
-            let values = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-            values.map(str::trim_start).map(str::to_owned).collect::<Vec<_>>()
+            let values = text
+                .lines()
+                .filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            values
+                .map(str::trim_start)
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
         };
         let data = field("data").join("\n");
-        let message =
-            (!data.is_empty()).then(|| serde_json::from_str(&data).unwrap_or_else(|_| json!({"no JSON": data})));
+        let message = (!data.is_empty())
+            .then(|| serde_json::from_str(&data).unwrap_or_else(|_| json!({"no JSON": data})));
         let id = field("id").pop();
         if id.is_some() || message.is_some() {
             events.push(Event { id, message });

@@ -1,4 +1,5 @@
-//! Who calls: callers that stay, visitors that come and go, listeners, and one that tries other people's sessions.
+//! Who calls: callers that stay, visitors that come and go, listeners, and one that tries other
+//! people's sessions.
 
 use crate::calls;
 use crate::client::{Client, KEYS, MODERN, Stream};
@@ -11,7 +12,8 @@ use std::time::Duration;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{Instant, timeout};
 
-/// The most callers; and the calls a second of each, so that no session of theirs ends for being idle.
+/// The most callers; and the calls a second of each, so that no session of theirs ends for being
+/// idle.
 const CALLERS: f64 = 120.0;
 const EACH: f64 = 3.0;
 /// Those of them that have children of their own, each a process.
@@ -59,7 +61,11 @@ async fn ended(soak: &SoakRun, client: &mut Client) {
 }
 
 async fn caller(soak: Rc<SoakRun>, n: usize) {
-    let mut client = Client::new(soak.world.address, REVISIONS[n % REVISIONS.len()], (n / 2) % KEYS.len());
+    let mut client = Client::new(
+        soak.world.address,
+        REVISIONS[n % REVISIONS.len()],
+        (n / 2) % KEYS.len(),
+    );
     if !opened(&soak, &mut client).await {
         return;
     }
@@ -71,7 +77,9 @@ async fn caller(soak: Rc<SoakRun>, n: usize) {
         one(&soak, &mut client, few).await;
     }
     if let Some(session) = client.session.clone() {
-        soak.board.borrow_mut().retain(|(other, _)| *other != session);
+        soak.board
+            .borrow_mut()
+            .retain(|(other, _)| *other != session);
         ended(&soak, &mut client).await;
     }
 }
@@ -89,7 +97,8 @@ async fn one(soak: &SoakRun, client: &mut Client, few: bool) {
         110..120 if !client.is_modern() => calls::resumed(soak, client, spec).await,
         120..130 => {
             let slow = |spec: &ServerSpec| {
-                spec.name != "asks" && !matches!(spec.how, ServerCarrier::Own | ServerCarrier::Polled)
+                spec.name != "asks"
+                    && !matches!(spec.how, ServerCarrier::Own | ServerCarrier::Polled)
             };
             let spec = soak.server(|spec| spec.fate == ServerFate::Calm && slow(spec));
             calls::cancelled(soak, client, spec).await;
@@ -99,7 +108,8 @@ async fn one(soak: &SoakRun, client: &mut Client, few: bool) {
         130..150 if client.revision > "2025-06" => {
             let pipe = few && !client.is_modern();
             let asks = |spec: &ServerSpec| {
-                spec.how == ServerCarrier::Web && spec.fate == ServerFate::Calm || pipe && spec.name == "asks"
+                spec.how == ServerCarrier::Web && spec.fate == ServerFate::Calm
+                    || pipe && spec.name == "asks"
             };
             calls::asked(soak, client, soak.server(asks)).await;
         }
@@ -114,14 +124,22 @@ fn present(soak: &SoakRun, spec: &'static ServerSpec) -> &'static ServerSpec {
     if absent { &SERVERS[0] } else { spec }
 }
 
-/// Opens sessions, uses them a little, and ends half of them; the other half is left for the gateway to end.
+/// Opens sessions, uses them a little, and ends half of them; the other half is left for the
+/// gateway to end.
 async fn visitor(soak: Rc<SoakRun>, n: usize, pause: Duration) {
     let mut round = n;
     loop {
         soak.held().await;
         let began = Instant::now();
-        let legacy: Vec<&str> = REVISIONS.into_iter().filter(|revision| *revision != MODERN).collect();
-        let mut client = Client::new(soak.world.address, legacy[round % legacy.len()], round % KEYS.len());
+        let legacy: Vec<&str> = REVISIONS
+            .into_iter()
+            .filter(|revision| *revision != MODERN)
+            .collect();
+        let mut client = Client::new(
+            soak.world.address,
+            legacy[round % legacy.len()],
+            round % KEYS.len(),
+        );
         round += 1;
         if opened(&soak, &mut client).await {
             for _ in 0..1 + soak.dice(2) {
@@ -145,16 +163,29 @@ async fn visitor(soak: Rc<SoakRun>, n: usize, pause: Duration) {
 /// Opens idle streams, breaks them, comes back, and leaves.
 async fn listener(soak: Rc<SoakRun>, n: usize) {
     let mut round = n;
-    while soak.pause(Duration::from_millis(100 + soak.dice(400))).await {
-        let mut client = Client::new(soak.world.address, REVISIONS[round % REVISIONS.len()], round % KEYS.len());
+    while soak
+        .pause(Duration::from_millis(100 + soak.dice(400)))
+        .await
+    {
+        let mut client = Client::new(
+            soak.world.address,
+            REVISIONS[round % REVISIONS.len()],
+            round % KEYS.len(),
+        );
         round += 1;
         if !opened(&soak, &mut client).await {
             continue;
         }
-        let heard =
-            if client.is_modern() { subscribed(&soak, &mut client).await } else { listens(&soak, &client).await };
+        let heard = if client.is_modern() {
+            subscribed(&soak, &mut client).await
+        } else {
+            listens(&soak, &client).await
+        };
         if let Err(error) = heard {
-            soak.broken("streams not as they should be", format!("{}: {error:#}", client.revision));
+            soak.broken(
+                "streams not as they should be",
+                format!("{}: {error:#}", client.revision),
+            );
         }
         if client.session.is_some() && soak.dice(2) == 0 {
             ended(&soak, &mut client).await;
@@ -163,23 +194,40 @@ async fn listener(soak: Rc<SoakRun>, n: usize) {
 }
 
 async fn subscribed(soak: &SoakRun, client: &mut Client) -> Result<()> {
-    let wanted = json!({"toolsListChanged": true, "promptsListChanged": true, "resourcesListChanged": true});
-    let request = client.request("subscriptions/listen", None, json!({"notifications": wanted}));
+    let wanted =
+        json!({"toolsListChanged": true, "promptsListChanged": true, "resourcesListChanged": true});
+    let request = client.request(
+        "subscriptions/listen",
+        None,
+        json!({"notifications": wanted}),
+    );
     let mut stream = client.stream(&request.bytes).await?;
-    ensure!(stream.status() == 200 && stream.is_stream(), "HTTP {}", stream.status());
+    ensure!(
+        stream.status() == 200 && stream.is_stream(),
+        "HTTP {}",
+        stream.status()
+    );
     soak.add("streams");
     hear(soak, &mut stream).await.map(|_| ())
 }
 
 async fn listens(soak: &SoakRun, client: &Client) -> Result<()> {
     let mut stream = client.stream(&client.get(None)).await?;
-    ensure!(stream.status() == 200 && stream.is_stream(), "HTTP {}", stream.status());
+    ensure!(
+        stream.status() == 200 && stream.is_stream(),
+        "HTTP {}",
+        stream.status()
+    );
     soak.add("streams");
     let last = hear(soak, &mut stream).await?;
     drop(stream);
     if let Some(last) = last {
         let mut stream = client.stream(&client.get(Some(&last))).await?;
-        ensure!(stream.status() == 200, "HTTP {} for what followed on {last}", stream.status());
+        ensure!(
+            stream.status() == 200,
+            "HTTP {} for what followed on {last}",
+            stream.status()
+        );
         soak.add("streams resumed");
         hear(soak, &mut stream).await?;
     }
@@ -191,14 +239,24 @@ async fn hear(soak: &SoakRun, stream: &mut Stream) -> Result<Option<String>> {
     let until = Instant::now() + Duration::from_millis(200 + soak.dice(3000));
     let mut last = None;
     while !soak.is_over() {
-        let Ok(events) = timeout(until.saturating_duration_since(Instant::now()), stream.more()).await else { break };
+        let Ok(events) = timeout(
+            until.saturating_duration_since(Instant::now()),
+            stream.more(),
+        )
+        .await
+        else {
+            break;
+        };
         let events = events?;
         ensure!(!events.is_empty(), "the gateway ended it");
         for event in events {
             last = event.id.or(last);
             if let Some(message) = event.message {
                 let method = message["method"].as_str().unwrap_or_default();
-                ensure!(method.starts_with("notifications/") && message.get("id").is_none(), "it carries {message}");
+                ensure!(
+                    method.starts_with("notifications/") && message.get("id").is_none(),
+                    "it carries {message}"
+                );
                 soak.add("notifications");
             }
         }
@@ -209,7 +267,9 @@ async fn hear(soak: &SoakRun, stream: &mut Stream) -> Result<Option<String>> {
 /// Tries the sessions of others: they must look like none.
 async fn intruder(soak: Rc<SoakRun>) {
     while soak.pause(Duration::from_millis(250)).await {
-        let Some((session, owner)) = soak.pick(&soak.board.borrow()).cloned() else { continue };
+        let Some((session, owner)) = soak.pick(&soak.board.borrow()).cloned() else {
+            continue;
+        };
         let key = (owner + 1 + usize::from(soak.dice(2) == 1)) % KEYS.len();
         let mut client = Client::new(soak.world.address, "2025-11-25", key);
         client.session = Some(session);
@@ -221,7 +281,10 @@ async fn intruder(soak: Rc<SoakRun>) {
         soak.add("sessions of others tried");
         match client.stream(&bytes).await {
             Ok(stream) if stream.status() == 404 => {}
-            Ok(stream) => soak.broken("wrong user", format!("HTTP {} for another's session", stream.status())),
+            Ok(stream) => soak.broken(
+                "wrong user",
+                format!("HTTP {} for another's session", stream.status()),
+            ),
             Err(error) => soak.broken("wrong user", format!("another's session: {error:#}")),
         }
     }

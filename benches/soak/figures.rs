@@ -1,4 +1,5 @@
-//! How fast a gateway recovers: from a child's crash in the middle of calls, from its own end, from reloads under load.
+//! How fast a gateway recovers: from a child's crash in the middle of calls, from its own end, from
+//! reloads under load.
 
 use crate::admin;
 use crate::args::SoakArgs;
@@ -34,14 +35,23 @@ pub(crate) async fn measure(args: &SoakArgs) -> Result<()> {
     let stopped = ends(args, ProcessSignal::Terminate).await?;
     let (calls, errors, reloads, longest) = under_load(args).await?;
     println!("| what | median | most |\n|---|---:|---:|");
-    let row = |what: &str, times: &[Duration]| println!("| {what} | {} | {} |", ms(median(times)), ms(most(times)));
-    row(&format!("a child dies, {OPEN} calls open: all are answered after"), &answered);
+    let row = |what: &str, times: &[Duration]| {
+        println!("| {what} | {} | {} |", ms(median(times)), ms(most(times)))
+    };
+    row(
+        &format!("a child dies, {OPEN} calls open: all are answered after"),
+        &answered,
+    );
     row("the same: the next call has succeeded after", &back);
-    row("`kill -9` of the gateway: no process of its servers is left after", &killed);
+    row(
+        "`kill -9` of the gateway: no process of its servers is left after",
+        &killed,
+    );
     row("SIGTERM: the same", &stopped);
     println!("\nCalls that ran a second time after {CRASHES} crashes: {replayed}.");
     println!(
-        "{reloads} reloads in {LOAD:?} under {calls} calls: {errors} errors; the longest call took {}.",
+        "{reloads} reloads in {LOAD:?} under {calls} calls: {errors} errors; the longest call \
+         took {}.",
         ms(longest)
     );
     Ok(())
@@ -62,12 +72,17 @@ fn most(times: &[Duration]) -> Duration {
 }
 
 async fn started(args: &SoakArgs) -> Result<Rc<SoakRun>> {
-    let soak = Rc::new(SoakRun::new(SoakWorld::start(&args.bin, None).await?, args.seed.unwrap_or(1), args.rate));
+    let soak = Rc::new(SoakRun::new(
+        SoakWorld::start(&args.bin, None).await?,
+        args.seed.unwrap_or(1),
+        args.rate,
+    ));
     touch(&soak).await?;
     Ok(soak)
 }
 
-/// Crashes in turns: how long until all open calls were answered, and until one succeeded; and how many ran again.
+/// Crashes in turns: how long until all open calls were answered, and until one succeeded; and how
+/// many ran again.
 async fn crashes(args: &SoakArgs) -> Result<(Vec<Duration>, Vec<Duration>, u64)> {
     let soak = started(args).await?;
     let mortal: Vec<&'static str> = SERVERS
@@ -84,14 +99,25 @@ async fn crashes(args: &SoakArgs) -> Result<(Vec<Duration>, Vec<Duration>, u64)>
             client.open().await?;
             open.push(spawn_local(hanging(client, name)));
         }
-        let waits =
-            async || Ok::<_, anyhow::Error>(admin::metrics(soak.world.admin).await?.sum("moongate_inflight", &[]));
+        let waits = async || {
+            Ok::<_, anyhow::Error>(
+                admin::metrics(soak.world.admin)
+                    .await?
+                    .sum("moongate_inflight", &[]),
+            )
+        };
         while waits().await? < OPEN as f64 {
             sleep(Duration::from_millis(5)).await;
         }
         let status = admin::status(soak.world.admin).await?;
-        let pid = status.iter().find(|status| status["name"] == *name).and_then(|status| status["pid"].as_u64());
-        kill(pid.context("the server has no process")?, ProcessSignal::Kill)?;
+        let pid = status
+            .iter()
+            .find(|status| status["name"] == *name)
+            .and_then(|status| status["pid"].as_u64());
+        kill(
+            pid.context("the server has no process")?,
+            ProcessSignal::Kill,
+        )?;
         let dead = Instant::now();
         for call in open {
             call.await??;
@@ -101,8 +127,15 @@ async fn crashes(args: &SoakArgs) -> Result<(Vec<Duration>, Vec<Duration>, u64)>
         client.open().await?;
         let counters = counters(&mut client, name, dead).await?;
         back.push(dead.elapsed());
-        replayed += counters["methods"]["tools/call"].as_u64().context("no counters")?.saturating_sub(1);
-        eprintln!("{name}: all answered after {:?}, the next success after {:?}", answered.last(), back.last());
+        replayed += counters["methods"]["tools/call"]
+            .as_u64()
+            .context("no counters")?
+            .saturating_sub(1);
+        eprintln!(
+            "{name}: all answered after {:?}, the next success after {:?}",
+            answered.last(),
+            back.last()
+        );
     }
     Ok((answered, back, replayed))
 }
@@ -122,11 +155,21 @@ async fn counters(client: &mut Client, server: &str, since: Instant) -> Result<V
     loop {
         let request = client.call(&format!("{server}__mock_counters"), json!({}), None);
         let answer = client.exchange(&request.bytes).await?;
-        let result = answer.messages.last().map(|message| &message["result"]).unwrap_or(&Value::Null);
-        if let (false, Some(text)) = (result["isError"] == true, result["content"][0]["text"].as_str()) {
+        let result = answer
+            .messages
+            .last()
+            .map(|message| &message["result"])
+            .unwrap_or(&Value::Null);
+        if let (false, Some(text)) = (
+            result["isError"] == true,
+            result["content"][0]["text"].as_str(),
+        ) {
             return Ok(serde_json::from_str(text)?);
         }
-        ensure!(since.elapsed() < Duration::from_secs(30), "{server} does not come back: {answer:?}");
+        ensure!(
+            since.elapsed() < Duration::from_secs(30),
+            "{server} does not come back: {answer:?}"
+        );
     }
 }
 
@@ -144,7 +187,10 @@ async fn ends(args: &SoakArgs, signal: ProcessSignal) -> Result<Vec<Duration>> {
         kill(u64::from(soak.world.pid), signal)?;
         let began = Instant::now();
         while below.iter().any(|pid| processes::alive(*pid)) {
-            ensure!(began.elapsed() < Duration::from_secs(30), "processes are left");
+            ensure!(
+                began.elapsed() < Duration::from_secs(30),
+                "processes are left"
+            );
             sleep(Duration::from_millis(2)).await;
         }
         times.push(began.elapsed());
@@ -152,8 +198,8 @@ async fn ends(args: &SoakArgs, signal: ProcessSignal) -> Result<Vec<Duration>> {
     Ok(times)
 }
 
-/// Calls of servers that are not changed, and of such that are, while the config changes: calls, errors, reloads, and
-/// the longest call.
+/// Calls of servers that are not changed, and of such that are, while the config changes: calls,
+/// errors, reloads, and the longest call.
 async fn under_load(args: &SoakArgs) -> Result<(u64, u64, u64, Duration)> {
     let soak = started(args).await?;
     soak.begin(LOAD);
@@ -162,11 +208,18 @@ async fn under_load(args: &SoakArgs) -> Result<(u64, u64, u64, Duration)> {
     for n in 0..CALLERS {
         let (soak, longest) = (soak.clone(), longest.clone());
         callers.push(spawn_local(async move {
-            let mut client = Client::new(soak.world.address, ["2025-11-25", MODERN][n % 2], n % KEYS.len());
+            let mut client = Client::new(
+                soak.world.address,
+                ["2025-11-25", MODERN][n % 2],
+                n % KEYS.len(),
+            );
             client.open().await?;
             while soak.turn().await {
-                let fits = |fate: ServerFate| matches!(fate, ServerFate::Calm | ServerFate::Changing);
-                let spec = soak.server(|spec| fits(spec.fate) && spec.how != ServerCarrier::Own && spec.name != "asks");
+                let fits =
+                    |fate: ServerFate| matches!(fate, ServerFate::Calm | ServerFate::Changing);
+                let spec = soak.server(|spec| {
+                    fits(spec.fate) && spec.how != ServerCarrier::Own && spec.name != "asks"
+                });
                 let began = Instant::now();
                 crate::calls::echo(&soak, &mut client, spec, false).await;
                 longest.set(longest.get().max(began.elapsed()));
@@ -185,6 +238,7 @@ async fn under_load(args: &SoakArgs) -> Result<(u64, u64, u64, Duration)> {
         caller.await??;
     }
     let calls = soak.tally(|tally| tally.count("calls"));
-    let errors = soak.tally(|tally| tally.count("broken promises") + tally.count("allowed failures"));
+    let errors =
+        soak.tally(|tally| tally.count("broken promises") + tally.count("allowed failures"));
     Ok((calls, errors, reloads, longest.get()))
 }

@@ -1,7 +1,7 @@
 //! What an answer is worth, and the counts.
 //!
-//! A failure is allowed where it is one clear error, under the call's own id, that names a server which was killed a
-//! moment ago, or which the config had taken out. All else is a broken promise.
+//! A failure is allowed where it is one clear error, under the call's own id, that names a server
+//! which was killed a moment ago, or which the config had taken out. All else is a broken promise.
 
 use super::client::Answer;
 use serde_json::Value;
@@ -29,9 +29,19 @@ pub(crate) enum Outcome {
     Doubled(String),
 }
 
-/// Looks at an answer: one response, under this id, whose result is the right one; `wanted` says which that is.
-pub(crate) fn judge(answer: &Answer, id: u64, wanted: &str, is_right: impl Fn(&Value) -> bool) -> Outcome {
-    let responses: Vec<&Value> = answer.messages.iter().filter(|message| message.get("method").is_none()).collect();
+/// Looks at an answer: one response, under this id, whose result is the right one; `wanted` says
+/// which that is.
+pub(crate) fn judge(
+    answer: &Answer,
+    id: u64,
+    wanted: &str,
+    is_right: impl Fn(&Value) -> bool,
+) -> Outcome {
+    let responses: Vec<&Value> = answer
+        .messages
+        .iter()
+        .filter(|message| message.get("method").is_none())
+        .collect();
     let response = match responses.as_slice() {
         [] => return Outcome::Lost(format!("HTTP {} without an answer", answer.status)),
         [one] => *one,
@@ -41,17 +51,32 @@ pub(crate) fn judge(answer: &Answer, id: u64, wanted: &str, is_right: impl Fn(&V
         return Outcome::Wrong(format!("asked as {id}: {response}"));
     }
     let result = &response["result"];
-    if let Some(message) = response["error"]["message"].as_str().filter(|_| result.is_null()) {
-        let status = if answer.status == 200 { String::new() } else { format!("HTTP {}: ", answer.status) };
+    if let Some(message) = response["error"]["message"]
+        .as_str()
+        .filter(|_| result.is_null())
+    {
+        let status = if answer.status == 200 {
+            String::new()
+        } else {
+            format!("HTTP {}: ", answer.status)
+        };
         return Outcome::Failed(format!("{status}{message}"));
     }
     if result["isError"] == true {
-        return Outcome::Failed(result["content"][0]["text"].as_str().unwrap_or_default().to_owned());
+        return Outcome::Failed(
+            result["content"][0]["text"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned(),
+        );
     }
     if answer.status == 200 && is_right(result) {
         return Outcome::Right;
     }
-    Outcome::Wrong(format!("wanted {:?}: {response}", wanted.get(..80).unwrap_or(wanted)))
+    Outcome::Wrong(format!(
+        "wanted {:?}: {response}",
+        wanted.get(..80).unwrap_or(wanted)
+    ))
 }
 
 /// What may fail, and since when: the ends of servers.
@@ -88,7 +113,11 @@ impl Ends {
 
     /// Whether a call that began then may have failed by that.
     fn excuse(&self, server: &str, began: Instant) -> bool {
-        self.down.contains(server) || self.last.get(server).is_some_and(|end| *end + GRACE >= began)
+        self.down.contains(server)
+            || self
+                .last
+                .get(server)
+                .is_some_and(|end| *end + GRACE >= began)
     }
 
     /// A call that began then went well: how long after the end that was, if it is the first.
@@ -133,17 +162,25 @@ impl Tally {
     }
 
     /// A call of a server has ended.
-    pub(crate) fn called(&mut self, what: &'static str, server: &'static str, began: Instant, outcome: Outcome) {
+    pub(crate) fn called(
+        &mut self,
+        what: &'static str,
+        server: &'static str,
+        began: Instant,
+        outcome: Outcome,
+    ) {
         self.add("calls", 1);
         self.add(what, 1);
         match outcome {
             Outcome::Right => {
                 if let Some(time) = self.ends.works(server, began) {
-                    self.recoveries.push(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+                    self.recoveries
+                        .push(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
                 }
             }
             Outcome::Failed(why) => {
-                let named = why.contains(&format!("\"{server}\"")) || why.contains(&format!("{server}__"));
+                let named =
+                    why.contains(&format!("\"{server}\"")) || why.contains(&format!("{server}__"));
                 if named && self.ends.excuse(server, began) {
                     self.add("allowed failures", 1);
                     let kind = format!("{server}: {}", kind(&why));
@@ -154,9 +191,13 @@ impl Tally {
                     self.broken("errors", format!("{what} at {server}: {why}"));
                 }
             }
-            Outcome::Wrong(how) => self.broken("wrong answers", format!("{what} at {server}: {how}")),
+            Outcome::Wrong(how) => {
+                self.broken("wrong answers", format!("{what} at {server}: {how}"))
+            }
             Outcome::Lost(how) => self.broken("lost answers", format!("{what} at {server}: {how}")),
-            Outcome::Doubled(how) => self.broken("doubled answers", format!("{what} at {server}: {how}")),
+            Outcome::Doubled(how) => {
+                self.broken("doubled answers", format!("{what} at {server}: {how}"))
+            }
         }
     }
 }

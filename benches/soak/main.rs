@@ -1,5 +1,6 @@
-//! Keeps a gateway busy for a time, with clients of every kind, while servers die and restart, the config changes and
-//! the disk fails; and checks that every answer is the right one and that nothing is left. See `benches/README.md`.
+//! Keeps a gateway busy for a time, with clients of every kind, while servers die and restart, the
+//! config changes and the disk fails; and checks that every answer is the right one and that
+//! nothing is left. See `benches/README.md`.
 
 #![allow(clippy::print_stdout, reason = "a program for people")]
 
@@ -41,7 +42,8 @@ use world::SoakWorld;
 
 /// From this length on the slope of the heap means something.
 const SLOPE_FROM: Duration = Duration::from_secs(30 * 60);
-/// From this length on it is worth waiting until connections that are kept for later calls have gone.
+/// From this length on it is worth waiting until connections that are kept for later calls have
+/// gone.
 const EXACT_FROM: Duration = Duration::from_secs(10 * 60);
 /// Seconds between two lines of progress, and between two samples.
 const TELL: u32 = 5;
@@ -64,28 +66,53 @@ fn main() -> Result<()> {
         _ => {}
     }
     let args = SoakArgs::parse();
-    // On the main thread only: the kernel ties the processes that we start to the thread that started them.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    // On the main thread only: the kernel ties the processes that we start to the thread that
+    // started them.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let local = LocalSet::new();
-    let work = async { if args.figures { figures::measure(&args).await } else { run(&args).await } };
+    let work = async {
+        if args.figures {
+            figures::measure(&args).await
+        } else {
+            run(&args).await
+        }
+    };
     local.block_on(&runtime, begin::unless_stopped(work))
 }
 
 async fn run(args: &SoakArgs) -> Result<()> {
-    let time = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_micros();
-    let seed = args.seed.unwrap_or(u64::try_from(time).unwrap_or(1) % 1_000_000);
+    let time = SystemTime::UNIX_EPOCH
+        .elapsed()
+        .unwrap_or_default()
+        .as_micros();
+    let seed = args
+        .seed
+        .unwrap_or(u64::try_from(time).unwrap_or(1) % 1_000_000);
     let (long, exact) = (args.length() >= SLOPE_FROM, args.length() >= EXACT_FROM);
-    eprintln!("soak of {:?} at {} calls/s, seed {seed}, {}", args.length(), args.rate, args.bin.display());
+    eprintln!(
+        "soak of {:?} at {} calls/s, seed {seed}, {}",
+        args.length(),
+        args.rate,
+        args.bin.display()
+    );
     let world = SoakWorld::start(&args.bin, args.plant.as_deref()).await?;
     let soak = Rc::new(SoakRun::new(world, seed, args.rate));
-    levels::touch(&soak).await.with_context(|| soak.world.tail())?;
+    levels::touch(&soak)
+        .await
+        .with_context(|| soak.world.tail())?;
     let mut samples = Vec::new();
     phase(&soak, args.warm_up(), args.rate, &mut samples).await;
     eprintln!("warm; waiting for rest");
     let before = levels::settled(&soak, exact).await?;
     // What went wrong in the warm-up counts; what went well does not.
     let broken = soak.tally(|tally| std::mem::take(tally).broken);
-    soak.tally(|tally| broken.into_iter().for_each(|how| tally.broken("in the warm-up", how)));
+    soak.tally(|tally| {
+        broken
+            .into_iter()
+            .for_each(|how| tally.broken("in the warm-up", how))
+    });
     samples.clear();
     let took = phase(&soak, args.length(), args.rate, &mut samples).await;
     eprintln!("over; waiting for rest");
@@ -94,7 +121,10 @@ async fn run(args: &SoakArgs) -> Result<()> {
         soak.broken("not as before", difference.clone());
     }
     let metrics = admin::metrics(soak.world.admin).await?;
-    for (metric, what) in [("moongate_panics_total", "panics"), ("moongate_store_dropped_total", "changes lost")] {
+    for (metric, what) in [
+        ("moongate_panics_total", "panics"),
+        ("moongate_store_dropped_total", "changes lost"),
+    ] {
         if metrics.sum(metric, &[]) > 0.0 {
             soak.broken(what, metrics.sum(metric, &[]).to_string());
         }
@@ -114,7 +144,12 @@ async fn run(args: &SoakArgs) -> Result<()> {
 }
 
 /// Runs everything for a time, and samples the gateway's memory.
-async fn phase(soak: &Rc<SoakRun>, length: Duration, rate: f64, samples: &mut Vec<(f64, f64)>) -> Duration {
+async fn phase(
+    soak: &Rc<SoakRun>,
+    length: Duration,
+    rate: f64,
+    samples: &mut Vec<(f64, f64)>,
+) -> Duration {
     soak.begin(length);
     let began = Instant::now();
     let mut tasks = crowd::start(soak, rate);
@@ -128,7 +163,11 @@ async fn phase(soak: &Rc<SoakRun>, length: Duration, rate: f64, samples: &mut Ve
         if turn % TELL != 0 && turn % SAMPLE != 0 {
             continue;
         }
-        let metrics = if turn % SAMPLE == 0 { at_ease(soak).await } else { admin::metrics(soak.world.admin).await };
+        let metrics = if turn % SAMPLE == 0 {
+            at_ease(soak).await
+        } else {
+            admin::metrics(soak.world.admin).await
+        };
         match metrics {
             Ok(metrics) => {
                 if turn % SAMPLE == 0 {
@@ -156,7 +195,9 @@ async fn at_ease(soak: &SoakRun) -> Result<admin::MetricsSample> {
     let end = Instant::now() + HOLD;
     loop {
         let metrics = admin::metrics(soak.world.admin).await;
-        let quiet = metrics.as_ref().is_ok_and(|metrics| metrics.sum("moongate_inflight", &[]) <= FEW);
+        let quiet = metrics
+            .as_ref()
+            .is_ok_and(|metrics| metrics.sum("moongate_inflight", &[]) <= FEW);
         if quiet || metrics.is_err() || Instant::now() > end {
             soak.hold.set(false);
             return metrics;
@@ -168,7 +209,9 @@ async fn at_ease(soak: &SoakRun) -> Result<admin::MetricsSample> {
 /// Stops the gateway: it says that all went well, and nothing of it is left.
 async fn stop(soak: &SoakRun) {
     let below = processes_of(soak);
-    let Some(gateway) = soak.world.gateway.borrow_mut().take() else { return };
+    let Some(gateway) = soak.world.gateway.borrow_mut().take() else {
+        return;
+    };
     match gateway.ended(Duration::from_secs(20)).await {
         Some(status) if status.success() => {}
         other => soak.broken("the stop", format!("{other:?}")),

@@ -8,8 +8,8 @@ pub(crate) struct Slope {
     pub(crate) high: f64,
 }
 
-/// The median of the slopes between all pairs of samples `(time, value)`, with Sen's interval, which takes the samples
-/// as independent of each other. `None`: there are too few.
+/// The median of the slopes between all pairs of samples `(time, value)`, with Sen's interval,
+/// which takes the samples as independent of each other. `None`: there are too few.
 pub(crate) fn theil_sen(samples: &[(f64, f64)]) -> Option<Slope> {
     let count = samples.len();
     if count < 8 {
@@ -17,14 +17,23 @@ pub(crate) fn theil_sen(samples: &[(f64, f64)]) -> Option<Slope> {
     }
     let mut slopes = Vec::with_capacity(count * (count - 1) / 2);
     for (at, (time, value)) in samples.iter().enumerate() {
-        slopes.extend(samples.iter().skip(at + 1).map(|(later, other)| (other - value) / (later - time)));
+        slopes.extend(
+            samples
+                .iter()
+                .skip(at + 1)
+                .map(|(later, other)| (other - value) / (later - time)),
+        );
     }
     slopes.retain(|slope| slope.is_finite());
     slopes.sort_unstable_by(f64::total_cmp);
     let (n, pairs) = (count as f64, slopes.len() as f64);
     // The standard deviation of Kendall's statistic without ties.
     let deviation = (n * (n - 1.0) * (2.0 * n + 5.0) / 18.0).sqrt();
-    let at = |rank: f64| slopes.get((rank.max(0.0) as usize).min(slopes.len().saturating_sub(1))).copied();
+    let at = |rank: f64| {
+        slopes
+            .get((rank.max(0.0) as usize).min(slopes.len().saturating_sub(1)))
+            .copied()
+    };
     Some(Slope {
         median: at(pairs / 2.0)?,
         low: at((pairs - 1.96 * deviation) / 2.0)?,

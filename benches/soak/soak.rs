@@ -6,7 +6,8 @@ use std::cell::{Cell, RefCell};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// How far behind its own pace a run may be before it gives up making up for it, on a machine that others use too.
+/// How far behind its own pace a run may be before it gives up making up for it, on a machine that
+/// others use too.
 const BEHIND: Duration = Duration::from_secs(30);
 /// How much faster it calls while it makes up.
 const HURRY: f64 = 1.5;
@@ -118,7 +119,13 @@ impl SoakRun {
         self.tally(|tally| tally.broken(what, how.into()));
     }
 
-    pub(crate) fn called(&self, what: &'static str, server: &'static str, began: Instant, outcome: Outcome) {
+    pub(crate) fn called(
+        &self,
+        what: &'static str,
+        server: &'static str,
+        began: Instant,
+        outcome: Outcome,
+    ) {
         self.tally(|tally| tally.called(what, server, began, outcome));
     }
 }

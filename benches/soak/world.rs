@@ -47,7 +47,10 @@ pub(crate) enum ServerCarrier {
 impl ServerCarrier {
     /// Whether the gateway starts it.
     pub(crate) fn is_child(self) -> bool {
-        matches!(self, ServerCarrier::Pipe | ServerCarrier::Own | ServerCarrier::Each)
+        matches!(
+            self,
+            ServerCarrier::Pipe | ServerCarrier::Own | ServerCarrier::Each
+        )
     }
 }
 
@@ -59,37 +62,147 @@ pub(crate) struct ServerSpec {
     pub(crate) fate: ServerFate,
 }
 
-const fn spec(name: &'static str, how: ServerCarrier, revision: &'static str, fate: ServerFate) -> ServerSpec {
-    ServerSpec { name, how, revision, fate }
+const fn spec(
+    name: &'static str,
+    how: ServerCarrier,
+    revision: &'static str,
+    fate: ServerFate,
+) -> ServerSpec {
+    ServerSpec {
+        name,
+        how,
+        revision,
+        fate,
+    }
 }
 
 /// All servers.
 pub(crate) const SERVERS: &[ServerSpec] = &[
     spec("pipe", ServerCarrier::Pipe, "2025-11-25", ServerFate::Calm),
-    spec("pipe_oldest", ServerCarrier::Pipe, "2024-11-05", ServerFate::Calm),
-    spec("pipe_new", ServerCarrier::Pipe, "2026-07-28", ServerFate::Calm),
+    spec(
+        "pipe_oldest",
+        ServerCarrier::Pipe,
+        "2024-11-05",
+        ServerFate::Calm,
+    ),
+    spec(
+        "pipe_new",
+        ServerCarrier::Pipe,
+        "2026-07-28",
+        ServerFate::Calm,
+    ),
     spec("asks", ServerCarrier::Pipe, "2025-11-25", ServerFate::Calm),
     spec("own", ServerCarrier::Own, "2025-06-18", ServerFate::Calm),
     spec("each", ServerCarrier::Each, "2025-11-25", ServerFate::Calm),
     spec("web", ServerCarrier::Web, "2025-11-25", ServerFate::Calm),
-    spec("web_new", ServerCarrier::Web, "2026-07-28", ServerFate::Calm),
-    spec("polled", ServerCarrier::Polled, "2025-11-25", ServerFate::Calm),
-    spec("killed_1", ServerCarrier::Pipe, "2025-11-25", ServerFate::Mortal),
-    spec("killed_2", ServerCarrier::Pipe, "2026-07-28", ServerFate::Mortal),
-    spec("killed_3", ServerCarrier::Pipe, "2025-03-26", ServerFate::Mortal),
-    spec("killed_4", ServerCarrier::Pipe, "2025-06-18", ServerFate::Mortal),
-    spec("killed_5", ServerCarrier::Pipe, "2026-07-28", ServerFate::Mortal),
-    spec("killed_6", ServerCarrier::Pipe, "2024-11-05", ServerFate::Mortal),
-    spec("killed_own", ServerCarrier::Own, "2025-11-25", ServerFate::Mortal),
-    spec("killed_web", ServerCarrier::Web, "2025-11-25", ServerFate::Mortal),
-    spec("killed_web_new", ServerCarrier::Web, "2026-07-28", ServerFate::Mortal),
-    spec("killed_tcp", ServerCarrier::Tcp, "2025-06-18", ServerFate::Mortal),
-    spec("killed_ws", ServerCarrier::Ws, "2025-11-25", ServerFate::Mortal),
-    spec("replaced", ServerCarrier::Pipe, "2025-11-25", ServerFate::Changing),
-    spec("replaced_web", ServerCarrier::Web, "2026-07-28", ServerFate::Changing),
-    spec("tuned", ServerCarrier::Pipe, "2026-07-28", ServerFate::Changing),
-    spec("guest", ServerCarrier::Pipe, "2025-11-25", ServerFate::Guest),
-    spec("guest_new", ServerCarrier::Pipe, "2026-07-28", ServerFate::Guest),
+    spec(
+        "web_new",
+        ServerCarrier::Web,
+        "2026-07-28",
+        ServerFate::Calm,
+    ),
+    spec(
+        "polled",
+        ServerCarrier::Polled,
+        "2025-11-25",
+        ServerFate::Calm,
+    ),
+    spec(
+        "killed_1",
+        ServerCarrier::Pipe,
+        "2025-11-25",
+        ServerFate::Mortal,
+    ),
+    spec(
+        "killed_2",
+        ServerCarrier::Pipe,
+        "2026-07-28",
+        ServerFate::Mortal,
+    ),
+    spec(
+        "killed_3",
+        ServerCarrier::Pipe,
+        "2025-03-26",
+        ServerFate::Mortal,
+    ),
+    spec(
+        "killed_4",
+        ServerCarrier::Pipe,
+        "2025-06-18",
+        ServerFate::Mortal,
+    ),
+    spec(
+        "killed_5",
+        ServerCarrier::Pipe,
+        "2026-07-28",
+        ServerFate::Mortal,
+    ),
+    spec(
+        "killed_6",
+        ServerCarrier::Pipe,
+        "2024-11-05",
+        ServerFate::Mortal,
+    ),
+    spec(
+        "killed_own",
+        ServerCarrier::Own,
+        "2025-11-25",
+        ServerFate::Mortal,
+    ),
+    spec(
+        "killed_web",
+        ServerCarrier::Web,
+        "2025-11-25",
+        ServerFate::Mortal,
+    ),
+    spec(
+        "killed_web_new",
+        ServerCarrier::Web,
+        "2026-07-28",
+        ServerFate::Mortal,
+    ),
+    spec(
+        "killed_tcp",
+        ServerCarrier::Tcp,
+        "2025-06-18",
+        ServerFate::Mortal,
+    ),
+    spec(
+        "killed_ws",
+        ServerCarrier::Ws,
+        "2025-11-25",
+        ServerFate::Mortal,
+    ),
+    spec(
+        "replaced",
+        ServerCarrier::Pipe,
+        "2025-11-25",
+        ServerFate::Changing,
+    ),
+    spec(
+        "replaced_web",
+        ServerCarrier::Web,
+        "2026-07-28",
+        ServerFate::Changing,
+    ),
+    spec(
+        "tuned",
+        ServerCarrier::Pipe,
+        "2026-07-28",
+        ServerFate::Changing,
+    ),
+    spec(
+        "guest",
+        ServerCarrier::Pipe,
+        "2025-11-25",
+        ServerFate::Guest,
+    ),
+    spec(
+        "guest_new",
+        ServerCarrier::Pipe,
+        "2026-07-28",
+        ServerFate::Guest,
+    ),
 ];
 
 /// How long an unused session, and what is kept of a stream, lives.
@@ -122,15 +235,23 @@ pub(crate) struct SoakWorld {
 
 impl SoakWorld {
     pub(crate) async fn start(bin: &Path, plant: Option<&str>) -> Result<Self> {
-        ensure!(bin.is_file(), "there is no gateway at {}: build it, or name another with --bin", bin.display());
+        ensure!(
+            bin.is_file(),
+            "there is no gateway at {}: build it, or name another with --bin",
+            bin.display()
+        );
         let files = tempfile::tempdir()?;
         let mut webs = Vec::new();
         let mut port = 20_000 + u16::try_from(std::process::id() % 9_000)?;
         for spec in SERVERS {
             let plant = plant.filter(|_| matches!(spec.name, "pipe" | "web"));
-            std::fs::write(files.path().join(format!("{}.json", spec.name)), script(spec, plant).to_string())?;
+            std::fs::write(
+                files.path().join(format!("{}.json", spec.name)),
+                script(spec, plant).to_string(),
+            )?;
             if !spec.how.is_child() {
-                // Below those that the system gives to connections, since a server comes back at its own.
+                // Below those that the system gives to connections, since a server comes back at
+                // its own.
                 port += 1;
                 while TcpListener::bind(("127.0.0.1", port)).is_err() {
                     port += 1;
@@ -157,20 +278,32 @@ impl SoakWorld {
             world.web(name).await?;
         }
         world.write(&ConfigVariant::default())?;
-        // Too large a file is then an error of the write instead of the process's end: see `Outages`.
+        // Too large a file is then an error of the write instead of the process's end: see
+        // `Outages`.
         let line = "trap '' XFSZ; exec \"$0\" serve --config \"$1\"".to_owned();
-        let words = ["-c".to_owned(), line, bin.display().to_string(), world.config().display().to_string()];
+        let words = [
+            "-c".to_owned(),
+            line,
+            bin.display().to_string(),
+            world.config().display().to_string(),
+        ];
         let mut gateway = Process::program("the gateway", Path::new("sh"), &words)?;
         world.address = gateway.address(Duration::from_secs(30)).await?;
         world.pid = gateway.pid;
         let end = Instant::now() + Duration::from_secs(10);
         world.admin = loop {
             let tail = gateway.tail();
-            let at = tail.split("metrics and health on http://").nth(1).and_then(|rest| rest.split_whitespace().next());
+            let at = tail
+                .split("metrics and health on http://")
+                .nth(1)
+                .and_then(|rest| rest.split_whitespace().next());
             if let Some(address) = at {
                 break address.parse()?;
             }
-            ensure!(Instant::now() < end, "it does not say where its metrics are:\n{tail}");
+            ensure!(
+                Instant::now() < end,
+                "it does not say where its metrics are:\n{tail}"
+            );
             sleep(Duration::from_millis(20)).await;
         };
         world.gateway = RefCell::new(Some(gateway));
@@ -187,14 +320,28 @@ impl SoakWorld {
     }
 
     pub(crate) fn tail(&self) -> String {
-        self.gateway.borrow().as_ref().map(Process::tail).unwrap_or_default()
+        self.gateway
+            .borrow()
+            .as_ref()
+            .map(Process::tail)
+            .unwrap_or_default()
     }
 
     /// Starts a server that is no child of the gateway's, or starts it again, at its own port.
     pub(crate) async fn web(&self, name: &'static str) -> Result<()> {
-        let port = self.webs.borrow().iter().find(|(web, _, _)| *web == name).context("no such server")?.1;
+        let port = self
+            .webs
+            .borrow()
+            .iter()
+            .find(|(web, _, _)| *web == name)
+            .context("no such server")?
+            .1;
         let file = self.files.path().join(format!("{name}.json"));
-        let kind = match SERVERS.iter().find(|spec| spec.name == name).map(|spec| spec.how) {
+        let kind = match SERVERS
+            .iter()
+            .find(|spec| spec.name == name)
+            .map(|spec| spec.how)
+        {
             Some(ServerCarrier::Tcp) => "--tcp",
             Some(ServerCarrier::Ws) => "--ws",
             _ => "--http",
@@ -211,7 +358,12 @@ impl SoakWorld {
                 Err(_) => sleep(Duration::from_millis(100)).await,
             }
         };
-        if let Some(web) = self.webs.borrow_mut().iter_mut().find(|(web, _, _)| *web == name) {
+        if let Some(web) = self
+            .webs
+            .borrow_mut()
+            .iter_mut()
+            .find(|(web, _, _)| *web == name)
+        {
             web.2 = Some(process);
         }
         Ok(())
@@ -219,7 +371,12 @@ impl SoakWorld {
 
     /// Kills such a server.
     pub(crate) async fn kill_web(&self, name: &str) {
-        let process = self.webs.borrow_mut().iter_mut().find(|(web, _, _)| *web == name).and_then(|web| web.2.take());
+        let process = self
+            .webs
+            .borrow_mut()
+            .iter_mut()
+            .find(|(web, _, _)| *web == name)
+            .and_then(|web| web.2.take());
         if let Some(process) = process {
             process.kill().await;
         }
@@ -245,11 +402,14 @@ impl SoakWorld {
         let idle = IDLE.as_secs();
         let mut out = format!(
             concat!(
-                "[gateway]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\nstate_dir = {:?}\nstate = \"embedded\"\ndrain = \"5s\"\n",
-                "keep_alive = \"2s\"\nask_timeout = \"20s\"\nreload = {{ interval = \"200ms\" }}\n\n",
+                "[gateway]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\nstate_dir = \
+                 {:?}\nstate = \"embedded\"\ndrain = \"5s\"\n",
+                "keep_alive = \"2s\"\nask_timeout = \"20s\"\nreload = \
+                 {{ interval = \"200ms\" }}\n\n",
                 "[limits]\nsession_idle = \"{}s\"\nreplay_time = \"{}s\"\n\n",
                 "[defaults]\ntimeout = \"20s\"\nconnect_timeout = \"10s\"\nidle_stop = \"5s\"\n",
-                "backoff = {{ min = \"50ms\", max = \"200ms\" }}\nbreaker = {{ failures = 20, open = \"300ms\" }}\n",
+                "backoff = {{ min = \"50ms\", max = \"200ms\" }}\nbreaker = \
+                 {{ failures = 20, open = \"300ms\" }}\n",
                 "ping = {{ interval = \"5s\", timeout = \"10s\" }}\nmax_concurrency = 128\n\n"
             ),
             self.files.path().join("state").display().to_string(),
@@ -265,24 +425,49 @@ impl SoakWorld {
                 continue;
             }
             writeln!(out, "[servers.{}]", spec.name)?;
-            match self.webs.borrow().iter().find(|(name, _, _)| *name == spec.name) {
-                Some((_, port, _)) if spec.how == ServerCarrier::Tcp => writeln!(out, "tcp = \"127.0.0.1:{port}\"")?,
+            match self
+                .webs
+                .borrow()
+                .iter()
+                .find(|(name, _, _)| *name == spec.name)
+            {
+                Some((_, port, _)) if spec.how == ServerCarrier::Tcp => {
+                    writeln!(out, "tcp = \"127.0.0.1:{port}\"")?
+                }
                 Some((_, port, _)) => {
-                    let scheme = if spec.how == ServerCarrier::Ws { "ws" } else { "http" };
+                    let scheme = if spec.how == ServerCarrier::Ws {
+                        "ws"
+                    } else {
+                        "http"
+                    };
                     writeln!(out, "url = \"{scheme}://127.0.0.1:{port}/mcp\"")?;
                 }
                 None => {
                     let file = self.files.path().join(format!("{}.json", spec.name));
                     let args = json!(["mock", file, "--stdio"]);
-                    let variant = if spec.name == "replaced" { variant.replaced } else { 0 };
-                    let env = format!("{{ SOAK_RUN = {}, VARIANT = \"{variant}\" }}", json!(self.mark()));
-                    writeln!(out, "command = {}\nargs = {args}\nenv = {env}", json!(self.bin))?;
+                    let variant = if spec.name == "replaced" {
+                        variant.replaced
+                    } else {
+                        0
+                    };
+                    let env = format!(
+                        "{{ SOAK_RUN = {}, VARIANT = \"{variant}\" }}",
+                        json!(self.mark())
+                    );
+                    writeln!(
+                        out,
+                        "command = {}\nargs = {args}\nenv = {env}",
+                        json!(self.bin)
+                    )?;
                 }
             }
             match (spec.name, spec.how) {
-                ("replaced_web", _) => writeln!(out, "headers = {{ X-Variant = \"{}\" }}", variant.replaced)?,
+                ("replaced_web", _) => {
+                    writeln!(out, "headers = {{ X-Variant = \"{}\" }}", variant.replaced)?
+                }
                 ("tuned", _) => writeln!(out, "max_concurrency = {}", 100 + variant.tuned % 20)?,
-                // In any minute there are at most eight attempts, and this one may take seconds to come back.
+                // In any minute there are at most eight attempts, and this one may take seconds to
+                // come back.
                 (_, how) if spec.fate == ServerFate::Mortal && !how.is_child() => {
                     writeln!(out, "backoff = {{ min = \"100ms\", max = \"3s\" }}")?;
                 }
@@ -302,16 +487,20 @@ fn script(spec: &ServerSpec, plant: Option<&str>) -> serde_json::Value {
     let name = spec.name;
     let faults: Vec<_> = plant
         .map(|act| match act {
-            "wrong-id" => json!({"on": "tools/call:echo", "after": 200, "times": 3, "do": "wrong_id"}),
+            "wrong-id" => json!({"on": "tools/call:echo", "after": 200, "times": 3,
+                "do": "wrong_id"}),
             "result" => {
-                json!({"on": "tools/call:echo", "after": 200, "times": 3, "do": "result", "json": "{\"content\":[]}"})
+                json!({"on": "tools/call:echo", "after": 200, "times": 3, "do": "result",
+                    "json": "{\"content\":[]}"})
             }
             other => json!({"on": "tools/call:echo", "after": 200, "times": 3, "do": other}),
         })
         .into_iter()
         .collect();
     let sse = match spec.how {
-        ServerCarrier::Polled => json!({"ids": true, "cut_after": 2, "retry_ms": 10, "prime": true}),
+        ServerCarrier::Polled => {
+            json!({"ids": true, "cut_after": 2, "retry_ms": 10, "prime": true})
+        }
         _ => json!({}),
     };
     json!({
@@ -320,17 +509,20 @@ fn script(spec: &ServerSpec, plant: Option<&str>) -> serde_json::Value {
         "tools": (["echo", "sleep", "elicit", "steps", "mock_counters"].map(tool)),
         "flows": {
             "steps": {
-                "steps": [{"progress": [1, 3]}, {"wait_ms": 3}, {"progress": [2, 3]}, {"wait_ms": 3}, {"progress": [3, 3]}],
+                "steps": [{"progress": [1, 3]}, {"wait_ms": 3}, {"progress": [2, 3]},
+                    {"wait_ms": 3}, {"progress": [3, 3]}],
                 "result": {"content": [{"type": "text", "text": "{arguments.nonce}"}]},
             },
-            "say": {"result": {"messages": [{"role": "user", "content": {"type": "text", "text": "{arguments.nonce}"}}]}},
+            "say": {"result": {"messages": [{"role": "user",
+                "content": {"type": "text", "text": "{arguments.nonce}"}}]}},
         },
         "templates": [{"uriTemplate": format!("soak://{name}/{{id}}"), "name": "item"}],
         "contents": {(format!("soak://{name}/{{id}}")): "{id}"},
         "prompts": [{"name": "say", "arguments": [{"name": "nonce", "required": true}]}],
         // A process that is not the gateway's child, and that ignores SIGTERM.
         "stdio": {"grandchild": name == "killed_6"},
-        "http": {"answer": if spec.how == ServerCarrier::Polled { "sse" } else { "auto" }, "sse": sse},
+        "http": {"answer": if spec.how == ServerCarrier::Polled { "sse" } else { "auto" },
+            "sse": sse},
         "faults": faults,
     })
 }

@@ -16,7 +16,8 @@ use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use moongate_http1::{
-    ClientPool, ConnectionError, HttpIo, NextRequest, PoolLimits, RequestError, RequestTemplate, ServerConnection,
+    ClientPool, ConnectionError, HttpIo, NextRequest, PoolLimits, RequestError, RequestTemplate,
+    ServerConnection,
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -39,7 +40,11 @@ struct ScriptedPeer {
 }
 
 impl AsyncRead for ScriptedPeer {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         if !self.is_asked {
             self.reader = Some(cx.waker().clone());
             return Poll::Pending;
@@ -55,7 +60,11 @@ impl AsyncRead for ScriptedPeer {
 }
 
 impl AsyncWrite for ScriptedPeer {
-    fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         self.is_asked = true;
         if let Some(reader) = self.reader.take() {
             reader.wake();
@@ -72,7 +81,8 @@ impl AsyncWrite for ScriptedPeer {
     }
 }
 
-/// Returns peers that send the input. Its first byte has the size of the pieces and the end of the connection.
+/// Returns peers that send the input. Its first byte has the size of the pieces and the end of the
+/// connection.
 fn scripted(data: &[u8]) -> Option<impl Fn(bool) -> ScriptedPeer + use<>> {
     let (how, bytes) = data.split_first()?;
     let (bytes, ends) = (Bytes::copy_from_slice(bytes), how & 1 == 1);
@@ -80,7 +90,13 @@ fn scripted(data: &[u8]) -> Option<impl Fn(bool) -> ScriptedPeer + use<>> {
         0 => usize::MAX,
         piece => piece,
     };
-    Some(move |is_asked| ScriptedPeer { bytes: bytes.clone(), piece, ends, reader: None, is_asked })
+    Some(move |is_asked| ScriptedPeer {
+        bytes: bytes.clone(),
+        piece,
+        ends,
+        reader: None,
+        is_asked,
+    })
 }
 
 #[derive(Default)]
@@ -92,7 +108,8 @@ impl Wake for WokenFlag {
     }
 }
 
-/// Polls until nothing moves any more. All bytes are in memory, so only the future itself can wake itself.
+/// Polls until nothing moves any more. All bytes are in memory, so only the future itself can wake
+/// itself.
 fn settle<F: Future>(future: F) -> Option<F::Output> {
     let woken = Arc::new(WokenFlag::default());
     let waker = Waker::from(woken.clone());
@@ -118,7 +135,10 @@ struct SeenRequest {
 }
 
 /// Adds the requests that hyper reads from a stream.
-fn serve_with_hyper<S: AsyncRead + AsyncWrite + Unpin>(stream: S, seen: Vec<SeenRequest>) -> Vec<SeenRequest> {
+fn serve_with_hyper<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
+    seen: Vec<SeenRequest>,
+) -> Vec<SeenRequest> {
     let all = Arc::new(Mutex::new(seen));
     let requests = all.clone();
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
@@ -128,26 +148,42 @@ fn serve_with_hyper<S: AsyncRead + AsyncWrite + Unpin>(stream: S, seen: Vec<Seen
             // A body that breaks off is no request.
             if let Ok(body) = body.collect().await {
                 let (target, body) = (head.uri.to_string(), body.to_bytes());
-                let request = SeenRequest { method: head.method, target, headers: head.headers, body };
-                requests.lock().unwrap_or_else(PoisonError::into_inner).push(request);
+                let request = SeenRequest {
+                    method: head.method,
+                    target,
+                    headers: head.headers,
+                    body,
+                };
+                requests
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push(request);
             }
             Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
         }
     });
     // Wrong requests end in an error, which has nothing to compare.
-    let _ = settle(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+    let _ = settle(
+        hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service),
+    );
     std::mem::take(&mut all.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Requests on a connection: the fast path and hyper after it see what hyper alone would see.
 pub fn requests(data: &[u8]) {
     let Some(peer) = scripted(data) else { return };
-    // hyper does not serve what it read before the end of a connection, so only the open ones compare.
-    let peer = || ScriptedPeer { ends: false, ..peer(true) };
+    // hyper does not serve what it read before the end of a connection, so only the open ones
+    // compare.
+    let peer = || ScriptedPeer {
+        ends: false,
+        ..peer(true)
+    };
     let mut connection = ServerConnection::new(peer(), HEAD_MAX);
     let mut seen = Vec::new();
     let rest = loop {
-        let next = settle(std::future::poll_fn(|cx| connection.poll_next(cx, &mut |_| Some(()))));
+        let next = settle(std::future::poll_fn(|cx| {
+            connection.poll_next(cx, &mut |_| Some(()))
+        }));
         match next {
             Some(NextRequest::Request(request)) => seen.push(SeenRequest {
                 method: request.head.method,
@@ -164,7 +200,11 @@ pub fn requests(data: &[u8]) {
         Some(rest) => serve_with_hyper(rest, seen),
         None => seen,
     };
-    assert_eq!(seen, serve_with_hyper(peer(), Vec::new()), "{served} on the fast path");
+    assert_eq!(
+        seen,
+        serve_with_hyper(peer(), Vec::new()),
+        "{served} on the fast path"
+    );
 }
 
 /// Answer as its caller sees it.
@@ -182,23 +222,36 @@ impl SeenAnswer {
         for name in [CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING] {
             headers.remove(name);
         }
-        SeenAnswer { status: head.status.as_u16(), headers, body }
+        SeenAnswer {
+            status: head.status.as_u16(),
+            headers,
+            body,
+        }
     }
 }
 
 async fn read_with_ours(peer: ScriptedPeer) -> Result<SeenAnswer, ConnectionError> {
     // Without room for idle connections there is no task that watches over them.
-    let pool = ClientPool::new(PoolLimits { idle: 0, idle_time: Duration::ZERO });
+    let pool = ClientPool::new(PoolLimits {
+        idle: 0,
+        idle_time: Duration::ZERO,
+    });
     let request = RequestTemplate::new("/".to_owned(), &HeaderMap::new());
     let request = request.request(&Method::GET, "*/*", &[], Bytes::new());
     let connect = || async {
         let writer: Box<dyn AsyncWrite + Send + Unpin> = Box::new(tokio::io::sink());
-        Ok::<_, Infallible>(HttpIo::from((Box::new(peer) as Box<dyn AsyncRead + Send + Unpin>, writer)))
+        Ok::<_, Infallible>(HttpIo::from((
+            Box::new(peer) as Box<dyn AsyncRead + Send + Unpin>,
+            writer,
+        )))
     };
-    let response = pool.request(request, connect).await.map_err(|error| match error {
-        RequestError::Connect(never) => match never {},
-        RequestError::Broken(error) => error,
-    })?;
+    let response = pool
+        .request(request, connect)
+        .await
+        .map_err(|error| match error {
+            RequestError::Connect(never) => match never {},
+            RequestError::Broken(error) => error,
+        })?;
     let (head, mut body) = response.into_parts();
     let mut all = BytesMut::new();
     while body.fill(&mut all).await? {}
@@ -207,10 +260,13 @@ async fn read_with_ours(peer: ScriptedPeer) -> Result<SeenAnswer, ConnectionErro
 }
 
 async fn read_with_hyper(peer: ScriptedPeer) -> Result<SeenAnswer, hyper::Error> {
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(peer)).await?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(peer)).await?;
     let reading = async {
         sender.ready().await?;
-        let response = sender.send_request(Request::new(Empty::<Bytes>::new())).await?;
+        let response = sender
+            .send_request(Request::new(Empty::<Bytes>::new()))
+            .await?;
         let (head, body) = response.into_parts();
         Ok(SeenAnswer::new(head, body.collect().await?.to_bytes()))
     };
@@ -223,7 +279,8 @@ async fn read_with_hyper(peer: ScriptedPeer) -> Result<SeenAnswer, hyper::Error>
     .await
 }
 
-/// Answers on a connection: what ours reads, hyper reads the same. Ours may refuse more, and says why.
+/// Answers on a connection: what ours reads, hyper reads the same. Ours may refuse more, and says
+/// why.
 pub fn answers(data: &[u8]) {
     let Some(peer) = scripted(data) else { return };
     let theirs = settle(read_with_hyper(peer(false)));
@@ -231,7 +288,9 @@ pub fn answers(data: &[u8]) {
         (Some(Ok(ours)), Some(Ok(theirs))) => assert_eq!(ours, theirs),
         (Some(Ok(ours)), theirs) => panic!("ours reads {ours:?}, and hyper {theirs:?}"),
         (Some(Err(ConnectionError::Parse(_))), _) => {}
-        (Some(Err(ours)), Some(Ok(theirs))) => panic!("hyper reads {theirs:?}, and ours has no reason: {ours}"),
+        (Some(Err(ours)), Some(Ok(theirs))) => {
+            panic!("hyper reads {theirs:?}, and ours has no reason: {ours}")
+        }
         (None, Some(theirs)) => panic!("ours waits, and hyper has {theirs:?}"),
         (Some(Err(_)), _) | (None, None) => {}
     }

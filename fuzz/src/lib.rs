@@ -1,7 +1,8 @@
-//! What is fuzzed, and what must hold for any input. Each function takes bytes and panics where something does not.
+//! What is fuzzed, and what must hold for any input. Each function takes bytes and panics where
+//! something does not.
 //!
-//! The gateway's own tests include this file and run every function over its corpus (`tests/it/fuzz_corpus.rs`), so that
-//! what was once found stays found.
+//! The gateway's own tests include this file and run every function over its corpus
+//! (`tests/it/fuzz_corpus.rs`), so that what was once found stays found.
 
 mod http1;
 mod text;

@@ -41,7 +41,11 @@ impl<'de> Deserialize<'de> for Members {
 impl Members {
     /// The last member of this name, which most readers take.
     pub(crate) fn last(&self, name: &str) -> Option<&str> {
-        self.0.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.get())
+        self.0
+            .iter()
+            .rev()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.get())
     }
 
     /// The only member of this name; panics where it is there twice.
@@ -56,11 +60,17 @@ impl Members {
 /// A message that is taken has one meaning, whoever reads it.
 pub fn envelope(data: &[u8]) {
     let bytes = Bytes::copy_from_slice(data);
-    let Ok(payload) = RpcPayload::parse(&bytes, 50) else { return };
+    let Ok(payload) = RpcPayload::parse(&bytes, 50) else {
+        return;
+    };
     serde_json::from_slice::<serde::de::IgnoredAny>(data).expect("what is taken is JSON");
-    let RpcPayload::One(message) = payload else { return };
+    let RpcPayload::One(message) = payload else {
+        return;
+    };
     // A key that is no text (half a surrogate pair) is none of those that are looked at.
-    let Ok(members) = serde_json::from_slice::<Members>(data) else { return };
+    let Ok(members) = serde_json::from_slice::<Members>(data) else {
+        return;
+    };
     assert_eq!(members.only("jsonrpc"), Some("\"2.0\""));
     let (id, method) = (members.only("id"), members.only("method"));
     let (result, error) = (members.only("result"), members.only("error"));
@@ -79,7 +89,10 @@ pub fn envelope(data: &[u8]) {
             assert_eq!(result.is_some(), response.outcome.is_ok());
             assert_ne!(result.is_some(), error.is_some());
             let shown = response.id.as_ref().map(|id| id.raw().bytes().clone());
-            assert_eq!(id.filter(|id| *id != "null").map(str::as_bytes), shown.as_deref());
+            assert_eq!(
+                id.filter(|id| *id != "null").map(str::as_bytes),
+                shown.as_deref()
+            );
         }
     }
 }
@@ -108,7 +121,11 @@ fn by_the_standard(bytes: &[u8]) -> Vec<SseEvent> {
             let kind = kind.take().filter(|kind: &String| !kind.is_empty());
             let (id, data) = (id.take(), std::mem::take(&mut data).join(&b'\n'));
             if !data.is_empty() {
-                events.push(SseEvent { kind, id, data: Bytes::from(data) });
+                events.push(SseEvent {
+                    kind,
+                    id,
+                    data: Bytes::from(data),
+                });
             }
             continue;
         }
@@ -126,9 +143,12 @@ fn by_the_standard(bytes: &[u8]) -> Vec<SseEvent> {
     events
 }
 
-/// Event streams read as the standard says, however they are cut; and no event is longer than the limit.
+/// Event streams read as the standard says, however they are cut; and no event is longer than the
+/// limit.
 pub fn sse(data: &[u8]) {
-    let Some((cut, text)) = data.split_first() else { return };
+    let Some((cut, text)) = data.split_first() else {
+        return;
+    };
     let read = |size: usize, limit: usize| {
         let (mut reader, mut events) = (SseDecoder::new(limit), Vec::new());
         for piece in text.chunks(size.max(1)) {
@@ -147,22 +167,37 @@ pub fn sse(data: &[u8]) {
     assert_eq!(read(usize::from(*cut), 1 << 20).0, expected);
     assert_eq!(read(text.len(), 1 << 20).0, expected);
     let (events, _) = read(usize::from(*cut), 16);
-    assert!(events.iter().all(|event| event.data.len() <= 2 * 16), "an event is over its limit");
-    assert!(events.len() <= expected.len() && events[..] == expected[..events.len()], "a limit changes no event");
+    assert!(
+        events.iter().all(|event| event.data.len() <= 2 * 16),
+        "an event is over its limit"
+    );
+    assert!(
+        events.len() <= expected.len() && events[..] == expected[..events.len()],
+        "a limit changes no event"
+    );
 }
 
 /// No file makes the gateway fall over, and every refusal says something.
 pub fn config(data: &[u8]) {
-    let Some((kind, text)) = data.split_first() else { return };
+    let Some((kind, text)) = data.split_first() else {
+        return;
+    };
     let name = ["a.toml", "a.yaml", "a.json"][usize::from(*kind) % 3];
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join(name);
     std::fs::write(&path, text).expect("a file");
     let load = |path| {
-        moongate_config::load(&LoadOptions { paths: vec![path], revisions: &SUPPORTED, ..LoadOptions::default() })
+        moongate_config::load(&LoadOptions {
+            paths: vec![path],
+            revisions: &SUPPORTED,
+            ..LoadOptions::default()
+        })
     };
     match load(path) {
-        Err(problems) => assert!(!problems.to_string().trim().is_empty(), "a refusal says why"),
+        Err(problems) => assert!(
+            !problems.to_string().trim().is_empty(),
+            "a refusal says why"
+        ),
         Ok(loaded) => {
             for warning in &loaded.warnings {
                 assert!(!warning.render("warning").trim().is_empty());
@@ -176,13 +211,23 @@ pub fn sealed(data: &[u8]) {
     thread_local! {
         static SEAL: (StateSealer, String) = {
             let seal = StateSealer::default();
-            let sealed = seal.seal(SealBinding::of(&[b"who"]), SealBinding::of(&[b"what"]), b"state", Duration::from_secs(3600));
+            let sealed = seal.seal(SealBinding::of(&[b"who"]), SealBinding::of(&[b"what"]),
+                b"state", Duration::from_secs(3600));
             (seal, sealed)
         };
     }
     SEAL.with(|(seal, sealed)| {
-        let open = |text: &str| seal.open(SealBinding::of(&[b"who"]), SealBinding::of(&[b"what"]), text);
-        assert_eq!(open(sealed).ok().map(|opened| opened.plain).as_deref(), Some(&b"state"[..]));
+        let open = |text: &str| {
+            seal.open(
+                SealBinding::of(&[b"who"]),
+                SealBinding::of(&[b"what"]),
+                text,
+            )
+        };
+        assert_eq!(
+            open(sealed).ok().map(|opened| opened.plain).as_deref(),
+            Some(&b"state"[..])
+        );
         if let Ok(text) = std::str::from_utf8(data) {
             assert!(open(text).is_err(), "what nobody sealed is open");
         }
@@ -200,33 +245,64 @@ pub fn sealed(data: &[u8]) {
     });
 }
 
-/// Whatever servers call their things, each gets a name of its own that every client takes, in whatever order.
+/// Whatever servers call their things, each gets a name of its own that every client takes, in
+/// whatever order.
 pub fn names(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let mut items: Vec<NameRequest<'_>> = Vec::new();
     for line in text.lines().take(200) {
         let mut parts = line.split('\t');
-        let (server, prefix) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-        let (name, local) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-        let item = NameRequest { server, prefix, name, local };
+        let (server, prefix) = (
+            parts.next().unwrap_or_default(),
+            parts.next().unwrap_or_default(),
+        );
+        let (name, local) = (
+            parts.next().unwrap_or_default(),
+            parts.next().unwrap_or_default(),
+        );
+        let item = NameRequest {
+            server,
+            prefix,
+            name,
+            local,
+        };
         // A server has each of its own names once.
-        if !items.iter().any(|other| other.server == server && other.local == local) {
+        if !items
+            .iter()
+            .any(|other| other.server == server && other.local == local)
+        {
             items.push(item);
         }
     }
-    let rules = NameRules { separator: "__".to_owned(), max_length: 24 };
-    let names: Vec<String> = assign(&items, &rules).into_iter().map(|(name, _)| name).collect();
+    let rules = NameRules {
+        separator: "__".to_owned(),
+        max_length: 24,
+    };
+    let names: Vec<String> = assign(&items, &rules)
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
     assert_eq!(names.len(), items.len());
     for name in &names {
-        assert!(name.len() <= 24 && name.starts_with(|c: char| c.is_ascii_alphabetic()), "{name:?}");
-        assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-'), "{name:?}");
+        assert!(
+            name.len() <= 24 && name.starts_with(|c: char| c.is_ascii_alphabetic()),
+            "{name:?}"
+        );
+        assert!(
+            name.chars()
+                .all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-'),
+            "{name:?}"
+        );
     }
     let mut unique = names.clone();
     unique.sort_unstable();
     unique.dedup();
     assert_eq!(unique.len(), names.len(), "two have one name");
     items.reverse();
-    let mut again: Vec<String> = assign(&items, &rules).into_iter().map(|(name, _)| name).collect();
+    let mut again: Vec<String> = assign(&items, &rules)
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
     again.reverse();
     assert_eq!(again, names, "the order does not matter");
 }
@@ -235,9 +311,15 @@ pub fn names(data: &[u8]) {
 pub fn uris(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let mut lines = text.splitn(3, '\n');
-    let (server, uri) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+    let (server, uri) = (
+        lines.next().unwrap_or_default(),
+        lines.next().unwrap_or_default(),
+    );
     let template = lines.next().unwrap_or_default();
-    let named = !server.is_empty() && server.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+    let named = !server.is_empty()
+        && server
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
     if named {
         let wrapped = wrap(server, uri);
         assert!(looks_wrapped(&wrapped));
@@ -246,12 +328,22 @@ pub fn uris(data: &[u8]) {
     }
     if let Some((of, own)) = unwrap(uri) {
         assert!(looks_wrapped(uri));
-        if !of.is_empty() && of.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_') {
-            assert_eq!(unwrap(&wrap(of, &own)).map(|(of, own)| (of, own.into_owned())), Some((of, own.into_owned())));
+        if !of.is_empty()
+            && of
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
+        {
+            assert_eq!(
+                unwrap(&wrap(of, &own)).map(|(of, own)| (of, own.into_owned())),
+                Some((of, own.into_owned()))
+            );
         }
     }
     matches(template, uri);
     if !uri.contains(['{', '}']) {
-        assert!(matches(uri, uri), "a template without expressions is itself");
+        assert!(
+            matches(uri, uri),
+            "a template without expressions is itself"
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Tasks that run beside the requests of a gateway.
 //!
-//! Owns their start and their order of ending. Does not know what they serve. Invariant: after the end of a drain none of
-//! them runs.
+//! Owns their start and their order of ending. Does not know what they serve. Invariant: after the
+//! end of a drain none of them runs.
 
 use std::sync::Arc;
 
@@ -23,14 +23,28 @@ pub(super) struct BackgroundTasks {
 
 impl BackgroundTasks {
     /// Takes the listeners, which end once `draining` is cancelled. Starts to expire parked calls.
-    pub(super) fn start(draining: CancellationToken, listeners: JoinSet<()>, parked_calls: Arc<ParkedCalls>) -> Self {
+    pub(super) fn start(
+        draining: CancellationToken,
+        listeners: JoinSet<()>,
+        parked_calls: Arc<ParkedCalls>,
+    ) -> Self {
         let expiring = tokio::spawn(parked_calls.expire_forever());
-        BackgroundTasks { draining, listeners, expiring, watching: None }
+        BackgroundTasks {
+            draining,
+            listeners,
+            expiring,
+            watching: None,
+        }
     }
 
     /// Starts work that ends with the drain.
     pub(super) fn spawn_until_drained(&mut self, work: impl Future<Output = ()> + Send + 'static) {
-        self.listeners.spawn(self.draining.clone().run_until_cancelled_owned(work).map(drop));
+        self.listeners.spawn(
+            self.draining
+                .clone()
+                .run_until_cancelled_owned(work)
+                .map(drop),
+        );
     }
 
     /// Starts to watch the config files.

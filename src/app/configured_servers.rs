@@ -1,6 +1,7 @@
 //! Servers of the config's files, as they are written, for those who compare others with them.
 //!
-//! Owns the reading. Does not resolve settings (`moongate_config::load`). Invariant: nothing is written.
+//! Owns the reading. Does not resolve settings (`moongate_config::load`). Invariant: nothing is
+//! written.
 
 use std::collections::BTreeMap;
 
@@ -14,28 +15,42 @@ pub(crate) fn known_servers(options: &LoadOptions<'_>) -> anyhow::Result<Vec<Kno
     let mut known = Vec::new();
     for path in options.paths.iter().filter(|path| path.exists()) {
         let file = ConfigFile::read(path)?;
-        let read = moongate_config::parse_servers(path, file.text()).map_err(anyhow::Error::from)?;
-        known.extend(read.servers.into_iter().map(|entry| KnownServer { name: entry.name, settings: entry.settings }));
+        let read =
+            moongate_config::parse_servers(path, file.text()).map_err(anyhow::Error::from)?;
+        known.extend(read.servers.into_iter().map(|entry| KnownServer {
+            name: entry.name,
+            settings: entry.settings,
+        }));
     }
     Ok(known)
 }
 
-/// Returns the variables that references of the config stand for: those of its env file, and those of the process.
+/// Returns the variables that references of the config stand for: those of its env file, and those
+/// of the process.
 pub(crate) fn reference_variables(options: &LoadOptions<'_>) -> BTreeMap<String, String> {
     let file = moongate_config::env_file_in_config(options).ok().flatten();
-    let mut variables = file.map(|path| moongate_config::env_file_variables(&path)).unwrap_or_default();
+    let mut variables = file
+        .map(|path| moongate_config::env_file_variables(&path))
+        .unwrap_or_default();
     variables.extend(options.env.clone());
     variables
 }
 
 /// Returns the addresses of the gateway that this config is for.
 pub(crate) fn self_addresses(options: &LoadOptions<'_>) -> SelfAddresses {
-    let listen = moongate_config::gateway_addresses(options).map(|addresses| addresses.listen).unwrap_or_default();
+    let listen = moongate_config::gateway_addresses(options)
+        .map(|addresses| addresses.listen)
+        .unwrap_or_default();
     let tcp = listen.iter().filter_map(|address| match address {
-        // `0.0.0.0` is no address to connect to: clients' entries have the loopback address instead.
-        ListenAddress::Tcp(address) if address.ip().is_unspecified() => Some(format!("127.0.0.1:{}", address.port())),
+        // `0.0.0.0` is no address to connect to: clients' entries have the loopback address
+        // instead.
+        ListenAddress::Tcp(address) if address.ip().is_unspecified() => {
+            Some(format!("127.0.0.1:{}", address.port()))
+        }
         ListenAddress::Tcp(address) => Some(address.to_string()),
         _ => None,
     });
-    SelfAddresses { addresses: tcp.collect() }
+    SelfAddresses {
+        addresses: tcp.collect(),
+    }
 }

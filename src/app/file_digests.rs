@@ -1,7 +1,7 @@
 //! Config files that are watched, and digests of their contents.
 //!
-//! Owns the comparison of contents. Does not read configs (`reload.rs`) or wait for changes (`watch_files.rs`).
-//! Invariant: of a file only a hash is kept.
+//! Owns the comparison of contents. Does not read configs (`reload.rs`) or wait for changes
+//! (`watch_files.rs`). Invariant: of a file only a hash is kept.
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
@@ -28,7 +28,10 @@ impl FileDigests {
 
     /// True if every file of `before` has the same digest now.
     pub(super) fn is_same(&self, before: &FileDigests) -> bool {
-        before.hashes.iter().all(|(path, hash)| self.hashes.iter().any(|(p, h)| p == path && h == hash))
+        before
+            .hashes
+            .iter()
+            .all(|(path, hash)| self.hashes.iter().any(|(p, h)| p == path && h == hash))
     }
 }
 
@@ -42,7 +45,11 @@ pub(super) struct WatchedFiles {
 
 impl WatchedFiles {
     pub(super) fn new(files: Vec<PathBuf>) -> Self {
-        WatchedFiles { files: Mutex::new(files), keys: RandomState::new(), seen: Mutex::default() }
+        WatchedFiles {
+            files: Mutex::new(files),
+            keys: RandomState::new(),
+            seen: Mutex::default(),
+        }
     }
 
     /// Adds files, and with `forget` drops the ones before.
@@ -70,8 +77,8 @@ impl WatchedFiles {
         self.seen.lock().clone()
     }
 
-    /// Records what a reload saw. `before` was taken before it read the files: what changed since then is seen by the
-    /// next look. Files that the reload added get their current digests.
+    /// Records what a reload saw. `before` was taken before it read the files: what changed since
+    /// then is seen by the next look. Files that the reload added get their current digests.
     pub(super) async fn record(&self, before: &FileDigests) {
         let mut now = self.current().await;
         for (path, hash) in &mut now.hashes {
@@ -92,6 +99,9 @@ fn digest_files(files: &[PathBuf], keys: &RandomState) -> FileDigests {
         // The key is random: the hash of a file with secrets says nothing outside of this process.
         Some(keys.hash_one(&bytes))
     };
-    let hashes = files.iter().map(|path| (path.clone(), hash(path))).collect();
+    let hashes = files
+        .iter()
+        .map(|path| (path.clone(), hash(path)))
+        .collect();
     FileDigests { hashes, blank }
 }

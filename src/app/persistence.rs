@@ -1,7 +1,8 @@
-//! Restore of persisted state after a restart. Owns the order in which parts take over what the previous process left.
+//! Restore of persisted state after a restart. Owns the order in which parts take over what the
+//! previous process left.
 //!
-//! Does not write state. Invariant: no client is told that its session is unknown before the persisted state is known.
-//! The start waits for a store only for a bounded time.
+//! Does not write state. Invariant: no client is told that its session is unknown before the
+//! persisted state is known. The start waits for a store only for a bounded time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,7 +62,11 @@ impl PersistentState {
     /// Fails if the store is required and cannot be used.
     pub(super) async fn begin(self, required: bool) -> anyhow::Result<()> {
         let mut phase = self.store.phase();
-        let time = if required { REQUIRED_OPEN_TIMEOUT } else { OPEN_TIMEOUT };
+        let time = if required {
+            REQUIRED_OPEN_TIMEOUT
+        } else {
+            OPEN_TIMEOUT
+        };
         // After the time the start goes on, with what the phase says by then.
         let _ = timeout(time, phase.wait_for(|phase| *phase != StorePhase::Opening)).await;
         let now = phase.borrow().clone();
@@ -80,11 +85,14 @@ impl PersistentState {
     async fn restore_when_open(self, locked: bool) {
         if locked {
             tracing::warn!(
-                "state file is open in another process; this one takes over when that one ends (gateway.state_dir)"
+                "state file is open in another process; this one takes over when that one ends \
+                 (gateway.state_dir)"
             );
         }
         let mut phase = self.store.phase();
-        let settled = phase.wait_for(|phase| !matches!(phase, StorePhase::Opening | StorePhase::Locked)).await;
+        let settled = phase
+            .wait_for(|phase| !matches!(phase, StorePhase::Opening | StorePhase::Locked))
+            .await;
         if let Ok(settled) = settled.map(|phase| phase.clone()) {
             self.log_phase(&settled);
         }
@@ -92,7 +100,9 @@ impl PersistentState {
 
     fn log_phase(&self, phase: &StorePhase) {
         if let StorePhase::Disabled(Some(why)) = phase {
-            tracing::warn!("state not kept: a restart forgets lists and sessions: {why} (gateway.state)");
+            tracing::warn!(
+                "state not kept: a restart forgets lists and sessions: {why} (gateway.state)"
+            );
         }
         self.restore();
         // Without a store, too: requests with an unknown session wait for this.
@@ -100,27 +110,41 @@ impl PersistentState {
     }
 
     fn restore(&self) {
-        let Some(mut contents) = self.store.take_contents() else { return };
+        let Some(mut contents) = self.store.take_contents() else {
+            return;
+        };
         let secrets = contents.take(StoreTable::Secrets);
-        let key = secrets.iter().find(|(name, _)| &name[..] == SEAL).and_then(|(_, key)| key[..].try_into().ok());
+        let key = secrets
+            .iter()
+            .find(|(name, _)| &name[..] == SEAL)
+            .and_then(|(_, key)| key[..].try_into().ok());
         let key = key.unwrap_or_else(|| {
             // A new store: clients that hold states of an earlier process get an error for them.
             let key: [u8; 32] = moongate_random::random_bytes();
-            self.store.put(StoreTable::Secrets, SEAL, Bytes::copy_from_slice(&key));
+            self.store
+                .put(StoreTable::Secrets, SEAL, Bytes::copy_from_slice(&key));
             key
         });
         self.seal.restore(&key, &[]);
-        self.gateway.restore_slow_starts(contents.take(StoreTable::SlowStarts), &self.store);
-        self.gateway.restore(contents.take(StoreTable::Catalog), self.catalog_age, &self.store);
+        self.gateway
+            .restore_slow_starts(contents.take(StoreTable::SlowStarts), &self.store);
+        self.gateway.restore(
+            contents.take(StoreTable::Catalog),
+            self.catalog_age,
+            &self.store,
+        );
         // Sessions first: the next rows are kept only for sessions that exist.
         let auth = self.listener_state.load().auth.clone();
         let admits = |owner: &_| !matches!(auth.standing(owner), PrincipalStanding::Unknown);
         self.sessions.load_persisted(&mut contents, admits);
         let of_a_session = |key: &Bytes| {
-            moongate_upstream::client_session_digest(key).is_some_and(|owner| self.sessions.is_persisted(&owner))
+            moongate_upstream::client_session_digest(key)
+                .is_some_and(|owner| self.sessions.is_persisted(&owner))
         };
-        let (used, orphaned): (Vec<_>, Vec<_>) =
-            contents.take(StoreTable::UpstreamSessions).into_iter().partition(|(key, _)| of_a_session(key));
+        let (used, orphaned): (Vec<_>, Vec<_>) = contents
+            .take(StoreTable::UpstreamSessions)
+            .into_iter()
+            .partition(|(key, _)| of_a_session(key));
         self.shared.restore(used);
         // Rows of sessions that are no longer persisted would stay for ever.
         for (key, _) in orphaned {
@@ -151,11 +175,22 @@ mod tests {
 
     impl GatewayFixture {
         async fn open() -> Self {
-            let options = LoadOptions { revisions: &SUPPORTED, ..LoadOptions::default() };
+            let options = LoadOptions {
+                revisions: &SUPPORTED,
+                ..LoadOptions::default()
+            };
             let plan = moongate_config::load(&options).unwrap().plan;
-            let core =
-                GatewayCore::new(&plan, Arc::new(UpstreamRuntime::new(Arc::new(Metrics::new()), Reaper::disabled())));
-            let mut fixture = GatewayFixture { core, session: String::new() };
+            let core = GatewayCore::new(
+                &plan,
+                Arc::new(UpstreamRuntime::new(
+                    Arc::new(Metrics::new()),
+                    Reaper::disabled(),
+                )),
+            );
+            let mut fixture = GatewayFixture {
+                core,
+                session: String::new(),
+            };
             let hello = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#;
             let (status, headers, _) = fixture.send("POST", &[], hello).await;
             assert_eq!(status, StatusCode::OK);
@@ -170,7 +205,10 @@ mod tests {
             body: &'static str,
         ) -> (StatusCode, HeaderMap, Body) {
             let accept = "application/json, text/event-stream";
-            let mut request = Request::builder().method(verb).uri("/mcp").header("accept", accept);
+            let mut request = Request::builder()
+                .method(verb)
+                .uri("/mcp")
+                .header("accept", accept);
             request = request.header("content-type", "application/json");
             if !self.session.is_empty() {
                 request = request.header("mcp-session-id", &self.session);
@@ -179,22 +217,33 @@ mod tests {
                 request = request.header(*name, *value);
             }
             let routes = moongate_listener::router(self.core.shared_state.clone(), true);
-            let answer = routes.oneshot(request.body(Body::from(body)).unwrap()).await.unwrap();
+            let answer = routes
+                .oneshot(request.body(Body::from(body)).unwrap())
+                .await
+                .unwrap();
             let (head, body) = answer.into_parts();
             (head.status, head.headers, body)
         }
 
         async fn ping(&self) -> StatusCode {
-            self.send("POST", &[], r#"{"jsonrpc":"2.0","id":2,"method":"ping"}"#).await.0
+            self.send("POST", &[], r#"{"jsonrpc":"2.0","id":2,"method":"ping"}"#)
+                .await
+                .0
         }
 
-        /// Lets a minute pass without use. Returns the number of persisted sessions that are not in memory then.
+        /// Lets a minute pass without use. Returns the number of persisted sessions that are not in
+        /// memory then.
         async fn rest(&self) -> i64 {
             tokio::time::advance(Duration::from_secs(61)).await;
             let listener_state = self.core.shared_state.load_full();
             listener_state.downstream.sessions.expire_idle();
             listener_state.downstream.sessions.sleep_unused(&|_| false);
-            listener_state.downstream.metrics.clients.sessions_asleep.get()
+            listener_state
+                .downstream
+                .metrics
+                .clients
+                .sessions_asleep
+                .get()
         }
     }
 
@@ -218,25 +267,53 @@ mod tests {
         let (status, _, mut stream) = fixture.send("GET", &[], "").await;
         assert_eq!(status, StatusCode::OK);
         let first = event(&mut stream).await;
-        let id = first.lines().find_map(|line| line.strip_prefix("id: ")).unwrap().to_owned();
+        let id = first
+            .lines()
+            .find_map(|line| line.strip_prefix("id: "))
+            .unwrap()
+            .to_owned();
         assert_eq!(fixture.rest().await, 0, "a stream is open");
         // The client leaves without a DELETE, as real clients do.
         drop(stream);
         assert_eq!(fixture.rest().await, 1);
-        assert_eq!((fixture.ping().await, fixture.rest().await), (StatusCode::OK, 1), "it wakes, and sleeps again");
+        assert_eq!(
+            (fixture.ping().await, fixture.rest().await),
+            (StatusCode::OK, 1),
+            "it wakes, and sleeps again"
+        );
         // The client resumes its stream, and relists what it may have missed.
         let (status, _, mut stream) = fixture.send("GET", &[("last-event-id", &id)], "").await;
         assert_eq!(status, StatusCode::OK);
         let received = all_lists(&mut stream).await;
         drop(stream);
         // The next stream continues behind those events.
-        let last = received.lines().filter_map(|line| line.strip_prefix("id: ")).next_back().unwrap().to_owned();
-        assert_eq!((fixture.rest().await, fixture.rest().await), (1, 1), "what was read is forgotten in time");
+        let last = received
+            .lines()
+            .filter_map(|line| line.strip_prefix("id: "))
+            .next_back()
+            .unwrap()
+            .to_owned();
+        assert_eq!(
+            (fixture.rest().await, fixture.rest().await),
+            (1, 1),
+            "what was read is forgotten in time"
+        );
         let (status, _, mut stream) = fixture.send("GET", &[("last-event-id", &last)], "").await;
         assert_eq!(status, StatusCode::OK);
-        assert!(!all_lists(&mut stream).await.contains(&format!("id: {last}\ndata")), "no number is used twice");
+        assert!(
+            !all_lists(&mut stream)
+                .await
+                .contains(&format!("id: {last}\ndata")),
+            "no number is used twice"
+        );
         drop(stream);
-        assert_eq!((fixture.rest().await, fixture.send("DELETE", &[], "").await.0), (1, StatusCode::NO_CONTENT));
+        assert_eq!(
+            (
+                fixture.rest().await,
+                fixture.send("DELETE", &[], "").await.0
+            ),
+            (1, StatusCode::NO_CONTENT)
+        );
         assert_eq!(fixture.ping().await, StatusCode::NOT_FOUND);
     }
 }

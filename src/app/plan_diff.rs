@@ -1,7 +1,8 @@
-//! Difference between two plans. Owns the parts that are compared, and what a running gateway can adopt.
+//! Difference between two plans. Owns the parts that are compared, and what a running gateway can
+//! adopt.
 //!
-//! Does not say which settings need a restart: their keys do (`moongate_config`). Does not apply anything: all functions
-//! are pure. Invariant: every key of the config belongs to a part.
+//! Does not say which settings need a restart: their keys do (`moongate_config`). Does not apply
+//! anything: all functions are pure. Invariant: every key of the config belongs to a part.
 
 use moongate_api::ConfigDifference;
 use moongate_config::{Plan, ReloadSettings, differing_keys, restart_keys, with_keys_of};
@@ -9,9 +10,19 @@ use moongate_gateway::DisabledServer;
 
 /// Returns true if a difference has nothing to apply.
 pub(super) fn is_empty(difference: &ConfigDifference) -> bool {
-    // Named one by one, so that no later field is forgotten. What needs a restart changes nothing now.
-    let ConfigDifference { added, removed, replaced, changed, settings, needs_restart: _ } = difference;
-    [added, removed, replaced, changed, settings].iter().all(|part| part.is_empty())
+    // Named one by one, so that no later field is forgotten. What needs a restart changes nothing
+    // now.
+    let ConfigDifference {
+        added,
+        removed,
+        replaced,
+        changed,
+        settings,
+        needs_restart: _,
+    } = difference;
+    [added, removed, replaced, changed, settings]
+        .iter()
+        .all(|part| part.is_empty())
 }
 
 /// Returns a difference as one line.
@@ -25,8 +36,14 @@ pub(super) fn line(difference: &ConfigDifference) -> String {
         ("needs a restart", &difference.needs_restart),
     ];
     let said = parts.iter().filter(|(_, names)| !names.is_empty());
-    let said: Vec<String> = said.map(|(what, names)| format!("{what}: {}", names.join(", "))).collect();
-    if said.is_empty() { "nothing is different".to_owned() } else { said.join("; ") }
+    let said: Vec<String> = said
+        .map(|(what, names)| format!("{what}: {}", names.join(", ")))
+        .collect();
+    if said.is_empty() {
+        "nothing is different".to_owned()
+    } else {
+        said.join("; ")
+    }
 }
 
 /// Part of a plan, under the key that a difference names.
@@ -48,15 +65,23 @@ macro_rules! part {
     };
 }
 
-/// Parts of a plan that are not as the config declares them. The keys say whether a change needs a restart.
+/// Parts of a plan that are not as the config declares them. The keys say whether a change needs a
+/// restart.
 const PARTS: [PlanPart; 30] = [
     part!("gateway.public_url", public_url),
     part!("gateway.allowed_hosts", allowed_hosts),
     part!("gateway.allowed_origins", allowed_origins),
     PlanPart {
         key: "gateway.reload",
-        differs: |from, to| (from.reload.watch, from.reload.interval) != (to.reload.watch, to.reload.interval),
-        copy: |to, from| to.reload = ReloadSettings { signal: to.reload.signal, ..from.reload.clone() },
+        differs: |from, to| {
+            (from.reload.watch, from.reload.interval) != (to.reload.watch, to.reload.interval)
+        },
+        copy: |to, from| {
+            to.reload = ReloadSettings {
+                signal: to.reload.signal,
+                ..from.reload.clone()
+            }
+        },
     },
     PlanPart {
         key: "servers.enabled",
@@ -99,12 +124,20 @@ const PARTS: [PlanPart; 30] = [
 pub fn diff_plans(from: &Plan, to: &Plan) -> ConfigDifference {
     let mut out = diff_servers(from, to);
     let declared = restart_keys();
-    let parts = PARTS.iter().filter(|part| (part.differs)(from, to)).map(|part| part.key.to_owned());
-    let named = |table: &'static str, keys: Vec<String>| keys.into_iter().map(move |key| format!("{table}.{key}"));
+    let parts = PARTS
+        .iter()
+        .filter(|part| (part.differs)(from, to))
+        .map(|part| part.key.to_owned());
+    let named = |table: &'static str, keys: Vec<String>| {
+        keys.into_iter().map(move |key| format!("{table}.{key}"))
+    };
     let times = named("gateway", differing_keys(&from.times, &to.times));
     let limits = named("limits", differing_keys(&from.limits, &to.limits));
     // The declared keys decide, so that the reference of the config and the reload agree.
-    (out.needs_restart, out.settings) = parts.chain(times).chain(limits).partition(|key| declared.contains(key));
+    (out.needs_restart, out.settings) = parts
+        .chain(times)
+        .chain(limits)
+        .partition(|key| declared.contains(key));
     out
 }
 
@@ -115,33 +148,55 @@ fn diff_servers(from: &Plan, to: &Plan) -> ConfigDifference {
         match from.servers.iter().find(|other| other.name == server.name) {
             None => out.added.push(name),
             Some(before) if before == server => {}
-            // A new connection would end sessions at the server for a change that does not concern it.
+            // A new connection would end sessions at the server for a change that does not concern
+            // it.
             Some(before) if server.same_connection(before) => out.changed.push(name),
             Some(_) => out.replaced.push(name),
         }
     }
     // A disabled server has no connection, and people see its entry all the same.
-    let is_changed =
-        |server: &DisabledServer| from.disabled.iter().any(|before| before.name == server.name && before != server);
-    out.changed.extend(to.disabled.iter().filter(|server| is_changed(server)).map(|server| server.name.clone()));
-    let gone = from.servers.iter().filter(|server| !to.servers.iter().any(|other| other.name == server.name));
+    let is_changed = |server: &DisabledServer| {
+        from.disabled
+            .iter()
+            .any(|before| before.name == server.name && before != server)
+    };
+    out.changed.extend(
+        to.disabled
+            .iter()
+            .filter(|server| is_changed(server))
+            .map(|server| server.name.clone()),
+    );
+    let gone = from
+        .servers
+        .iter()
+        .filter(|server| !to.servers.iter().any(|other| other.name == server.name));
     out.removed = gone.map(|server| server.name.clone()).collect();
     out
 }
 
-/// Returns the servers that one plan disables and the other lacks. Those that the other enables are added or removed.
+/// Returns the servers that one plan disables and the other lacks. Those that the other enables are
+/// added or removed.
 fn switched_off<'a>(disabled: &'a [DisabledServer], other: &Plan) -> Vec<&'a str> {
     let is_on = |name: &str| other.servers.iter().any(|server| server.name == name);
-    disabled.iter().map(|server| server.name.as_str()).filter(|name| !is_on(name)).collect()
+    disabled
+        .iter()
+        .map(|server| server.name.as_str())
+        .filter(|name| !is_on(name))
+        .collect()
 }
 
-/// Returns the plan that a running gateway can adopt: settings that need a restart keep their value.
+/// Returns the plan that a running gateway can adopt: settings that need a restart keep their
+/// value.
 pub(super) fn applicable(running: &Plan, mut new: Plan) -> Plan {
     let declared = restart_keys();
     for part in PARTS.iter().filter(|part| declared.contains(part.key)) {
         (part.copy)(&mut new, running);
     }
-    let below = |table: &'static str| declared.iter().filter_map(move |key| key.strip_prefix(table));
+    let below = |table: &'static str| {
+        declared
+            .iter()
+            .filter_map(move |key| key.strip_prefix(table))
+    };
     new.times = with_keys_of(&new.times, &running.times, below("gateway."));
     new.limits = with_keys_of(&new.limits, &running.limits, below("limits."));
     new
@@ -157,7 +212,9 @@ mod tests {
 
     /// Paths of the keys below a table of the schema, without those of servers.
     fn keys(root: &Value, rule: &Value, path: &str, out: &mut Vec<String>) {
-        let rule = rule["$ref"].as_str().map_or(rule, |name| root.pointer(&name[1..]).unwrap());
+        let rule = rule["$ref"]
+            .as_str()
+            .map_or(rule, |name| root.pointer(&name[1..]).unwrap());
         for (key, below) in rule["properties"].as_object().into_iter().flatten() {
             keys(root, below, &format!("{path}.{key}"), out);
         }
@@ -175,16 +232,30 @@ mod tests {
         }
         assert!(all.len() > 25, "the keys were found: {all:?}");
         let times = serde_json::to_value(GatewayTimes::default()).unwrap();
-        let is_time = |key: &str| key.strip_prefix("gateway.").is_some_and(|key| times.get(key).is_some());
-        let part = |key: &str| PARTS.iter().any(|part| key == part.key || key.starts_with(&format!("{}.", part.key)));
-        // The directory is a part of where the state is kept, and the env file only has values of other keys.
+        let is_time = |key: &str| {
+            key.strip_prefix("gateway.")
+                .is_some_and(|key| times.get(key).is_some())
+        };
+        let part = |key: &str| {
+            PARTS
+                .iter()
+                .any(|part| key == part.key || key.starts_with(&format!("{}.", part.key)))
+        };
+        // The directory is a part of where the state is kept, and the env file only has values of
+        // other keys.
         let has_no_part = |key: &str| matches!(key, "gateway.state_dir" | "gateway.env_file");
         let is_known = |key: &str| has_no_part(key) || is_time(key) || part(key);
         let missing: Vec<_> = all.iter().filter(|key| !is_known(key)).collect();
         assert!(missing.is_empty(), "PARTS lacks {missing:?}");
         let declared = restart_keys();
-        let known = |key: &str| all.iter().any(|known| known == key || known.starts_with(&format!("{key}.")));
-        let strange: Vec<_> = declared.iter().filter(|key| !key.starts_with("limits.") && !known(key)).collect();
+        let known = |key: &str| {
+            all.iter()
+                .any(|known| known == key || known.starts_with(&format!("{key}.")))
+        };
+        let strange: Vec<_> = declared
+            .iter()
+            .filter(|key| !key.starts_with("limits.") && !known(key))
+            .collect();
         assert!(strange.is_empty() && declared.len() > 20, "{declared:?}");
     }
 }

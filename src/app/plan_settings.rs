@@ -1,7 +1,7 @@
 //! Settings of each part of the gateway, as a plan gives them.
 //!
-//! Owns the translation, for the start and for reloads. Does not decide what a reload may change (`plan_diff.rs`).
-//! Invariant: a start and a reload read a plan in the same way.
+//! Owns the translation, for the start and for reloads. Does not decide what a reload may change
+//! (`plan_diff.rs`). Invariant: a start and a reload read a plan in the same way.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,31 +14,55 @@ use moongate_gateway::{GatewaySettings, NameRules, SearchRules, ViewRules};
 use moongate_listener::{AdmissionSettings, HostRules, RequestLimits};
 use moongate_protocol::DownstreamState;
 use moongate_session::store::StateStore;
-use moongate_session::{ParkedCallSettings, ParkedCalls, ReplaySettings, SessionSettings, Sessions};
+use moongate_session::{
+    ParkedCallSettings, ParkedCalls, ReplaySettings, SessionSettings, Sessions,
+};
 use moongate_telemetry::{MemoryBudget, Metrics};
 use moongate_transport::reaper::Reaper;
 use moongate_upstream::ConnectTarget;
 
 pub(super) fn admission_settings(plan: &Plan) -> AdmissionSettings {
-    let LimitSettings { calls, calls_per_key, rate, .. } = plan.limits;
-    AdmissionSettings { calls, calls_per_key, rate: rate.0 }
+    let LimitSettings {
+        calls,
+        calls_per_key,
+        rate,
+        ..
+    } = plan.limits;
+    AdmissionSettings {
+        calls,
+        calls_per_key,
+        rate: rate.0,
+    }
 }
 
 /// Starts the reaper if any server is a child process.
 pub(super) fn guard_children(plan: &Plan, program: Option<&Path>, guard: &Reaper) {
-    let children = plan.servers.iter().any(|server| matches!(server.connect, ConnectTarget::Stdio { .. }));
+    let children = plan
+        .servers
+        .iter()
+        .any(|server| matches!(server.connect, ConnectTarget::Stdio { .. }));
     // Only a warning: the gateway ends its children itself unless it is killed.
-    if let Some(Err(e)) = program.filter(|_| children).map(|program| guard.ensure(program)) {
+    if let Some(Err(e)) = program
+        .filter(|_| children)
+        .map(|program| guard.ensure(program))
+    {
         tracing::warn!("reaper not started; children may outlive a kill -9 of the gateway: {e}");
     }
 }
 
 pub(super) fn request_limits(plan: &Plan) -> RequestLimits {
     let limits = &plan.limits;
-    RequestLimits { body: limits.body.0, read_timeout: limits.read_timeout.0, batch: limits.batch }
+    RequestLimits {
+        body: limits.body.0,
+        read_timeout: limits.read_timeout.0,
+        batch: limits.batch,
+    }
 }
 
-pub(super) fn gateway_settings(plan: &Plan, access: moongate_access::policy::AccessTable) -> GatewaySettings {
+pub(super) fn gateway_settings(
+    plan: &Plan,
+    access: moongate_access::policy::AccessTable,
+) -> GatewaySettings {
     let view = |v: ViewSettings| ViewRules {
         search: search_rules(&v.discovery),
         name: v.name,
@@ -48,7 +72,10 @@ pub(super) fn gateway_settings(plan: &Plan, access: moongate_access::policy::Acc
     };
     let views = plan.views.iter().cloned().map(view);
     GatewaySettings {
-        names: NameRules { separator: plan.names.separator.clone(), max_length: plan.names.max_length },
+        names: NameRules {
+            separator: plan.names.separator.clone(),
+            max_length: plan.names.max_length,
+        },
         servers: plan.servers.clone(),
         disabled: plan.disabled.clone(),
         views: views.collect(),
@@ -63,8 +90,16 @@ pub(super) fn gateway_settings(plan: &Plan, access: moongate_access::policy::Acc
 }
 
 fn search_rules(settings: &DiscoverySettings) -> Option<SearchRules> {
-    let DiscoverySettings { mode, always, search } = settings;
-    let rules = || SearchRules { always: always.clone(), resources: search.resources, split_calls: search.split_calls };
+    let DiscoverySettings {
+        mode,
+        always,
+        search,
+    } = settings;
+    let rules = || SearchRules {
+        always: always.clone(),
+        resources: search.resources,
+        split_calls: search.split_calls,
+    };
     (*mode == DiscoveryMode::Search).then(rules)
 }
 
@@ -91,10 +126,17 @@ pub(super) fn downstream_state(
         subscriptions: limits.subscriptions,
     };
     DownstreamState {
-        parked_calls: Arc::new(ParkedCalls::new(parked_call_settings(plan), metrics.clone())),
+        parked_calls: Arc::new(ParkedCalls::new(
+            parked_call_settings(plan),
+            metrics.clone(),
+        )),
         seal: Arc::default(),
         input_timeout: plan.times.input_timeout.0,
-        sessions: Arc::new(Sessions::persistent(sessions, metrics.clone(), store.clone())),
+        sessions: Arc::new(Sessions::persistent(
+            sessions,
+            metrics.clone(),
+            store.clone(),
+        )),
         metrics: metrics.clone(),
         keep_alive: plan.times.keep_alive.0,
         streams_max: plan.limits.streams,
@@ -128,14 +170,20 @@ pub(super) fn downstream_state_of(plan: &Plan, before: &DownstreamState) -> Down
 }
 
 pub(super) fn parked_call_settings(plan: &Plan) -> ParkedCallSettings {
-    ParkedCallSettings { max: plan.limits.parked, input_timeout: plan.times.input_timeout.0 }
+    ParkedCallSettings {
+        max: plan.limits.parked,
+        input_timeout: plan.times.input_timeout.0,
+    }
 }
 
 /// Returns the client headers that some server's configuration forwards.
 fn forwarded(plan: &Plan) -> Vec<http::HeaderName> {
     let mut forwarded = Vec::new();
     for server in &plan.servers {
-        if let ConnectTarget::Http { forward_headers, .. } = &server.connect {
+        if let ConnectTarget::Http {
+            forward_headers, ..
+        } = &server.connect
+        {
             forwarded.extend(forward_headers.iter().map(|(from, _)| from.clone()));
         }
     }
@@ -146,9 +194,21 @@ fn forwarded(plan: &Plan) -> Vec<http::HeaderName> {
 }
 
 pub(super) fn hosts(plan: &Plan) -> HostRules {
-    let own = plan.public_url.as_ref().and_then(|url| url.host_str()).map(str::to_owned);
-    let lower = |names: &[String]| names.iter().map(|name| name.to_ascii_lowercase()).collect::<Vec<_>>();
+    let own = plan
+        .public_url
+        .as_ref()
+        .and_then(|url| url.host_str())
+        .map(str::to_owned);
+    let lower = |names: &[String]| {
+        names
+            .iter()
+            .map(|name| name.to_ascii_lowercase())
+            .collect::<Vec<_>>()
+    };
     let mut hosts = lower(&plan.allowed_hosts);
     hosts.extend(own);
-    HostRules { hosts, origins: lower(&plan.allowed_origins) }
+    HostRules {
+        hosts,
+        origins: lower(&plan.allowed_origins),
+    }
 }

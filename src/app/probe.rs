@@ -1,7 +1,7 @@
 //! Probe of a server: `initialize` and `tools/list`, over a connection of its own.
 //!
-//! Owns the connection and its end, and what an operator may probe. Does not resolve settings. Invariant: the connection
-//! and the child that was started have ended.
+//! Owns the connection and its end, and what an operator may probe. Does not resolve settings.
+//! Invariant: the connection and the child that was started have ended.
 
 use std::time::Duration;
 
@@ -13,14 +13,21 @@ use moongate_telemetry::logs;
 use moongate_transport::LinkError;
 use moongate_transport::metadata_address::MetadataAccess;
 use moongate_transport::socket::SocketAddress;
-use moongate_upstream::{ConnectIdentity, ConnectTarget, ListLimits, ServerSettings, UpstreamRuntime, gateway_caller};
+use moongate_upstream::{
+    ConnectIdentity, ConnectTarget, ListLimits, ServerSettings, UpstreamRuntime, gateway_caller,
+};
 
 /// Longest time of a probe for an operator.
 const TIME_MAX: Duration = Duration::from_secs(10);
 /// Names of tools that a report has.
 const NAMES_MAX: usize = 20;
 /// Limits of what is read, far below those of a configured server: a probe only counts.
-const LIMITS: ListLimits = ListLimits { items: 5000, pages: 100, bytes: 8 << 20, depth: 100 };
+const LIMITS: ListLimits = ListLimits {
+    items: 5000,
+    pages: 100,
+    bytes: 8 << 20,
+    depth: 100,
+};
 /// Largest message that is read.
 const MESSAGE_MAX: usize = 8 << 20;
 
@@ -45,13 +52,21 @@ pub(crate) async fn probe_server(
         let identity = ConnectIdentity::for_all(None);
         let active = moongate_upstream::open_connection(settings, shared, identity).await;
         let active = active.map_err(ProbeFailure::Connect)?;
-        let listed = moongate_upstream::list_all(&*active.server, ItemKind::Tools, &settings.lists).await;
+        let listed =
+            moongate_upstream::list_all(&*active.server, ItemKind::Tools, &settings.lists).await;
         // Closed before the result is looked at, or a child would outlive a list that failed.
         active.link.close(Vec::new()).await;
         let tools = listed.map_err(|error| ProbeFailure::List(error.message.to_string()))?;
         let info = active.server.describe(&gateway_caller()).info.as_object();
-        let text = |key| info.as_ref().and_then(|info| info.get_string(key)).map(|text| text.to_string());
-        let names = tools.items.iter().filter_map(|tool| tool.get_string("name"));
+        let text = |key| {
+            info.as_ref()
+                .and_then(|info| info.get_string(key))
+                .map(|text| text.to_string())
+        };
+        let names = tools
+            .items
+            .iter()
+            .filter_map(|tool| tool.get_string("name"));
         Ok(ProbeAnswer {
             transport: moongate_upstream::transport_name(&settings.connect, Some(&active)),
             revision: active.revision,
@@ -62,7 +77,9 @@ pub(crate) async fn probe_server(
             tool_names: names.take(NAMES_MAX).map(|name| name.to_string()).collect(),
         })
     };
-    tokio::time::timeout(limit, probing).await.unwrap_or(Err(ProbeFailure::Late))
+    tokio::time::timeout(limit, probing)
+        .await
+        .unwrap_or(Err(ProbeFailure::Late))
 }
 
 /// Probes a server for an operator, who may have typed any address.
@@ -80,30 +97,40 @@ pub(super) async fn probe_for_operator(
     (settings.lists, settings.max_message) = (LIMITS, settings.max_message.min(MESSAGE_MAX));
     match probe_server(&settings, shared, limit + Duration::from_secs(1)).await {
         Ok(answer) => ProbeReport::Answered(answer),
-        Err(ProbeFailure::Connect(ConnectError::Link(LinkError::Status { status: status @ (401 | 403), .. }))) => {
-            ProbeReport::NeedsLogin(format!("it answers with HTTP status {status}"))
-        }
-        Err(ProbeFailure::Connect(error)) => {
-            failed(error.to_string(), "check the address, and whether the server runs")
-        }
-        Err(ProbeFailure::List(message)) => {
-            failed(format!("it does not list its tools: {message}"), "the server has a problem of its own")
-        }
-        Err(ProbeFailure::Late) => {
-            failed(format!("no answer within {limit:?}"), "a slow server may still work: its own limits are longer")
-        }
+        Err(ProbeFailure::Connect(ConnectError::Link(LinkError::Status {
+            status: status @ (401 | 403),
+            ..
+        }))) => ProbeReport::NeedsLogin(format!("it answers with HTTP status {status}")),
+        Err(ProbeFailure::Connect(error)) => failed(
+            error.to_string(),
+            "check the address, and whether the server runs",
+        ),
+        Err(ProbeFailure::List(message)) => failed(
+            format!("it does not list its tools: {message}"),
+            "the server has a problem of its own",
+        ),
+        Err(ProbeFailure::Late) => failed(
+            format!("no answer within {limit:?}"),
+            "a slow server may still work: its own limits are longer",
+        ),
     }
 }
 
 /// Refuses what no probe may connect to.
-async fn refusal(settings: &ServerSettings, allow_commands: bool, limit: Duration) -> Option<ProbeReport> {
+async fn refusal(
+    settings: &ServerSettings,
+    allow_commands: bool,
+    limit: Duration,
+) -> Option<ProbeReport> {
     match &settings.connect {
-        ConnectTarget::Misconfigured { reason } => return Some(failed(reason.clone(), "correct its settings")),
+        ConnectTarget::Misconfigured { reason } => {
+            return Some(failed(reason.clone(), "correct its settings"));
+        }
         ConnectTarget::Stdio { .. }
         | ConnectTarget::Socket(SocketAddress::Unix(_))
-        | ConnectTarget::Http { socket: Some(_), .. }
-            if !allow_commands =>
-        {
+        | ConnectTarget::Http {
+            socket: Some(_), ..
+        } if !allow_commands => {
             return Some(not_allowed());
         }
         _ => {}
@@ -111,16 +138,23 @@ async fn refusal(settings: &ServerSettings, allow_commands: bool, limit: Duratio
     // Redirects need no look: they are followed within the origin only.
     let is_refused = settings.metadata == MetadataAccess::Refused;
     (is_refused && is_metadata_target(&settings.connect, limit).await).then(|| {
-        let message = "this is the address of a cloud's metadata service, and it is never connected to from here";
+        let message = "this is the address of a cloud's metadata service, and it is never \
+                       connected to from here";
         failed(message.to_owned(), "type the address of an MCP server")
     })
 }
 
 fn not_allowed() -> ProbeReport {
-    failed("it starts a program or uses a file of this machine".to_owned(), "`admin.allow_commands` would allow it")
+    failed(
+        "it starts a program or uses a file of this machine".to_owned(),
+        "`admin.allow_commands` would allow it",
+    )
 }
 
 fn failed(message: String, hint: &str) -> ProbeReport {
     // A server may quote what it was sent.
-    ProbeReport::Failed { message: logs::redact(&message), hint: hint.to_owned() }
+    ProbeReport::Failed {
+        message: logs::redact(&message),
+        hint: hint.to_owned(),
+    }
 }

@@ -1,7 +1,9 @@
-//! Config reload of a running gateway. Owns the steps from a config that was read to one that is in use.
+//! Config reload of a running gateway. Owns the steps from a config that was read to one that is in
+//! use.
 //!
-//! Does not decide when to reload (`watch_files.rs`, SIGHUP, an operator). Invariant: one reload at a time. A config
-//! with a problem changes nothing, unless it concerns only servers that the gateway runs without already.
+//! Does not decide when to reload (`watch_files.rs`, SIGHUP, an operator). Invariant: one reload at
+//! a time. A config with a problem changes nothing, unless it concerns only servers that the
+//! gateway runs without already.
 
 mod change_config;
 pub(super) mod editor;
@@ -22,14 +24,16 @@ use tokio::sync::Notify;
 use crate::app::file_digests::{FileDigests, WatchedFiles};
 use crate::app::plan_diff::{self, applicable, diff_plans};
 use crate::app::plan_settings::{
-    admission_settings, downstream_state_of, gateway_settings, guard_children, hosts, parked_call_settings,
-    request_limits,
+    admission_settings, downstream_state_of, gateway_settings, guard_children, hosts,
+    parked_call_settings, request_limits,
 };
 use moongate_access::auth::AdminAccess;
 use moongate_admin::{ConfigStatus, Reloader, SignInState};
 use moongate_api::{ConfigDifference, PlanReport, ReloadReport, ToolAccessChange};
 use moongate_config::edit::ConfigOperation;
-use moongate_config::{ConfigPlaces, ConfigProblems, LoadOptions, LoadedConfig, Plan, ReloadSettings};
+use moongate_config::{
+    ConfigPlaces, ConfigProblems, LoadOptions, LoadedConfig, Plan, ReloadSettings,
+};
 use moongate_gateway::Gateway;
 use moongate_listener::{ListenerState, ListenerTls, SharedListenerState};
 use moongate_session::store::unix_now;
@@ -40,13 +44,14 @@ use moongate_upstream::{ConnectTarget, ServerSettings, UpstreamRuntime};
 const STABLE_INTERVAL: Duration = Duration::from_millis(100);
 /// Number of reads after which a file that keeps changing is taken as it is.
 const STABLE_CHECKS_MAX: u32 = 20;
-/// Number of reads after which an empty file is taken as intended. Many writers truncate a file first.
+/// Number of reads after which an empty file is taken as intended. Many writers truncate a file
+/// first.
 const BLANK_CHECKS_MAX: u32 = 10;
 
 /// Source of the config.
 pub struct ReloadSource {
-    /// Reads the config. Problems of these servers cost only them: the gateway runs without them already, or an edit adds
-    /// them.
+    /// Reads the config. Problems of these servers cost only them: the gateway runs without them
+    /// already, or an edit adds them.
     pub load: Box<dyn Fn(Vec<String>) -> Result<LoadedConfig, ConfigProblems> + Send + Sync>,
     /// Returns the options that it is read with, for edits.
     pub options: Box<dyn Fn() -> LoadOptions<'static> + Send + Sync>,
@@ -79,9 +84,15 @@ impl ReloadOutcome {
     /// Returns the report for operators.
     fn report(&self) -> ReloadReport {
         match self {
-            ReloadOutcome::Applied(changes) => ReloadReport::Applied { changes: changes.clone() },
-            ReloadOutcome::Unchanged(changes) => ReloadReport::Unchanged { changes: changes.clone() },
-            ReloadOutcome::Refused(message) => ReloadReport::Refused { message: message.clone() },
+            ReloadOutcome::Applied(changes) => ReloadReport::Applied {
+                changes: changes.clone(),
+            },
+            ReloadOutcome::Unchanged(changes) => ReloadReport::Unchanged {
+                changes: changes.clone(),
+            },
+            ReloadOutcome::Refused(message) => ReloadReport::Refused {
+                message: message.clone(),
+            },
         }
     }
 }
@@ -105,7 +116,8 @@ pub(super) struct ReloadTargets {
     pub(super) open_listener: Option<String>,
     /// Keys of the admin listener.
     pub(super) admin_access: Arc<ArcSwap<AdminAccess>>,
-    /// Sessions and tickets of operators. All admin listeners share them: a ticket of one opens the page of another.
+    /// Sessions and tickets of operators. All admin listeners share them: a ticket of one opens the
+    /// page of another.
     pub(super) sign_in: Arc<SignInState>,
 }
 
@@ -140,9 +152,17 @@ impl ConfigReloader {
         let metrics = parts.shared.metrics.clone();
         metrics.config.reloaded_at.set(now());
         Arc::new_cyclic(|own| ConfigReloader {
-            watched: WatchedFiles::new(source.as_ref().map(|source| source.files.clone()).unwrap_or_default()),
+            watched: WatchedFiles::new(
+                source
+                    .as_ref()
+                    .map(|source| source.files.clone())
+                    .unwrap_or_default(),
+            ),
             status: ArcSwap::from_pointee(ConfigStatus {
-                places: source.as_ref().map(|source| source.places.clone()).unwrap_or_default(),
+                places: source
+                    .as_ref()
+                    .map(|source| source.places.clone())
+                    .unwrap_or_default(),
                 edits: plan.admin_edits,
                 client_keys: plan.auth.keys.clone(),
                 keys_required: plan.auth.required,
@@ -154,7 +174,11 @@ impl ConfigReloader {
             source,
             targets: parts,
             settings: ArcSwap::from_pointee(plan.reload.clone()),
-            running: tokio::sync::Mutex::new(RunningPlan { plan, accepted: Vec::new(), last: None }),
+            running: tokio::sync::Mutex::new(RunningPlan {
+                plan,
+                accepted: Vec::new(),
+                last: None,
+            }),
             requests: AtomicU64::new(0),
             keys_changed: Notify::new(),
             self_ref: own.clone(),
@@ -170,11 +194,12 @@ impl ConfigReloader {
         &self.watched
     }
 
-    /// Reads the config again and applies it. Requests during a reload share the next one. With `is_final` a problem is
-    /// logged. Otherwise only the caller learns of it.
+    /// Reads the config again and applies it. Requests during a reload share the next one. With
+    /// `is_final` a problem is logged. Otherwise only the caller learns of it.
     pub async fn reload(&self, is_final: bool) -> Arc<ReloadOutcome> {
         let number = self.requests.fetch_add(1, Ordering::AcqRel) + 1;
-        // Held over all awaits below. No request takes this lock, so only reloads wait for each other.
+        // Held over all awaits below. No request takes this lock, so only reloads wait for each
+        // other.
         let mut running = self.running.lock().await;
         // A request that came before the last reload began to read shares its outcome.
         if let Some((began, outcome)) = &running.last
@@ -205,10 +230,16 @@ impl ConfigReloader {
 
     /// Applies a config that was read, and follows its files.
     fn adopt(&self, running: &mut RunningPlan, loaded: LoadedConfig) -> ReloadOutcome {
-        // Replaced even if the plan is refused below: these are the files that a correction goes into.
+        // Replaced even if the plan is refused below: these are the files that a correction goes
+        // into.
         self.watched.add(&loaded.files, true);
-        let warnings = loaded.warnings.iter().map(|warning| warning.render("warning"));
-        warnings.for_each(|warning| tracing::warn!("config reloaded with a warning: {}", warning.trim_end()));
+        let warnings = loaded
+            .warnings
+            .iter()
+            .map(|warning| warning.render("warning"));
+        warnings.for_each(|warning| {
+            tracing::warn!("config reloaded with a warning: {}", warning.trim_end())
+        });
         self.update_status(|status| status.places = loaded.places);
         self.apply(running, loaded.plan)
     }
@@ -247,12 +278,21 @@ impl ConfigReloader {
         let auth = self.targets.listener_state.load().auth.clone();
         let (next, access) = auth.preview(&plan.auth);
         let changed = auth.principals().changes_to(next.principals());
-        let tool_access = self.targets.gateway.tool_access_changes(gateway_settings(&plan, access), &changed);
-        Ok(ReloadPreview { diff: difference, tool_access })
+        let tool_access = self
+            .targets
+            .gateway
+            .tool_access_changes(gateway_settings(&plan, access), &changed);
+        Ok(ReloadPreview {
+            diff: difference,
+            tool_access,
+        })
     }
 
     /// Reads the config once its files are stable. Returns also the digests from before the read.
-    async fn load_when_stable(&self, running: &RunningPlan) -> (FileDigests, Result<LoadedConfig, String>) {
+    async fn load_when_stable(
+        &self,
+        running: &RunningPlan,
+    ) -> (FileDigests, Result<LoadedConfig, String>) {
         let mut checks = 0;
         loop {
             let before = self.watched.current().await;
@@ -263,10 +303,10 @@ impl ConfigReloader {
             }
             tokio::time::sleep(STABLE_INTERVAL).await;
             checks += 1;
-            let is_stable =
-                self.watched.current().await.is_same(&before) && (!before.blank || checks >= BLANK_CHECKS_MAX);
-            // A writer in place may have truncated and filled the file between two digests, during the read. Two equal
-            // reads show the real contents.
+            let is_stable = self.watched.current().await.is_same(&before)
+                && (!before.blank || checks >= BLANK_CHECKS_MAX);
+            // A writer in place may have truncated and filled the file between two digests, during
+            // the read. Two equal reads show the real contents.
             if is_stable {
                 let reread = self.load(failing_servers(running)).await;
                 if checks >= STABLE_CHECKS_MAX || is_same(&loaded, &reread) {
@@ -281,14 +321,17 @@ impl ConfigReloader {
     /// Reads the config. Problems of these servers cost only them.
     async fn load(&self, failing: Vec<String>) -> Result<LoadedConfig, String> {
         let Some(own) = self.self_ref.upgrade().filter(|own| own.source.is_some()) else {
-            return Err("this gateway was started without a config that could be read again".to_owned());
+            return Err(
+                "this gateway was started without a config that could be read again".to_owned(),
+            );
         };
         // `spawn_blocking`: reading the config does file I/O.
         let read = move || own.source.as_ref().map(|source| (source.load)(failing));
         match tokio::task::spawn_blocking(read).await {
             Ok(Some(Ok(loaded))) => Ok(loaded),
             Ok(Some(Err(problems))) => {
-                // Both sets of files are watched: the mistake may be in the new ones, and the old ones were right.
+                // Both sets of files are watched: the mistake may be in the new ones, and the old
+                // ones were right.
                 self.watched.add(&problems.files, false);
                 Err(problems.to_string())
             }
@@ -305,24 +348,38 @@ impl ConfigReloader {
         if plan_diff::is_empty(&difference) {
             return ReloadOutcome::Unchanged(difference);
         }
-        guard_children(&plan, self.targets.program.as_deref(), &self.targets.shared.reaper);
+        guard_children(
+            &plan,
+            self.targets.program.as_deref(),
+            &self.targets.shared.reaper,
+        );
         // First of all: an operator whose key was removed loses access at once.
         // Unchanged keys stay as they are, since a new set ends the event streams.
         if **self.targets.admin_access.load() != plan.admin_access {
-            self.targets.admin_access.store(Arc::new(plan.admin_access.clone()));
+            self.targets
+                .admin_access
+                .store(Arc::new(plan.admin_access.clone()));
         }
         self.targets.sign_in.end_removed(&plan.admin_access);
         let before = self.targets.listener_state.load_full();
         if plan.auth.is_open() && !before.auth.is_open() {
-            tracing::warn!("endpoint opened: no key is left, so every program on this machine may use it");
+            tracing::warn!(
+                "endpoint opened: no key is left, so every program on this machine may use it"
+            );
         }
         let (auth, access) = before.auth.reloaded(&plan.auth);
-        // The access table comes before the keys: a removed principal finds nothing, and a new one gets in a moment
-        // later.
-        self.targets.gateway.apply(gateway_settings(&plan, access.clone()));
+        // The access table comes before the keys: a removed principal finds nothing, and a new one
+        // gets in a moment later.
+        self.targets
+            .gateway
+            .apply(gateway_settings(&plan, access.clone()));
         let after = ListenerState {
             endpoints: self.targets.gateway.endpoints(),
-            admission: before.admission.reloaded(admission_settings(&plan), &access, auth.principals()),
+            admission: before.admission.reloaded(
+                admission_settings(&plan),
+                &access,
+                auth.principals(),
+            ),
             auth,
             downstream: Arc::new(downstream_state_of(&plan, &before.downstream)),
             hosts: hosts(&plan),
@@ -333,7 +390,11 @@ impl ConfigReloader {
         };
         let downstream = after.downstream.clone();
         self.targets.listener_state.store(Arc::new(after));
-        downstream.sessions.adjust(plan.limits.sessions, plan.limits.session_idle.0, plan.limits.subscriptions);
+        downstream.sessions.adjust(
+            plan.limits.sessions,
+            plan.limits.session_idle.0,
+            plan.limits.subscriptions,
+        );
         downstream.parked_calls.adjust(parked_call_settings(&plan));
         self.revoke_removed_twice();
         if running.plan.log.filter != plan.log.filter {
@@ -349,17 +410,23 @@ impl ConfigReloader {
         ReloadOutcome::Applied(difference)
     }
 
-    /// Refuses a plan that is not safe with the listeners of the running one. They do not change at a reload.
+    /// Refuses a plan that is not safe with the listeners of the running one. They do not change at
+    /// a reload.
     fn check_open(&self, running: &Plan, plan: &Plan) -> Result<(), String> {
         if applicable(running, plan.clone()).lets_everybody_command() {
-            return Err("error: with `admin.allow_commands` and without `[[admin.keys]]`, every user of this machine could \
-                        run programs as the gateway's user: `gateway.admin` changes only at a restart\n = fix: `moongate \
+            return Err(
+                "error: with `admin.allow_commands` and without `[[admin.keys]]`, every \
+                        user of this machine could \
+                        run programs as the gateway's user: `gateway.admin` changes only at a \
+                        restart\n = fix: `moongate \
                         key new NAME --admin --write` adds a key\n"
-                .to_owned());
+                    .to_owned(),
+            );
         }
         match &self.targets.open_listener {
             Some(address) if plan.auth.is_open() => Err(format!(
-                "error: without `[[auth.keys]]` anybody could use this gateway: it listens on {address}\n = fix: keep a \
+                "error: without `[[auth.keys]]` anybody could use this gateway: it listens on \
+                 {address}\n = fix: keep a \
                  key, or restart the gateway with a `gateway.listen` on loopback\n"
             )),
             _ => Ok(()),
@@ -381,7 +448,10 @@ impl ConfigReloader {
         let (label, difference) = match outcome {
             ReloadOutcome::Refused(problems) => {
                 self.metrics.config.reload_failed.set(1);
-                tracing::error!("config not reloaded, the one before stays in use:\n{}", problems.trim_end());
+                tracing::error!(
+                    "config not reloaded, the one before stays in use:\n{}",
+                    problems.trim_end()
+                );
                 (ConfigReload::Refused, None)
             }
             ReloadOutcome::Applied(difference) => {
@@ -399,7 +469,9 @@ impl ConfigReloader {
         self.metrics.config.reloaded_at.set(now());
         if !difference.needs_restart.is_empty() {
             let names = difference.needs_restart.join(", ");
-            tracing::warn!("{names}: the change needs a restart of the gateway; until then the old value holds");
+            tracing::warn!(
+                "{names}: the change needs a restart of the gateway; until then the old value holds"
+            );
         }
     }
 }
@@ -410,21 +482,42 @@ fn is_misconfigured(server: &ServerSettings) -> bool {
 
 /// Returns the servers that the gateway runs without, since their entries have problems.
 fn failing_servers(running: &RunningPlan) -> Vec<String> {
-    let failing = running.plan.servers.iter().filter(|server| is_misconfigured(server));
-    failing.map(|server| server.name.clone()).chain(running.accepted.iter().cloned()).collect()
+    let failing = running
+        .plan
+        .servers
+        .iter()
+        .filter(|server| is_misconfigured(server));
+    failing
+        .map(|server| server.name.clone())
+        .chain(running.accepted.iter().cloned())
+        .collect()
 }
 
 /// Returns the servers of a plan whose entries have no problem.
 fn working_servers(plan: &Plan) -> Vec<String> {
-    plan.servers.iter().filter(|server| !is_misconfigured(server)).map(|server| server.name.clone()).collect()
+    plan.servers
+        .iter()
+        .filter(|server| !is_misconfigured(server))
+        .map(|server| server.name.clone())
+        .collect()
 }
 
-/// Returns the servers that the gateway runs without: those that fail, and those that operations add.
+/// Returns the servers that the gateway runs without: those that fail, and those that operations
+/// add.
 fn failing_with_new(running: &RunningPlan, operations: &[ConfigOperation]) -> Vec<String> {
     let mut names = failing_servers(running);
     // A server that runs must not be lost to an entry that a file gets beside it.
-    let is_known = |name: &&str| running.plan.servers.iter().any(|server| server.name == *name);
-    let new = operations.iter().filter_map(ConfigOperation::added_server).filter(|name| !is_known(name));
+    let is_known = |name: &&str| {
+        running
+            .plan
+            .servers
+            .iter()
+            .any(|server| server.name == *name)
+    };
+    let new = operations
+        .iter()
+        .filter_map(ConfigOperation::added_server)
+        .filter(|name| !is_known(name));
     names.extend(new.map(str::to_owned));
     names
 }
@@ -454,7 +547,10 @@ impl Reloader for ConfigReloader {
     fn plan(&self) -> BoxFuture<'_, PlanReport> {
         Box::pin(async {
             match self.preview().await {
-                Ok(ReloadPreview { diff, tool_access }) => PlanReport::Fine { changes: diff, keys: tool_access },
+                Ok(ReloadPreview { diff, tool_access }) => PlanReport::Fine {
+                    changes: diff,
+                    keys: tool_access,
+                },
                 Err(message) => PlanReport::Refused { message },
             }
         })

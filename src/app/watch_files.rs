@@ -1,8 +1,9 @@
 //! Watcher of config files. Owns the decision that a file has changed and is complete.
 //!
-//! It compares contents at an interval. That works for files that are written in place, replaced by a rename, mounted,
-//! on a network, or behind links that move, as in a Kubernetes ConfigMap. Does not read configs (`reload.rs`) or files
-//! (`file_digests.rs`). Invariant: a config is reloaded only once its files are stable.
+//! It compares contents at an interval. That works for files that are written in place, replaced by
+//! a rename, mounted, on a network, or behind links that move, as in a Kubernetes ConfigMap. Does
+//! not read configs (`reload.rs`) or files (`file_digests.rs`). Invariant: a config is reloaded
+//! only once its files are stable.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,19 +13,20 @@ use tokio::task::JoinHandle;
 use crate::app::file_digests::FileDigests;
 use crate::app::reload::{ConfigReloader, ReloadOutcome};
 
-/// Number of equal checks after which a broken or empty config is taken as intended. A writer that writes in parts
-/// needs a moment.
+/// Number of equal checks after which a broken or empty config is taken as intended. A writer that
+/// writes in parts needs a moment.
 const STABLE_CHECKS: u32 = 3;
 
-/// Starts to watch the files, and reloads once they changed and are stable. Takes the first digests before the gateway
-/// reports that it is ready: any later edit is a change.
+/// Starts to watch the files, and reloads once they changed and are stable. Takes the first digests
+/// before the gateway reports that it is ready: any later edit is a change.
 pub(super) async fn start_watching(reloader: Arc<ConfigReloader>) -> JoinHandle<()> {
     reloader.watched().record(&FileDigests::default()).await;
     tokio::spawn(run(reloader))
 }
 
-/// Polls the files. They are compared with what the last reload saw, whoever asked for it: a file that is restored soon
-/// after an operator's change differs from that change, though not from the look before.
+/// Polls the files. They are compared with what the last reload saw, whoever asked for it: a file
+/// that is restored soon after an operator's change differs from that change, though not from the
+/// look before.
 async fn run(reloader: Arc<ConfigReloader>) {
     let mut pending: Option<(FileDigests, u32)> = None;
     loop {

@@ -1,7 +1,7 @@
 //! `moongate add`: adds servers to the config. Owns the forms that a server can be given in.
 //!
-//! Does not connect (`add_probe.rs`) and does not write the config (`config_edit.rs`). Invariant: what is written is
-//! shown.
+//! Does not connect (`add_probe.rs`) and does not write the config (`config_edit.rs`). Invariant:
+//! what is written is shown.
 
 use std::process::ExitCode;
 
@@ -26,9 +26,11 @@ Examples:
   moongate add notes -- npx -y some-mcp-server@1.2.3
   moongate add deepwiki                a popular server, by its name; `moongate popular` lists them
   moongate add files ~/notes           one that needs to know a folder
-  pbpaste | moongate add -             any client's config, a server.json, a URL, `claude mcp add ...` or `npx ...`
+  pbpaste | moongate add -             any client's config, a server.json, a URL, `claude mcp add \
+  ...` or `npx ...`
 
-Before it writes, it connects to the server. A fault that only a change of the settings can heal is an error.
+Before it writes, it connects to the server. A fault that only a change of the settings can heal \
+is an error.
 
 Exit codes: 0 fine, 1 failed, 2 bad usage or config.";
 
@@ -48,7 +50,8 @@ pub struct AddArgs {
     /// Another name for a popular server
     #[arg(long = "name", value_name = "NAME")]
     rename: Option<String>,
-    /// A header for each request, `Name: value`; `${VARIABLE}` is read from the gateway's environment (repeatable)
+    /// A header for each request, `Name: value`; `${VARIABLE}` is read from the gateway's
+    /// environment (repeatable)
     #[arg(long = "header", short = 'H', value_name = "HEADER")]
     headers: Vec<String>,
     /// A variable for the command, `NAME=value` (repeatable)
@@ -101,8 +104,13 @@ pub async fn run(args: AddArgs) -> anyhow::Result<ExitCode> {
     let found = match args.name.as_str() {
         "-" => pasted(&args),
         _ => {
-            let single = |server| NewServers { servers: vec![server], code: ExitCode::SUCCESS };
-            server_from_args(&args).map(single).map_err(SourceError::Usage)
+            let single = |server| NewServers {
+                servers: vec![server],
+                code: ExitCode::SUCCESS,
+            };
+            server_from_args(&args)
+                .map(single)
+                .map_err(SourceError::Usage)
         }
     };
     match found {
@@ -121,7 +129,10 @@ async fn add(args: &AddArgs, found: NewServers) -> anyhow::Result<ExitCode> {
     let mut operations: Vec<ConfigOperation> = found
         .servers
         .into_iter()
-        .map(|NewServer { name, settings }| ConfigOperation::AddServer { name, settings: Value::Object(settings) })
+        .map(|NewServer { name, settings }| ConfigOperation::AddServer {
+            name,
+            settings: Value::Object(settings),
+        })
         .collect();
     let mut prepared = match args.edit.prepare(&operations) {
         Ok(prepared) => prepared,
@@ -129,15 +140,21 @@ async fn add(args: &AddArgs, found: NewServers) -> anyhow::Result<ExitCode> {
     };
     let mut code = found.code;
     let mut is_announced = false;
-    // A dry run is for reading the change, and must not start the commands of a text that was pasted.
+    // A dry run is for reading the change, and must not start the commands of a text that was
+    // pasted.
     if !args.no_probe && !args.edit.is_dry_run() {
-        let names: Vec<&str> = operations.iter().filter_map(ConfigOperation::server).collect();
+        let names: Vec<&str> = operations
+            .iter()
+            .filter_map(ConfigOperation::server)
+            .collect();
         let verdicts = add_probe::probe_all(&prepared, &names).await;
         is_announced = verdicts.contains(&ProbeVerdict::AddUnready);
         if verdicts.contains(&ProbeVerdict::Refuse) {
             print_message("`--no-probe` adds it without this look");
             code = ExitCode::FAILURE;
-            let mut kept = verdicts.iter().map(|verdict| *verdict != ProbeVerdict::Refuse);
+            let mut kept = verdicts
+                .iter()
+                .map(|verdict| *verdict != ProbeVerdict::Refuse);
             operations.retain(|_| kept.next().unwrap_or_default());
             if operations.is_empty() {
                 return Ok(code);
@@ -149,7 +166,10 @@ async fn add(args: &AddArgs, found: NewServers) -> anyhow::Result<ExitCode> {
             };
         }
     }
-    let names: Vec<&str> = operations.iter().filter_map(ConfigOperation::server).collect();
+    let names: Vec<&str> = operations
+        .iter()
+        .filter_map(ConfigOperation::server)
+        .collect();
     Ok(match args.edit.finish(prepared, &names).await? {
         EditOutcome::Fine => code,
         // It was said that the server is added all the same, and it is.
@@ -165,39 +185,61 @@ fn refused(error: &dyn std::fmt::Display) -> ExitCode {
 
 /// Reads the servers of a pasted text, and shows what becomes of each.
 fn pasted(args: &AddArgs) -> Result<NewServers, SourceError> {
-    let with_more =
-        [&args.targets, &args.headers, &args.env, &args.only, &args.command].iter().any(|more| !more.is_empty())
-            || args.url.is_some()
-            || args.transport.is_some()
-            || args.rename.is_some();
+    let with_more = [
+        &args.targets,
+        &args.headers,
+        &args.env,
+        &args.only,
+        &args.command,
+    ]
+    .iter()
+    .any(|more| !more.is_empty())
+        || args.url.is_some()
+        || args.transport.is_some()
+        || args.rename.is_some();
     if with_more {
-        let message =
-            "with `-`, the text on stdin says it all: only --off, --no-probe and the config's flags go with it";
+        let message = "with `-`, the text on stdin says it all: only --off, --no-probe and the \
+                       config's flags go with it";
         return Err(SourceError::Usage(message.to_owned()));
     }
     let env = environment();
-    let directories = UserDirectories { env: &env, platform: Platform::CURRENT };
+    let directories = UserDirectories {
+        env: &env,
+        platform: Platform::CURRENT,
+    };
     let found = read_sources(Some("-"), &directories)?;
     let config = LocalConfig::read(args.edit.load_options()).map_err(SourceError::Failed)?;
     let found = found.into_iter().map(|found| (found.origin, found.server));
     let rows = config.plan_import(found);
     print_message(import_table(&rows).trim_end());
-    let unusable = rows.iter().filter(|row| row.state == ImportState::Broken).count();
+    let unusable = rows
+        .iter()
+        .filter(|row| row.state == ImportState::Broken)
+        .count();
     if unusable > 0 {
-        print_message(&format!("{unusable} of these servers cannot be used and were not added: correct them"));
+        print_message(&format!(
+            "{unusable} of these servers cannot be used and were not added: correct them"
+        ));
     }
     let new = new_servers(&rows).into_iter().map(|server| {
         let mut settings = written_settings(&server.settings);
         if args.off {
             settings.insert("enabled".to_owned(), json!(false));
         }
-        NewServer { name: server.name.clone(), settings }
+        NewServer {
+            name: server.name.clone(),
+            settings,
+        }
     });
     let servers: Vec<NewServer> = new.collect();
     if servers.is_empty() {
         print_message("nothing new to add");
     }
-    let code = if unusable > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+    let code = if unusable > 0 {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    };
     Ok(NewServers { servers, code })
 }
 
@@ -205,7 +247,9 @@ fn pasted(args: &AddArgs) -> Result<NewServers, SourceError> {
 fn server_from_args(args: &AddArgs) -> Result<NewServer, String> {
     let popular = popular_server(&args.name).filter(|_| is_popular(args));
     if args.rename.is_some() && popular.is_none() {
-        return Err("--name is for popular servers: the first word is the name of all others".to_owned());
+        return Err(
+            "--name is for popular servers: the first word is the name of all others".to_owned(),
+        );
     }
     let mut settings = match popular {
         Some(popular) => popular.settings(&popular_arguments(popular, &args.targets)?)?,
@@ -215,11 +259,26 @@ fn server_from_args(args: &AddArgs) -> Result<NewServer, String> {
         match args.transport.as_deref() {
             // Nothing to write: by default the gateway also finds a server that has only HTTP+SSE.
             None | Some("http" | "streamable-http") => {}
-            Some(transport @ ("sse" | "ws")) => drop(settings.insert("transport".to_owned(), json!(transport))),
+            Some(transport @ ("sse" | "ws")) => {
+                drop(settings.insert("transport".to_owned(), json!(transport)))
+            }
             Some(other) => return Err(format!("--transport {other:?}: it is http, sse or ws")),
         }
-        let bearer = args.bearer_token_env_var.iter().map(|name| format!("Authorization: Bearer ${{{name}}}"));
-        insert_pairs(&mut settings, "headers", &args.headers.iter().cloned().chain(bearer).collect::<Vec<_>>(), ':')?;
+        let bearer = args
+            .bearer_token_env_var
+            .iter()
+            .map(|name| format!("Authorization: Bearer ${{{name}}}"));
+        insert_pairs(
+            &mut settings,
+            "headers",
+            &args
+                .headers
+                .iter()
+                .cloned()
+                .chain(bearer)
+                .collect::<Vec<_>>(),
+            ':',
+        )?;
         if !args.env.is_empty() {
             return Err("--env is for commands; a header goes with --header".to_owned());
         }
@@ -235,25 +294,42 @@ fn server_from_args(args: &AddArgs) -> Result<NewServer, String> {
     if args.off {
         settings.insert("enabled".to_owned(), json!(false));
     }
-    if let Some(key) = popular.and_then(|popular| popular.key.as_ref()).filter(|_| args.headers.is_empty()) {
-        let kind = if key.required { "it needs" } else { "it also takes" };
-        print_message(&format!("{kind} a key: `--header '{}: {}'`, with {} set", key.header, key.value, key.variable));
+    if let Some(key) = popular
+        .and_then(|popular| popular.key.as_ref())
+        .filter(|_| args.headers.is_empty())
+    {
+        let kind = if key.required {
+            "it needs"
+        } else {
+            "it also takes"
+        };
+        print_message(&format!(
+            "{kind} a key: `--header '{}: {}'`, with {} set",
+            key.header, key.value, key.variable
+        ));
     }
     let name = args.rename.as_ref().unwrap_or(&args.name).clone();
     Ok(NewServer { name, settings })
 }
 
-/// True if the name alone says which server is meant. A URL or a command may have the name of a popular one.
+/// True if the name alone says which server is meant. A URL or a command may have the name of a
+/// popular one.
 fn is_popular(args: &AddArgs) -> bool {
-    args.command.is_empty() && args.url.is_none() && !args.targets.iter().any(|word| word.contains("://"))
+    args.command.is_empty()
+        && args.url.is_none()
+        && !args.targets.iter().any(|word| word.contains("://"))
 }
 
-/// Returns the arguments of a popular server. Folders become absolute: the gateway may start elsewhere.
+/// Returns the arguments of a popular server. Folders become absolute: the gateway may start
+/// elsewhere.
 fn popular_arguments(popular: &PopularServer, words: &[String]) -> Result<Vec<String>, String> {
     let absolute = |(at, word): (usize, &String)| {
         let argument = popular.arguments.get(at).or(popular.arguments.last());
         // A reference is the gateway's to resolve.
-        if word.is_empty() || word.contains("${") || !argument.is_some_and(|argument| argument.folder) {
+        if word.is_empty()
+            || word.contains("${")
+            || !argument.is_some_and(|argument| argument.folder)
+        {
             return Ok(word.clone());
         }
         let path = std::path::absolute(word).map_err(|error| format!("{word:?}: {error}"))?;
@@ -269,7 +345,10 @@ fn popular_arguments(popular: &PopularServer, words: &[String]) -> Result<Vec<St
 fn target(args: &AddArgs) -> Result<Map<String, Value>, String> {
     let mut settings = Map::new();
     let name = &args.name;
-    match (args.targets.first().or(args.url.as_ref()), args.command.split_first()) {
+    match (
+        args.targets.first().or(args.url.as_ref()),
+        args.command.split_first(),
+    ) {
         // A word without a scheme is more likely a command whose `--` was forgotten.
         (Some(url), _) if url.contains("://") => {
             if let Some(more) = args.targets.get(1) {
@@ -291,7 +370,8 @@ fn target(args: &AddArgs) -> Result<Map<String, Value>, String> {
         }
         (None, None) => {
             return Err(format!(
-                "give a URL (`moongate add {name} https://…`) or a command (`moongate add {name} -- npx -y …`){}",
+                "give a URL (`moongate add {name} https://…`) or a command (`moongate add {name} \
+                 -- npx -y …`){}",
                 suggest(name)
             ));
         }
@@ -301,21 +381,41 @@ fn target(args: &AddArgs) -> Result<Map<String, Value>, String> {
 
 /// Names the popular server that a word may mean.
 fn suggest(word: &str) -> String {
-    let names: Vec<&str> = popular_servers().iter().map(|server| server.name.as_str()).collect();
+    let names: Vec<&str> = popular_servers()
+        .iter()
+        .map(|server| server.name.as_str())
+        .collect();
     let near = nearest(word, &names);
-    match popular_servers().iter().find(|server| near == Some(&server.name)) {
+    match popular_servers()
+        .iter()
+        .find(|server| near == Some(&server.name))
+    {
         Some(server) => format!("; or is it `moongate add {}`?", server.usage()),
         None => String::new(),
     }
 }
 
-fn insert_pairs(settings: &mut Map<String, Value>, key: &str, pairs: &[String], separator: char) -> Result<(), String> {
+fn insert_pairs(
+    settings: &mut Map<String, Value>,
+    key: &str,
+    pairs: &[String],
+    separator: char,
+) -> Result<(), String> {
     // The table of a popular server may have a header already.
-    let mut table = settings.get(key).and_then(Value::as_object).cloned().unwrap_or_default();
+    let mut table = settings
+        .get(key)
+        .and_then(Value::as_object)
+        .cloned()
+        .unwrap_or_default();
     for pair in pairs {
         // Split once: the value of a header or a variable may have the character, too.
-        let Some((name, value)) = pair.split_once(separator).filter(|(name, _)| !name.trim().is_empty()) else {
-            return Err(format!("{pair:?} has no name and value with `{separator}` between them"));
+        let Some((name, value)) = pair
+            .split_once(separator)
+            .filter(|(name, _)| !name.trim().is_empty())
+        else {
+            return Err(format!(
+                "{pair:?} has no name and value with `{separator}` between them"
+            ));
         };
         table.insert(name.trim().to_owned(), json!(value.trim()));
     }

@@ -1,7 +1,8 @@
-//! Look at servers before they are added: each is connected once, with the settings that it would have.
+//! Look at servers before they are added: each is connected once, with the settings that it would
+//! have.
 //!
-//! Owns which faults speak against adding a server, and their words. Does not connect itself (`client/probe.rs`).
-//! Invariant: a fault that may pass by itself never keeps a server out.
+//! Owns which faults speak against adding a server, and their words. Does not connect itself
+//! (`client/probe.rs`). Invariant: a fault that may pass by itself never keeps a server out.
 
 use std::time::Duration;
 
@@ -45,8 +46,12 @@ pub(super) async fn probe_all(prepared: &PreparedEdit, names: &[&str]) -> Vec<Pr
         for (at, name) in names.iter().enumerate() {
             match settings_of(prepared, name) {
                 Ok(Some(settings)) => {
-                    running
-                        .spawn(async move { (at, judge(&settings, probe_settings(&settings, PROBE_TIMEOUT).await)) });
+                    running.spawn(async move {
+                        (
+                            at,
+                            judge(&settings, probe_settings(&settings, PROBE_TIMEOUT).await),
+                        )
+                    });
                 }
                 Ok(None) => {}
                 Err(why) => {
@@ -57,9 +62,19 @@ pub(super) async fn probe_all(prepared: &PreparedEdit, names: &[&str]) -> Vec<Pr
         }
         while let Some(done) = running.join_next().await {
             // A probe that broke off says nothing about the server.
-            let Ok((at, (verdict, text))) = done else { continue };
-            let mark = if verdict == ProbeVerdict::Refuse { "error: " } else { "" };
-            print_message(&format!("{mark}{}: {}", names[at], logs::one_line(&logs::redact(&text))));
+            let Ok((at, (verdict, text))) = done else {
+                continue;
+            };
+            let mark = if verdict == ProbeVerdict::Refuse {
+                "error: "
+            } else {
+                ""
+            };
+            print_message(&format!(
+                "{mark}{}: {}",
+                names[at],
+                logs::one_line(&logs::redact(&text))
+            ));
             of_chunk[at] = verdict;
         }
         verdicts.extend(of_chunk);
@@ -67,41 +82,66 @@ pub(super) async fn probe_all(prepared: &PreparedEdit, names: &[&str]) -> Vec<Pr
     verdicts
 }
 
-/// Returns the settings of a server. `None` if it is switched off, and a reason if they need what is missing here.
+/// Returns the settings of a server. `None` if it is switched off, and a reason if they need what
+/// is missing here.
 fn settings_of(prepared: &PreparedEdit, name: &str) -> Result<Option<ServerSettings>, String> {
     let loaded = prepared.loaded();
-    if let Some(problem) = loaded.failed.iter().find(|problem| problem.server.as_deref() == Some(name)) {
+    if let Some(problem) = loaded
+        .failed
+        .iter()
+        .find(|problem| problem.server.as_deref() == Some(name))
+    {
         // The variable may be set where the gateway runs.
         return Err(problem.message.clone());
     }
-    Ok(loaded.plan.servers.iter().find(|server| server.name == name).cloned())
+    Ok(loaded
+        .plan
+        .servers
+        .iter()
+        .find(|server| server.name == name)
+        .cloned())
 }
 
-fn judge(settings: &ServerSettings, probed: Result<ProbeAnswer, ProbeFailure>) -> (ProbeVerdict, String) {
-    let later = |text: String| (ProbeVerdict::AddUnready, format!("{text}; it is added all the same"));
+fn judge(
+    settings: &ServerSettings,
+    probed: Result<ProbeAnswer, ProbeFailure>,
+) -> (ProbeVerdict, String) {
+    let later = |text: String| {
+        (
+            ProbeVerdict::AddUnready,
+            format!("{text}; it is added all the same"),
+        )
+    };
     match probed {
         Ok(answer) => (ProbeVerdict::Add, describe(&answer)),
         Err(ProbeFailure::Connect(error)) => judge_error(settings, &error),
-        Err(ProbeFailure::List(message)) => later(format!("it connects, and does not list its tools: {message}")),
+        Err(ProbeFailure::List(message)) => later(format!(
+            "it connects, and does not list its tools: {message}"
+        )),
         Err(ProbeFailure::Late) => later(format!("no answer within {PROBE_TIMEOUT:?}")),
     }
 }
 
 /// Tells faults that a change of the settings must heal from those that may pass.
 fn judge_error(settings: &ServerSettings, error: &ConnectError) -> (ProbeVerdict, String) {
-    let has_headers = matches!(&settings.connect, ConnectTarget::Http { headers, .. } if !headers.is_empty());
+    let has_headers =
+        matches!(&settings.connect, ConnectTarget::Http { headers, .. } if !headers.is_empty());
     let is_program = matches!(settings.connect, ConnectTarget::Stdio { .. });
     let refuse = |hint: &str| (ProbeVerdict::Refuse, format!("{error}{hint}"));
     let add = |note: &str| (ProbeVerdict::AddUnready, format!("{error}{note}"));
     match error {
-        ConnectError::Link(LinkError::Status { status: 401 | 403, .. }) if has_headers => {
-            refuse("; the header is wrong, or lacks a right")
-        }
-        ConnectError::Link(LinkError::Status { status: 401 | 403, .. }) => {
-            add("; sign-in is needed: give its header, as in `headers = { Authorization = \"Bearer ${TOKEN}\" }`")
-        }
+        ConnectError::Link(LinkError::Status {
+            status: 401 | 403, ..
+        }) if has_headers => refuse("; the header is wrong, or lacks a right"),
+        ConnectError::Link(LinkError::Status {
+            status: 401 | 403, ..
+        }) => add("; sign-in is needed: give its header, as in `headers = \
+             { Authorization = \"Bearer ${TOKEN}\" }`"),
         // A server that is too busy, and one that is being repaired, will answer otherwise later.
-        ConnectError::Link(LinkError::Status { status: 408 | 425 | 429 | 500.., .. }) => add("; it may pass"),
+        ConnectError::Link(LinkError::Status {
+            status: 408 | 425 | 429 | 500..,
+            ..
+        }) => add("; it may pass"),
         // A hint of its own asks about the URL already, or says more.
         ConnectError::Link(LinkError::Status { hint, .. }) if !hint.is_empty() => refuse(""),
         ConnectError::Link(LinkError::Status { .. }) => refuse("; is the URL right?"),
@@ -125,12 +165,18 @@ fn describe(answer: &ProbeAnswer) -> String {
     };
     let own_name = answer.name.as_ref().map(|name| {
         let text = format!("{name} {}", answer.version.as_deref().unwrap_or_default());
-        format!(", {:?}", text.trim().chars().take(NAME_MAX).collect::<String>())
+        format!(
+            ", {:?}",
+            text.trim().chars().take(NAME_MAX).collect::<String>()
+        )
     });
     let tools = answer.tools;
     let tokens = estimate_tokens(answer.tool_bytes);
     let own_name = own_name.unwrap_or_default();
-    format!("{transport}, {}{own_name}, {tools} tools, about {tokens} tokens", answer.revision)
+    format!(
+        "{transport}, {}{own_name}, {tools} tools, about {tokens} tokens",
+        answer.revision
+    )
 }
 
 #[cfg(test)]
@@ -141,7 +187,12 @@ mod tests {
     fn verdict(error: LinkError) -> ProbeVerdict {
         let settings = ServerSettings::new(
             "a".to_owned(),
-            ConnectTarget::Stdio { command: "a".to_owned(), args: Vec::new(), env: Default::default(), cwd: None },
+            ConnectTarget::Stdio {
+                command: "a".to_owned(),
+                args: Vec::new(),
+                env: Default::default(),
+                cwd: None,
+            },
         );
         judge_error(&settings, &ConnectError::Link(error)).0
     }
@@ -150,10 +201,18 @@ mod tests {
     fn the_url_is_asked_about_once() {
         let settings = ServerSettings::new(
             "a".to_owned(),
-            ConnectTarget::Stdio { command: "a".to_owned(), args: Vec::new(), env: Default::default(), cwd: None },
+            ConnectTarget::Stdio {
+                command: "a".to_owned(),
+                args: Vec::new(),
+                env: Default::default(),
+                cwd: None,
+            },
         );
         for (hint, text) in [
-            (": is `url` complete?", "HTTP status 404: is `url` complete?"),
+            (
+                ": is `url` complete?",
+                "HTTP status 404: is `url` complete?",
+            ),
             ("", "HTTP status 404; is the URL right?"),
         ] {
             let status = 404;
@@ -170,22 +229,40 @@ mod tests {
     }
 
     fn status(status: u16) -> LinkError {
-        LinkError::Status { status, hint: String::new(), message: None, retry_after: None, challenge: None }
+        LinkError::Status {
+            status,
+            hint: String::new(),
+            message: None,
+            retry_after: None,
+            challenge: None,
+        }
     }
 
     #[test]
     fn only_faults_that_a_change_must_heal_keep_a_server_out() {
         for passing in [401, 403, 408, 429, 500, 503, 599] {
-            assert_eq!(verdict(status(passing)), ProbeVerdict::AddUnready, "{passing}");
+            assert_eq!(
+                verdict(status(passing)),
+                ProbeVerdict::AddUnready,
+                "{passing}"
+            );
         }
         for lasting in [301, 400, 404, 405, 410] {
             assert_eq!(verdict(status(lasting)), ProbeVerdict::Refuse, "{lasting}");
         }
         let text = || "x".to_owned();
-        for passing in [LinkError::Unreachable(text()), LinkError::Timeout(text()), LinkError::NotSent(text())] {
+        for passing in [
+            LinkError::Unreachable(text()),
+            LinkError::Timeout(text()),
+            LinkError::NotSent(text()),
+        ] {
             assert_eq!(verdict(passing), ProbeVerdict::AddUnready);
         }
-        for lasting in [LinkError::Spawn(text()), LinkError::Closed(text()), LinkError::Protocol(text())] {
+        for lasting in [
+            LinkError::Spawn(text()),
+            LinkError::Closed(text()),
+            LinkError::Protocol(text()),
+        ] {
             assert_eq!(verdict(lasting), ProbeVerdict::Refuse);
         }
     }

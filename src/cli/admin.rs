@@ -1,6 +1,7 @@
 //! Requests to the admin listener of a running gateway. Owns one exchange over plain HTTP.
 //!
-//! Does not know where the listener is (`locate.rs`). Invariant: reads are bounded in size, and waits in time.
+//! Does not know where the listener is (`locate.rs`). Invariant: reads are bounded in size, and
+//! waits in time.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -25,11 +26,18 @@ const ANSWER_MAX: u64 = 64 * 1024 * 1024;
 /// Which gateway to talk to, as operators do.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct AdminArgs {
-    /// The admin listener of the gateway: an address, or `unix:PATH`; default: where the config says
+    /// The admin listener of the gateway: an address, or `unix:PATH`; default: where the config
+    /// says
     #[arg(long, value_name = "ADDR")]
     pub admin: Option<String>,
-    /// The key to send, one of `admin.keys`; better in the variable, since others can see a command line
-    #[arg(long, value_name = "KEY", env = "MOONGATE_ADMIN_KEY", hide_env_values = true)]
+    /// The key to send, one of `admin.keys`; better in the variable, since others can see a command
+    /// line
+    #[arg(
+        long,
+        value_name = "KEY",
+        env = "MOONGATE_ADMIN_KEY",
+        hide_env_values = true
+    )]
     pub admin_key: Option<String>,
 }
 
@@ -39,7 +47,10 @@ const FLAG: &str = "--admin says where its admin listener is";
 impl AdminArgs {
     /// Returns the flags of a command that has none of its own: only the variable can carry a key.
     pub(super) fn of_environment() -> Self {
-        AdminArgs { admin: None, admin_key: std::env::var("MOONGATE_ADMIN_KEY").ok() }
+        AdminArgs {
+            admin: None,
+            admin_key: std::env::var("MOONGATE_ADMIN_KEY").ok(),
+        }
     }
 }
 
@@ -49,7 +60,12 @@ pub struct GatewayArgs {
     #[command(flatten)]
     admin: AdminArgs,
     /// The config of the gateway; repeat it to lay later files over earlier ones
-    #[arg(long = "config", short = 'c', value_name = "PATH", env = "MOONGATE_CONFIG")]
+    #[arg(
+        long = "config",
+        short = 'c',
+        value_name = "PATH",
+        env = "MOONGATE_CONFIG"
+    )]
     config: Vec<PathBuf>,
 }
 
@@ -69,7 +85,10 @@ impl GatewayArgs {
     pub(super) fn of(admin: Option<String>, config: Vec<PathBuf>) -> Self {
         // As `clap` reads it, for a command line that is not complete.
         let admin_key = std::env::var("MOONGATE_ADMIN_KEY").ok();
-        GatewayArgs { admin: AdminArgs { admin, admin_key }, config }
+        GatewayArgs {
+            admin: AdminArgs { admin, admin_key },
+            config,
+        }
     }
 
     /// Returns the options to load the gateway's config.
@@ -89,12 +108,23 @@ impl AdminArgs {
         let located = match &self.admin {
             Some(address) => {
                 // A listener on every address is reached over loopback.
-                let address = address.replacen("0.0.0.0", "127.0.0.1", 1).replacen("[::]", "[::1]", 1);
-                LocatedGateway { address, certificate: None, origin: "what --admin says".to_owned() }
+                let address = address
+                    .replacen("0.0.0.0", "127.0.0.1", 1)
+                    .replacen("[::]", "[::1]", 1);
+                LocatedGateway {
+                    address,
+                    certificate: None,
+                    origin: "what --admin says".to_owned(),
+                }
             }
-            None => locate::admin(config).map_err(|error| UnusableConfig(format!("{error}; {FLAG}")))?,
+            None => {
+                locate::admin(config).map_err(|error| UnusableConfig(format!("{error}; {FLAG}")))?
+            }
         };
-        Ok(AdminClient { located, key: self.admin_key.clone() })
+        Ok(AdminClient {
+            located,
+            key: self.admin_key.clone(),
+        })
     }
 }
 
@@ -107,10 +137,12 @@ pub(super) struct AdminResponse {
 impl AdminResponse {
     /// Parses the body. Only a gateway of this API answers so.
     pub(super) fn read<T: DeserializeOwned>(&self) -> anyhow::Result<T> {
-        serde_json::from_slice(&self.body).context("what answered is no Moongate: its answer is not JSON")
+        serde_json::from_slice(&self.body)
+            .context("what answered is no Moongate: its answer is not JSON")
     }
 
-    /// Reads the error of a response. Whatever listens there may be no gateway, and then the error is empty.
+    /// Reads the error of a response. Whatever listens there may be no gateway, and then the error
+    /// is empty.
     pub(super) fn error(&self) -> ApiError {
         read_error(&self.body)
     }
@@ -130,11 +162,19 @@ impl AdminClient {
 
     /// Returns the header line with the key.
     fn authorization(&self) -> anyhow::Result<String> {
-        let Some(key) = self.key.as_deref().map(str::trim).filter(|key| !key.is_empty()) else {
+        let Some(key) = self
+            .key
+            .as_deref()
+            .map(str::trim)
+            .filter(|key| !key.is_empty())
+        else {
             return Ok(String::new());
         };
         // A line break in the key would begin another header.
-        anyhow::ensure!(key.bytes().all(|b| b.is_ascii_graphic()), "the admin key has characters that no key has");
+        anyhow::ensure!(
+            key.bytes().all(|b| b.is_ascii_graphic()),
+            "the admin key has characters that no key has"
+        );
         Ok(format!("Authorization: Bearer {key}\r\n"))
     }
 
@@ -160,16 +200,33 @@ impl AdminClient {
         let cannot = || format!("cannot connect: {}; {FLAG}", self.located.advice());
         let authorization = self.authorization()?;
         let head = |host: &str| {
-            // HTTP/1.0: the response is never chunked, and the server closes the connection at its end.
-            format!("{method} {path} HTTP/1.0\r\nHost: {host}\r\n{authorization}Content-Length: 0\r\n\r\n")
+            // HTTP/1.0: the response is never chunked, and the server closes the connection at its
+            // end.
+            format!(
+                "{method} {path} HTTP/1.0\r\nHost: {host}\r\n{authorization}Content-Length: \
+                 0\r\n\r\n"
+            )
         };
         let mut answer = match address.strip_prefix(UNIX) {
             Some(path) => {
-                exchange_bytes(UnixStream::connect(path).await.with_context(cannot)?, &head("localhost")).await?
+                exchange_bytes(
+                    UnixStream::connect(path).await.with_context(cannot)?,
+                    &head("localhost"),
+                )
+                .await?
             }
-            None => exchange_bytes(TcpStream::connect(address).await.with_context(cannot)?, &head(address)).await?,
+            None => {
+                exchange_bytes(
+                    TcpStream::connect(address).await.with_context(cannot)?,
+                    &head(address),
+                )
+                .await?
+            }
         };
-        let status = answer.split(|b| *b == b' ').nth(1).and_then(|code| std::str::from_utf8(code).ok()?.parse().ok());
+        let status = answer
+            .split(|b| *b == b' ')
+            .nth(1)
+            .and_then(|code| std::str::from_utf8(code).ok()?.parse().ok());
         let body = memchr::memmem::find(&answer, b"\r\n\r\n").map(|at| answer.split_off(at + 4));
         match (status, body) {
             (Some(status), Some(body)) => Ok(AdminResponse { status, body }),
@@ -178,7 +235,10 @@ impl AdminClient {
     }
 }
 
-async fn exchange_bytes<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, head: &str) -> std::io::Result<Vec<u8>> {
+async fn exchange_bytes<S: AsyncRead + AsyncWrite + Unpin>(
+    mut stream: S,
+    head: &str,
+) -> std::io::Result<Vec<u8>> {
     stream.write_all(head.as_bytes()).await?;
     let mut answer = Vec::new();
     // Bounded: whatever listens at that address need not be a gateway.

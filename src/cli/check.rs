@@ -1,7 +1,7 @@
 //! `moongate check`: validates the config. Owns the display of its problems.
 //!
-//! Does not define problems (`config`). Invariant: data goes to standard output, everything for people to standard
-//! error.
+//! Does not define problems (`config`). Invariant: data goes to standard output, everything for
+//! people to standard error.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -18,16 +18,22 @@ use moongate_telemetry::logs;
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct CheckArgs {
     /// A config file; repeat it to lay later files over earlier ones.
-    #[arg(long = "config", short = 'c', value_name = "PATH", env = "MOONGATE_CONFIG")]
+    #[arg(
+        long = "config",
+        short = 'c',
+        value_name = "PATH",
+        env = "MOONGATE_CONFIG"
+    )]
     pub config: Vec<PathBuf>,
     /// Print the config with everything filled in, as JSON, secrets masked.
     #[arg(long)]
     pub print: bool,
-    /// Show what would change in the running gateway: by a reload, or by the config that is given. With --against, how
-    /// two configs differ.
+    /// Show what would change in the running gateway: by a reload, or by the config that is given.
+    /// With --against, how two configs differ.
     #[arg(long, conflicts_with = "print")]
     pub plan: bool,
-    /// Connect each server once, and show what it offers, names that change, and patterns that match nothing.
+    /// Connect each server once, and show what it offers, names that change, and patterns that
+    /// match nothing.
     #[arg(long, conflicts_with_all = ["plan", "print"])]
     pub connect: bool,
     /// The config to compare with (repeatable); the new one is the argument, or --config.
@@ -44,30 +50,45 @@ pub struct CheckArgs {
     pub admin: AdminArgs,
 }
 
-/// Validates the config. Returns exit code 0 if it can be used, 2 if not, 1 if a server could not be connected.
+/// Validates the config. Returns exit code 0 if it can be used, 2 if not, 1 if a server could not
+/// be connected.
 ///
 /// `revisions` are the protocol revisions that a server can be made to speak.
 pub fn run(args: &CheckArgs, revisions: &[&str]) -> ExitCode {
     let env = environment();
-    let given = if args.new.is_empty() { &args.config } else { &args.new };
+    let given = if args.new.is_empty() {
+        &args.config
+    } else {
+        &args.new
+    };
     if args.plan && args.against.is_empty() {
         // The variable fills the flag, too, and says nothing about what was asked for here.
         if !given.is_empty() && std::env::var_os("MOONGATE_CONFIG").is_none() {
             let candidate = given.clone();
             return block_on(async {
-                plan::plan_of_candidate(&args.admin.client(&[])?, candidate, revisions, args.format).await
+                plan::plan_of_candidate(&args.admin.client(&[])?, candidate, revisions, args.format)
+                    .await
             });
         }
-        return block_on(async { plan::plan_of_running(&args.admin.client(&[])?, args.format).await });
+        return block_on(async {
+            plan::plan_of_running(&args.admin.client(&[])?, args.format).await
+        });
     }
     let paths = match given.is_empty() {
-        true => moongate_config::search(Path::new("."), &env).into_iter().collect(),
+        true => moongate_config::search(Path::new("."), &env)
+            .into_iter()
+            .collect(),
         false => given.clone(),
     };
     if args.plan {
         return plan::plan_between(args.against.clone(), paths, revisions, args.format);
     }
-    let result = moongate_config::load(&LoadOptions { paths, env, revisions, ..LoadOptions::default() });
+    let result = moongate_config::load(&LoadOptions {
+        paths,
+        env,
+        revisions,
+        ..LoadOptions::default()
+    });
     let loaded = match result {
         Ok(loaded) => loaded,
         Err(problems) => return report_unusable(&problems),
@@ -78,7 +99,11 @@ pub fn run(args: &CheckArgs, revisions: &[&str]) -> ExitCode {
         logs::start("error", false);
         return block_on(check_servers::run(loaded.plan));
     }
-    if args.print && std::io::stdout().write_all(loaded.print().as_bytes()).is_err() {
+    if args.print
+        && std::io::stdout()
+            .write_all(loaded.print().as_bytes())
+            .is_err()
+    {
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
@@ -87,9 +112,19 @@ pub fn run(args: &CheckArgs, revisions: &[&str]) -> ExitCode {
 /// Returns the warnings, and a line with what is configured.
 fn report(loaded: &LoadedConfig) -> String {
     let warnings = || loaded.warnings.iter().chain(&loaded.advice);
-    let mut out: String = warnings().map(|warning| warning.render("warning") + "\n").collect();
-    let sources: Vec<String> = loaded.sources.iter().map(|path| path.display().to_string()).collect();
-    let from = if sources.is_empty() { "no config file".to_owned() } else { sources.join(", ") };
+    let mut out: String = warnings()
+        .map(|warning| warning.render("warning") + "\n")
+        .collect();
+    let sources: Vec<String> = loaded
+        .sources
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    let from = if sources.is_empty() {
+        "no config file".to_owned()
+    } else {
+        sources.join(", ")
+    };
     let plan = &loaded.plan;
     let counts = [
         counted(plan.servers.len(), "server"),

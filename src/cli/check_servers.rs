@@ -1,5 +1,5 @@
-//! `moongate check --connect`: the offer of a config's servers, and what of the config does not fit it. Owns connecting
-//! each server once, without any listener.
+//! `moongate check --connect`: the offer of a config's servers, and what of the config does not fit
+//! it. Owns connecting each server once, without any listener.
 //!
 //! Does not judge the config itself (`check.rs`). Invariant: everything that was started has ended.
 
@@ -14,14 +14,19 @@ use moongate_model::{ItemKind, UpstreamState};
 use moongate_session::store::StoreSettings;
 use moongate_telemetry::logs;
 
-/// Connects the servers and reports on them. Returns exit code 1 if a server could not be connected.
+/// Connects the servers and reports on them. Returns exit code 1 if a server could not be
+/// connected.
 pub(super) async fn run(plan: Plan) -> anyhow::Result<ExitCode> {
     let app = start_without_listeners(plan).await?;
     app.gateway.until_settled().await;
     let (text, is_fine) = report(&app.gateway);
     app.stop().await;
     std::io::stdout().write_all(text.as_bytes())?;
-    Ok(if is_fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if is_fine {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 /// Starts the servers of a plan for a look at them.
@@ -29,8 +34,14 @@ pub(super) async fn start_without_listeners(mut plan: Plan) -> anyhow::Result<Ga
     // No listener: the gateway in service may hold these addresses.
     plan.listen.clear();
     plan.admin = None;
-    // Without a store: cached lists would hide what the servers offer now, and this run must leave no trace.
-    plan.state = StoreSettings { file: None, required: false, has_no_directory: false, is_temporary: false };
+    // Without a store: cached lists would hide what the servers offer now, and this run must leave
+    // no trace.
+    plan.state = StoreSettings {
+        file: None,
+        required: false,
+        has_no_directory: false,
+        is_temporary: false,
+    };
     let program = std::env::current_exe().ok();
     GatewayApp::start(plan, program.as_deref()).await
 }
@@ -44,32 +55,61 @@ fn report(gateway: &Gateway) -> (String, bool) {
         let status = member.status();
         let items = member.lists();
         let count = |kind: ItemKind| items.get(kind).items.len();
-        let counts = [(ItemKind::Tools, "tools"), (ItemKind::Resources, "resources"), (ItemKind::Prompts, "prompts")];
-        let counts = counts.map(|(kind, what)| format!("{} {what}", count(kind))).join(", ");
+        let counts = [
+            (ItemKind::Tools, "tools"),
+            (ItemKind::Resources, "resources"),
+            (ItemKind::Prompts, "prompts"),
+        ];
+        let counts = counts
+            .map(|(kind, what)| format!("{} {what}", count(kind)))
+            .join(", ");
         // The servers' reasons may quote credentials or span lines.
         let reason = logs::one_line(&logs::redact(&status.reason));
         let is_ready = status.state == UpstreamState::Ready;
         is_fine &= is_ready;
         let what = if is_ready { counts } else { reason };
-        text += &format!("{}: {}; {what}\n", member.settings.name, status.state.name());
+        text += &format!(
+            "{}: {}; {what}\n",
+            member.settings.name,
+            status.state.name()
+        );
     }
     let left_out = |name: &str| -> Vec<String> {
-        let of_server = snapshot.excluded.iter().filter(|left_out| left_out.server == name);
-        of_server.map(|left_out| format!("{}: {}", left_out.item, left_out.reason)).collect()
+        let of_server = snapshot
+            .excluded
+            .iter()
+            .filter(|left_out| left_out.server == name);
+        of_server
+            .map(|left_out| format!("{}: {}", left_out.item, left_out.reason))
+            .collect()
     };
-    let left_out: Vec<Vec<String>> = members.iter().map(|member| left_out(&member.settings.name)).collect();
-    let of_members = members.iter().zip(&left_out).flat_map(|(member, left_out)| {
-        let server = Some(member.settings.name.as_str());
-        let left_out = ServerNotes { server, what: "left out", texts: left_out.iter().map(String::as_str).collect() };
-        let received = FindingTopic::ALL.map(|topic| ServerNotes {
-            server,
-            what: topic_title(topic),
-            texts: snapshot.findings_about(server, topic),
+    let left_out: Vec<Vec<String>> = members
+        .iter()
+        .map(|member| left_out(&member.settings.name))
+        .collect();
+    let of_members = members
+        .iter()
+        .zip(&left_out)
+        .flat_map(|(member, left_out)| {
+            let server = Some(member.settings.name.as_str());
+            let left_out = ServerNotes {
+                server,
+                what: "left out",
+                texts: left_out.iter().map(String::as_str).collect(),
+            };
+            let received = FindingTopic::ALL.map(|topic| ServerNotes {
+                server,
+                what: topic_title(topic),
+                texts: snapshot.findings_about(server, topic),
+            });
+            std::iter::once(left_out).chain(received)
         });
-        std::iter::once(left_out).chain(received)
-    });
     let topic = FindingTopic::Filter;
-    let beside = ServerNotes { server: None, what: topic_title(topic), texts: snapshot.findings_about(None, topic) };
+    let beside = ServerNotes {
+        server: None,
+        what: topic_title(topic),
+        texts: snapshot.findings_about(None, topic),
+    };
     text += &notes::lines(of_members.chain([beside]));
     (text, is_fine)
 }

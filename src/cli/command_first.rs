@@ -25,7 +25,8 @@ fn command_at(args: &[OsString], cli: &Command) -> Option<usize> {
             return None;
         }
         if !word.starts_with('-') || word == "-" {
-            let known = cli.find_subcommand(word).is_some() || super::later_commands::NAMES.contains(&word);
+            let known =
+                cli.find_subcommand(word).is_some() || super::later_commands::NAMES.contains(&word);
             return known.then_some(at);
         }
         at += if takes_value(cli, word) { 2 } else { 1 };

@@ -1,7 +1,7 @@
 //! `moongate completions` and the hidden `moongate __complete`: words for TAB in a shell.
 //!
-//! Owns the scripts, and the words that can follow. Does not parse flags (`clap`). Invariant: a word comes within a quarter
-//! of a second, and without a gateway there is silence.
+//! Owns the scripts, and the words that can follow. Does not parse flags (`clap`). Invariant: a
+//! word comes within a quarter of a second, and without a gateway there is silence.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -27,8 +27,8 @@ const BASH: &str = r#"_moongate() {
 complete -o default -F _moongate moongate
 "#;
 /// Script for zsh.
-// Packages install it as a file of `$fpath`. Zsh runs that at the first TAB as the function itself, so it has to
-// complete then.
+// Packages install it as a file of `$fpath`. Zsh runs that at the first TAB as the function itself,
+// so it has to complete then.
 const ZSH: &str = r#"#compdef moongate
 _moongate() {
   local -a found
@@ -117,10 +117,15 @@ pub fn print_script(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints the words that can stand in the last place of a command line of this program, a line each.
+/// Prints the words that can stand in the last place of a command line of this program, a line
+/// each.
 pub async fn complete(args: CompleteArgs, program: Command) -> anyhow::Result<ExitCode> {
     let typed = args.words.last().cloned().unwrap_or_default();
-    let CompletionPlace { mut words, source, positionals } = find_place(program, &args.words);
+    let CompletionPlace {
+        mut words,
+        source,
+        positionals,
+    } = find_place(program, &args.words);
     if let Some(source) = source {
         words.extend(names(source, &args.words, &positionals).await);
     }
@@ -145,7 +150,9 @@ struct CompletionPlace {
 
 /// Finds out what can stand in the place of the last word.
 fn find_place(mut program: Command, words: &[String]) -> CompletionPlace {
-    let Some((typed, before)) = words.split_last() else { return CompletionPlace::default() };
+    let Some((typed, before)) = words.split_last() else {
+        return CompletionPlace::default();
+    };
     // Passes global flags down to the commands, where they would be missing otherwise.
     program.build();
     let mut command = &program;
@@ -170,29 +177,58 @@ fn find_place(mut program: Command, words: &[String]) -> CompletionPlace {
     let name = command.get_name();
     if let Some(flag) = flag {
         let source = source_of(name, flag.get_id().as_str(), 0);
-        return CompletionPlace { words: values(flag), source, positionals };
+        return CompletionPlace {
+            words: values(flag),
+            source,
+            positionals,
+        };
     }
     if typed.starts_with('-') {
-        let flags = command.get_arguments().filter(|arg| !arg.is_hide_set()).filter_map(Arg::get_long);
-        return CompletionPlace { words: flags.map(|long| format!("--{long}")).collect(), source: None, positionals };
+        let flags = command
+            .get_arguments()
+            .filter(|arg| !arg.is_hide_set())
+            .filter_map(Arg::get_long);
+        return CompletionPlace {
+            words: flags.map(|long| format!("--{long}")).collect(),
+            source: None,
+            positionals,
+        };
     }
-    let below = command.get_subcommands().filter(|below| !below.is_hide_set() && place == 0);
+    let below = command
+        .get_subcommands()
+        .filter(|below| !below.is_hide_set() && place == 0);
     let below: Vec<String> = below.map(|below| below.get_name().to_owned()).collect();
-    let positional = command.get_positionals().nth(place).map(values).unwrap_or_default();
-    CompletionPlace { words: [below, positional].concat(), source: source_of(name, "", place), positionals }
+    let positional = command
+        .get_positionals()
+        .nth(place)
+        .map(values)
+        .unwrap_or_default();
+    CompletionPlace {
+        words: [below, positional].concat(),
+        source: source_of(name, "", place),
+        positionals,
+    }
 }
 
 /// Returns the flag, if the word after it is its value.
 fn takes_value<'a>(command: &'a Command, word: &str) -> Option<&'a Arg> {
     let is_it = |arg: &&Arg| match word.strip_prefix("--") {
         Some(long) => arg.get_long() == Some(long),
-        None => arg.get_short().is_some_and(|short| word.strip_prefix('-') == Some(&short.to_string())),
+        None => arg
+            .get_short()
+            .is_some_and(|short| word.strip_prefix('-') == Some(&short.to_string())),
     };
-    command.get_arguments().find(is_it).filter(|arg| arg.get_action().takes_values())
+    command
+        .get_arguments()
+        .find(is_it)
+        .filter(|arg| arg.get_action().takes_values())
 }
 
 fn values(arg: &Arg) -> Vec<String> {
-    arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect()
+    arg.get_possible_values()
+        .iter()
+        .map(|value| value.get_name().to_owned())
+        .collect()
 }
 
 /// Returns where the names of an argument come from: of a flag, or of the positional in a place.
@@ -200,7 +236,9 @@ fn source_of(command: &str, flag: &str, place: usize) -> Option<NameSource> {
     match (command, flag, place) {
         (_, "server", _) | ("serve" | "stdio", "only", _) => Some(NameSource::Servers),
         (_, "endpoint", _) => Some(NameSource::Endpoints),
-        ("restart" | "remove" | "enable" | "disable" | "doctor", "", 0) => Some(NameSource::Servers),
+        ("restart" | "remove" | "enable" | "disable" | "doctor", "", 0) => {
+            Some(NameSource::Servers)
+        }
         ("enable" | "disable", "", _) => Some(NameSource::ToolsOfServer),
         ("explain", "", 0) => Some(NameSource::Principals),
         ("explain", "", 1) | ("call", "", 0) => Some(NameSource::Tools),
@@ -215,42 +253,84 @@ async fn names(source: NameSource, words: &[String], positionals: &[String]) -> 
     let gateway = gateway_of(words);
     // One deadline for all requests: limits of each would add up while the shell waits.
     let until = Instant::now() + ANSWER_TIMEOUT;
-    let config = || moongate_config::load(&gateway.load_options()).map(|loaded| loaded.plan).ok();
+    let config = || {
+        moongate_config::load(&gateway.load_options())
+            .map(|loaded| loaded.plan)
+            .ok()
+    };
     match source {
-        NameSource::Clients => moongate_clients::clients().map(|client| client.id.to_owned()).collect(),
-        NameSource::PopularServers => {
-            moongate_config::popular_servers().iter().map(|server| server.name.clone()).collect()
-        }
+        NameSource::Clients => moongate_clients::clients()
+            .map(|client| client.id.to_owned())
+            .collect(),
+        NameSource::PopularServers => moongate_config::popular_servers()
+            .iter()
+            .map(|server| server.name.clone())
+            .collect(),
         NameSource::Principals => {
             let keys = config().map(|plan| plan.auth.keys).unwrap_or_default();
             let names: Vec<String> = keys.into_iter().map(|key| key.name).collect();
-            if names.is_empty() { vec!["anybody".to_owned()] } else { names }
+            if names.is_empty() {
+                vec!["anybody".to_owned()]
+            } else {
+                names
+            }
         }
         NameSource::Endpoints => {
-            let views = config().map(|plan| plan.views).unwrap_or_default().into_iter().map(|view| view.name);
+            let views = config()
+                .map(|plan| plan.views)
+                .unwrap_or_default()
+                .into_iter()
+                .map(|view| view.name);
             views.chain(server_names(&gateway, until).await).collect()
         }
         NameSource::Servers => server_names(&gateway, until).await,
         NameSource::ToolsOfServer => {
-            tools(&gateway, &positionals[..1.min(positionals.len())], |tool| Some(tool.name), until).await
+            tools(
+                &gateway,
+                &positionals[..1.min(positionals.len())],
+                |tool| Some(tool.name),
+                until,
+            )
+            .await
         }
-        NameSource::Tools => tools(&gateway, &server_names(&gateway, until).await, |tool| tool.exposed, until).await,
+        NameSource::Tools => {
+            tools(
+                &gateway,
+                &server_names(&gateway, until).await,
+                |tool| tool.exposed,
+                until,
+            )
+            .await
+        }
     }
 }
 
 /// Returns the gateway that the flags among the words name.
 fn gateway_of(words: &[String]) -> GatewayArgs {
     // By hand, since `clap` refuses a line that is not finished.
-    let after = |flag: &str| words.windows(2).find(|pair| pair[0] == flag).map(|pair| pair[1].clone());
+    let after = |flag: &str| {
+        words
+            .windows(2)
+            .find(|pair| pair[0] == flag)
+            .map(|pair| pair[1].clone())
+    };
     let config = after("--config").or_else(|| after("-c")).map(PathBuf::from);
     let config = config.or_else(|| std::env::var_os("MOONGATE_CONFIG").map(PathBuf::from));
     GatewayArgs::of(after("--admin"), config.into_iter().collect())
 }
 
 async fn server_names(gateway: &GatewayArgs, until: Instant) -> Vec<String> {
-    let Ok(client) = gateway.client() else { return Vec::new() };
-    let status: GatewayStatus = ask(&client, "/api/v1/status", until).await.unwrap_or_default();
-    status.servers.into_iter().map(|server| server.identity.name).collect()
+    let Ok(client) = gateway.client() else {
+        return Vec::new();
+    };
+    let status: GatewayStatus = ask(&client, "/api/v1/status", until)
+        .await
+        .unwrap_or_default();
+    status
+        .servers
+        .into_iter()
+        .map(|server| server.identity.name)
+        .collect()
 }
 
 /// Returns the tools of these servers, by one of their names.
@@ -260,14 +340,25 @@ async fn tools(
     name: fn(ServerItem) -> Option<String>,
     until: Instant,
 ) -> Vec<String> {
-    let Ok(client) = gateway.client() else { return Vec::new() };
+    let Ok(client) = gateway.client() else {
+        return Vec::new();
+    };
     let mut found = Vec::new();
     for server in
         // A name may come from the line, and becomes part of a path here.
-        servers.iter().filter(|name| name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')))
+        servers.iter().filter(|name| {
+            name.chars()
+                .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
+        })
     {
-        let items: Option<ServerItems> = ask(&client, &format!("/api/v1/servers/{server}/items"), until).await;
-        found.extend(items.into_iter().flat_map(|items| items.tools).filter_map(name));
+        let items: Option<ServerItems> =
+            ask(&client, &format!("/api/v1/servers/{server}/items"), until).await;
+        found.extend(
+            items
+                .into_iter()
+                .flat_map(|items| items.tools)
+                .filter_map(name),
+        );
     }
     found
 }
@@ -286,17 +377,26 @@ mod tests {
     use crate::cli::CommandLine;
 
     fn words(line: &str) -> (Vec<String>, Option<NameSource>) {
-        let place = find_place(CommandLine::command(), &line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        let place = find_place(
+            CommandLine::command(),
+            &line.split(' ').map(str::to_owned).collect::<Vec<_>>(),
+        );
         (place.words, place.source)
     }
 
     #[test]
     fn words_come_from_the_command_line_s_own_declaration() {
         let all = words("").0;
-        assert!(all.contains(&"restart".to_owned()) && !all.contains(&"__complete".to_owned()), "{all:?}");
+        assert!(
+            all.contains(&"restart".to_owned()) && !all.contains(&"__complete".to_owned()),
+            "{all:?}"
+        );
         assert!(words("status --f").0.contains(&"--format".to_owned()));
         assert_eq!(words("status --format ").0, ["table", "json"]);
-        assert_eq!(words("completions ").0, ["bash", "zsh", "fish", "powershell"]);
+        assert_eq!(
+            words("completions ").0,
+            ["bash", "zsh", "fish", "powershell"]
+        );
         assert!(words("key ").0.contains(&"new".to_owned()));
         for (line, source) in [
             ("restart ", Some(NameSource::Servers)),
@@ -322,9 +422,16 @@ mod tests {
         let gateway = GatewayArgs::of(Some(silent.local_addr().unwrap().to_string()), Vec::new());
         let until = Instant::now() + ANSWER_TIMEOUT;
         let servers = ["a", "b", "c"].map(str::to_owned);
-        assert!(tools(&gateway, &servers, |tool| Some(tool.name), until).await.is_empty());
+        assert!(
+            tools(&gateway, &servers, |tool| Some(tool.name), until)
+                .await
+                .is_empty()
+        );
         assert!(server_names(&gateway, until).await.is_empty());
         // The clock stands still but for timers, so this is the deadline and no measured time.
-        assert!(Instant::now() <= until + Duration::from_millis(1), "each request had a limit of its own");
+        assert!(
+            Instant::now() <= until + Duration::from_millis(1),
+            "each request had a limit of its own"
+        );
     }
 }

@@ -1,13 +1,16 @@
 //! Edits of the config by commands: the part that all commands share which change our own config.
 //!
-//! Owns which config is edited, and the report of what became of the edit. Does not edit (`moongate_config::edit`).
-//! Invariant: a command works whether a gateway runs or not, and says which.
+//! Owns which config is edited, and the report of what became of the edit. Does not edit
+//! (`moongate_config::edit`). Invariant: a command works whether a gateway runs or not, and says
+//! which.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use moongate_api::{ApiError, GatewayStatus, ReloadReport, ServerCounters, ServerItems, ServerStatus};
+use moongate_api::{
+    ApiError, GatewayStatus, ReloadReport, ServerCounters, ServerItems, ServerStatus,
+};
 use moongate_model::UpstreamState;
 use tokio::time::Instant;
 
@@ -17,7 +20,8 @@ use crate::cli::import_env_file::EnvFileAddition;
 use crate::cli::process::{BAD_CONFIG, load_options, print_message};
 use moongate_config::LoadOptions;
 use moongate_config::edit::{
-    ConfigEditError, ConfigOperation, EditAuthor, EditHistory, PreparedEdit, WrittenEdit, prepare_edit,
+    ConfigEditError, ConfigOperation, EditAuthor, EditHistory, PreparedEdit, WrittenEdit,
+    prepare_edit,
 };
 
 /// Time that a command waits for a server to become ready.
@@ -40,7 +44,12 @@ pub(super) struct EditArgs {
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct EditedConfig {
     /// The config to edit; the last of several gets new entries
-    #[arg(long = "config", short = 'c', value_name = "PATH", env = "MOONGATE_CONFIG")]
+    #[arg(
+        long = "config",
+        short = 'c',
+        value_name = "PATH",
+        env = "MOONGATE_CONFIG"
+    )]
     config: Vec<PathBuf>,
     /// Show the change, and write nothing
     #[arg(long)]
@@ -60,23 +69,38 @@ pub(super) enum EditOutcome {
 
 impl EditOutcome {
     pub(super) fn exit_code(self) -> ExitCode {
-        if self == EditOutcome::Fine { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        if self == EditOutcome::Fine {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        }
     }
 }
 
 impl EditArgs {
     /// Makes the edit and reports it. `server` is the one whose state is of interest afterwards.
-    pub(super) async fn apply(&self, operation: &ConfigOperation, server: Option<&str>) -> anyhow::Result<ExitCode> {
+    pub(super) async fn apply(
+        &self,
+        operation: &ConfigOperation,
+        server: Option<&str>,
+    ) -> anyhow::Result<ExitCode> {
         self.config.apply(&self.admin, operation, server).await
     }
 
     /// Prepares operations as one edit.
-    pub(super) fn prepare(&self, operations: &[ConfigOperation]) -> Result<PreparedEdit, ConfigEditError> {
+    pub(super) fn prepare(
+        &self,
+        operations: &[ConfigOperation],
+    ) -> Result<PreparedEdit, ConfigEditError> {
         self.config.prepare(operations)
     }
 
     /// Makes a prepared edit and reports it, with the states of these servers.
-    pub(super) async fn finish(&self, prepared: PreparedEdit, servers: &[&str]) -> anyhow::Result<EditOutcome> {
+    pub(super) async fn finish(
+        &self,
+        prepared: PreparedEdit,
+        servers: &[&str],
+    ) -> anyhow::Result<EditOutcome> {
         self.config.finish(&self.admin, prepared, servers).await
     }
 
@@ -88,9 +112,19 @@ impl EditArgs {
     /// Returns the names of a server's tools, as far as the running gateway knows them.
     pub(super) async fn known_tools(&self, server: &str) -> Option<Vec<String>> {
         // No server can have another name, and it would not fit into a path.
-        let is_name = server.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
-        let admin = self.admin.client(&self.config.config).ok().filter(|_| is_name)?;
-        let items = admin.get(&format!("/api/v1/servers/{server}/items")).await.ok()?.1;
+        let is_name = server
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
+        let admin = self
+            .admin
+            .client(&self.config.config)
+            .ok()
+            .filter(|_| is_name)?;
+        let items = admin
+            .get(&format!("/api/v1/servers/{server}/items"))
+            .await
+            .ok()?
+            .1;
         let items: ServerItems = serde_json::from_slice(&items).ok()?;
         let names: Vec<String> = items.tools.into_iter().map(|tool| tool.name).collect();
         // A server that never connected has no list yet.
@@ -116,7 +150,10 @@ impl EditedConfig {
 
     /// Names the config by its files, which may be none.
     pub(super) fn of(config: &[PathBuf]) -> Self {
-        EditedConfig { config: config.to_vec(), dry_run: false }
+        EditedConfig {
+            config: config.to_vec(),
+            dry_run: false,
+        }
     }
 
     /// Makes the edit and reports what became of it in the gateway that runs with this config.
@@ -127,7 +164,10 @@ impl EditedConfig {
         server: Option<&str>,
     ) -> anyhow::Result<ExitCode> {
         match self.prepare(std::slice::from_ref(operation)) {
-            Ok(prepared) => Ok(self.finish(admin, prepared, server.as_slice()).await?.exit_code()),
+            Ok(prepared) => Ok(self
+                .finish(admin, prepared, server.as_slice())
+                .await?
+                .exit_code()),
             Err(error) => {
                 print_message(&format!("error: {error}"));
                 Ok(ExitCode::from(BAD_CONFIG))
@@ -136,7 +176,10 @@ impl EditedConfig {
     }
 
     /// Prepares operations as one edit.
-    pub(super) fn prepare(&self, operations: &[ConfigOperation]) -> Result<PreparedEdit, ConfigEditError> {
+    pub(super) fn prepare(
+        &self,
+        operations: &[ConfigOperation],
+    ) -> Result<PreparedEdit, ConfigEditError> {
         self.prepare_with(operations, None)
     }
 
@@ -147,13 +190,20 @@ impl EditedConfig {
         variables: Option<&EnvFileAddition>,
     ) -> Result<PreparedEdit, ConfigEditError> {
         let mut options = load_options(&self.config);
-        options.texts.extend(variables.map(|variables| (variables.path.clone(), variables.text.clone())));
+        options
+            .texts
+            .extend(variables.map(|variables| (variables.path.clone(), variables.text.clone())));
         let created = moongate_config::users_file(&options.env);
         prepare_edit(&options, created.as_deref(), operations)
     }
 
     /// Makes a prepared edit and reports what became of it.
-    async fn finish(&self, admin: &AdminArgs, prepared: PreparedEdit, servers: &[&str]) -> anyhow::Result<EditOutcome> {
+    async fn finish(
+        &self,
+        admin: &AdminArgs,
+        prepared: PreparedEdit,
+        servers: &[&str],
+    ) -> anyhow::Result<EditOutcome> {
         // A write of the same text would still wake everything that watches the file.
         if prepared.is_unchanged() {
             print_message(&format!("{}: nothing to change", prepared.path().display()));
@@ -165,7 +215,12 @@ impl EditedConfig {
         }
         let diff = prepared.diff();
         match write_edit(prepared) {
-            Ok(written) => print_message(&format!("{}:{}\n{}", written.path.display(), written.line, diff.trim_end())),
+            Ok(written) => print_message(&format!(
+                "{}:{}\n{}",
+                written.path.display(),
+                written.line,
+                diff.trim_end()
+            )),
             Err(error) => {
                 print_message(&format!("error: {error}"));
                 return Ok(EditOutcome::Failed);
@@ -180,14 +235,18 @@ impl EditedConfig {
         operations: &[ConfigOperation],
         variables: Option<&EnvFileAddition>,
     ) -> Result<PreparedEdit, ConfigEditError> {
-        // Checked before anything is shown or asked: nobody should confirm a change that is then refused.
+        // Checked before anything is shown or asked: nobody should confirm a change that is then
+        // refused.
         let prepared = self.prepare_with(operations, variables)?;
         show_edit(&prepared);
-        variables.iter().for_each(|variables| print_message(&variables.shown()));
+        variables
+            .iter()
+            .for_each(|variables| print_message(&variables.shown()));
         Ok(prepared)
     }
 
-    /// Shows operations as one edit, asks unless that is not needed, and writes it. Variables go into their file.
+    /// Shows operations as one edit, asks unless that is not needed, and writes it. Variables go
+    /// into their file.
     pub(super) fn confirm_and_write(
         &self,
         operations: &[ConfigOperation],
@@ -201,17 +260,27 @@ impl EditedConfig {
         // First: a config whose variables are missing could not be used.
         variables.map_or(Ok(()), EnvFileAddition::write)?;
         let written = write_edit(prepared)?;
-        print_message(&format!("written to {}:{}", written.path.display(), written.line));
+        print_message(&format!(
+            "written to {}:{}",
+            written.path.display(),
+            written.line
+        ));
         Ok(())
     }
 
     /// Reports what became of an edit that was written.
-    pub(super) async fn report(&self, admin: &AdminArgs, servers: &[&str]) -> anyhow::Result<EditOutcome> {
+    pub(super) async fn report(
+        &self,
+        admin: &AdminArgs,
+        servers: &[&str],
+    ) -> anyhow::Result<EditOutcome> {
         match admin.client(&self.config) {
             Ok(admin) => report_effect(&admin, servers).await,
             // The edit is made, and a gateway that watches its files sees it.
             Err(error) => {
-                print_message(&format!("whether a gateway took the change was not looked up: {error:#}"));
+                print_message(&format!(
+                    "whether a gateway took the change was not looked up: {error:#}"
+                ));
                 Ok(EditOutcome::Fine)
             }
         }
@@ -220,15 +289,23 @@ impl EditedConfig {
 
 /// Shows an edit that is not written.
 pub(super) fn show_edit(prepared: &PreparedEdit) {
-    print_message(&format!("{}:\n{}", prepared.path().display(), prepared.diff().trim_end()));
+    print_message(&format!(
+        "{}:\n{}",
+        prepared.path().display(),
+        prepared.diff().trim_end()
+    ));
 }
 
 /// Writes an edit, and records it for an undo.
 pub(super) fn write_edit(prepared: PreparedEdit) -> Result<WrittenEdit, ConfigEditError> {
     let (own, others) = prepared.failed_by_concern();
-    own.iter().for_each(|problem| print_message(problem.render("warning").trim_end()));
+    own.iter()
+        .for_each(|problem| print_message(problem.render("warning").trim_end()));
     if !others.is_empty() {
-        print_message(&format!("other servers have problems, too ({}): `moongate check` shows them", others.len()));
+        print_message(&format!(
+            "other servers have problems, too ({}): `moongate check` shows them",
+            others.len()
+        ));
     }
     let history = EditHistory::of_plan(&prepared.loaded().plan);
     let written = prepared.write()?;
@@ -240,8 +317,12 @@ pub(super) fn write_edit(prepared: PreparedEdit) -> Result<WrittenEdit, ConfigEd
 
 /// Has a running gateway read its config, and waits for the servers.
 async fn report_effect(admin: &AdminClient, servers: &[&str]) -> anyhow::Result<EditOutcome> {
-    // No answer is no failure here: the config was written, and most edits are made before the first start.
-    let Ok(reloaded) = admin.send_request("POST", "/api/v1/reload", Duration::from_secs(60)).await else {
+    // No answer is no failure here: the config was written, and most edits are made before the
+    // first start.
+    let Ok(reloaded) = admin
+        .send_request("POST", "/api/v1/reload", Duration::from_secs(60))
+        .await
+    else {
         print_message("no gateway is running here: the change holds from its next start");
         return Ok(EditOutcome::Fine);
     };
@@ -260,13 +341,16 @@ async fn report_effect(admin: &AdminClient, servers: &[&str]) -> anyhow::Result<
         (401 | 403 | 429, Some(message)) => {
             let advice = "set MOONGATE_ADMIN_KEY to see what becomes of it";
             print_message(&format!(
-                "written; the running gateway reloads by itself (unless `gateway.reload.watch` is off); {advice}"
+                "written; the running gateway reloads by itself (unless `gateway.reload.watch` is \
+                 off); {advice}"
             ));
             print_message(&format!("its admin listener says: {message}"));
             return Ok(EditOutcome::Fine);
         }
         (_, Some(message)) => {
-            print_message(&format!("the running gateway did not take the change: {message}"));
+            print_message(&format!(
+                "the running gateway did not take the change: {message}"
+            ));
             return Ok(EditOutcome::Failed);
         }
         (_, None) => {}
@@ -283,29 +367,40 @@ async fn report_effect(admin: &AdminClient, servers: &[&str]) -> anyhow::Result<
 }
 
 /// Waits until a server has started, and says how it is. Returns true if it is fine.
-async fn wait_for_server(admin: &AdminClient, server: &str, until: Instant) -> anyhow::Result<bool> {
+async fn wait_for_server(
+    admin: &AdminClient,
+    server: &str,
+    until: Instant,
+) -> anyhow::Result<bool> {
     let mut empty_looks = 0;
     loop {
         let Some(found) = find_server(admin, server).await? else {
-            print_message(&format!("{server}: the running gateway does not have it; it may run with another config"));
+            print_message(&format!(
+                "{server}: the running gateway does not have it; it may run with another config"
+            ));
             return Ok(false);
         };
         let state = found.condition.state;
         let counters = &found.counters;
         let is_empty = counters.tools_on == 0 && counters.tools != 0;
-        // Its tools appear at the endpoints a moment after it is ready. Rules may also switch all of them off.
+        // Its tools appear at the endpoints a moment after it is ready. Rules may also switch all
+        // of them off.
         if state == UpstreamState::Ready && is_empty && empty_looks < EMPTY_LOOKS_MAX {
             empty_looks += 1;
             tokio::time::sleep(POLL_INTERVAL).await;
             continue;
         }
-        // A server that `npx` downloads first may take longer. After the wait its state is told as it is.
+        // A server that `npx` downloads first may take longer. After the wait its state is told as
+        // it is.
         if state != UpstreamState::Starting || Instant::now() > until {
             print_message(&describe(&found));
             // Still starting counts as fine, since a slow start is no fault of the edit.
             return Ok(matches!(
                 state,
-                UpstreamState::Ready | UpstreamState::Disabled | UpstreamState::Stopped | UpstreamState::Starting
+                UpstreamState::Ready
+                    | UpstreamState::Disabled
+                    | UpstreamState::Stopped
+                    | UpstreamState::Starting
             ));
         }
         tokio::time::sleep(POLL_INTERVAL).await;
@@ -313,16 +408,30 @@ async fn wait_for_server(admin: &AdminClient, server: &str, until: Instant) -> a
 }
 
 async fn find_server(admin: &AdminClient, name: &str) -> anyhow::Result<Option<ServerStatus>> {
-    let status: GatewayStatus = admin.send_request("GET", "/api/v1/status", READY_TIMEOUT).await?.read()?;
-    Ok(status.servers.into_iter().find(|server| server.name() == name))
+    let status: GatewayStatus = admin
+        .send_request("GET", "/api/v1/status", READY_TIMEOUT)
+        .await?
+        .read()?;
+    Ok(status
+        .servers
+        .into_iter()
+        .find(|server| server.name() == name))
 }
 
 fn describe(server: &ServerStatus) -> String {
     let name = server.name();
     match server.condition.state {
         UpstreamState::Ready => {
-            let ServerCounters { tools_on, tools, tokens, .. } = &server.counters;
-            format!("{name}: ready, {tools_on} of {tools} tools, about {tokens} tokens in every conversation")
+            let ServerCounters {
+                tools_on,
+                tools,
+                tokens,
+                ..
+            } = &server.counters;
+            format!(
+                "{name}: ready, {tools_on} of {tools} tools, about {tokens} tokens in every \
+                 conversation"
+            )
         }
         UpstreamState::Disabled => format!("{name}: off"),
         state => format!("{name}: {}: {}", state.name(), server.condition.reason),

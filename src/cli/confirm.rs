@@ -1,7 +1,7 @@
 //! Confirmation by the user before something is written.
 //!
-//! Owns the question and the reading of its answer. Does not write. Invariant: without a terminal nothing counts as a
-//! yes.
+//! Owns the question and the reading of its answer. Does not write. Invariant: without a terminal
+//! nothing counts as a yes.
 
 use std::io::{BufRead, IsTerminal, Write};
 
@@ -22,5 +22,8 @@ pub(super) fn confirm(question: &str) -> anyhow::Result<bool> {
     err.flush()?;
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
-    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+    Ok(matches!(
+        answer.trim().to_ascii_lowercase().as_str(),
+        "y" | "yes"
+    ))
 }

@@ -1,7 +1,8 @@
-//! `moongate explain`: whether a key may call a tool, and which line of the config decides. Owns the report.
+//! `moongate explain`: whether a key may call a tool, and which line of the config decides. Owns
+//! the report.
 //!
-//! Does not decide: the gateway does, or one at rest that was made of the config. Invariant: exit code 0 means that the
-//! tool can be called.
+//! Does not decide: the gateway does, or one at rest that was made of the config. Invariant: exit
+//! code 0 means that the tool can be called.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -30,7 +31,12 @@ pub struct ExplainArgs {
     /// The tool, as clients see it
     tool: String,
     /// The endpoint: a view or a server, as in `/mcp/NAME`; default: `/mcp`
-    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "",
+        hide_default_value = true
+    )]
     endpoint: String,
     /// How it is printed
     #[arg(long, value_enum, default_value_t)]
@@ -64,8 +70,8 @@ struct ReportedRule {
     place: Option<String>,
 }
 
-/// Explains a decision. Returns exit code 0 if the tool can be called, 1 if not, 2 if there is no such key or
-/// endpoint.
+/// Explains a decision. Returns exit code 0 if the tool can be called, 1 if not, 2 if there is no
+/// such key or endpoint.
 pub async fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
     let options = args.gateway.load_options();
     let running = ask_gateway(&args).await;
@@ -86,14 +92,26 @@ pub async fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
     };
     // The decision is right without places, too.
     let places = SettingPlaces::read(&options).ok();
-    let places = explanation.rules.iter().map(|rule| place(places.as_ref()?, rule)).collect();
-    let report = ExplainReport { explanation, is_running, places };
+    let places = explanation
+        .rules
+        .iter()
+        .map(|rule| place(places.as_ref()?, rule))
+        .collect();
+    let report = ExplainReport {
+        explanation,
+        is_running,
+        places,
+    };
     let text = match args.format {
         TableFormat::Table => report.text(),
         TableFormat::Json => report.json(),
     };
     std::io::stdout().write_all(text.as_bytes())?;
-    Ok(if report.explanation.callable { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if report.explanation.callable {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 /// Explanation, or the message that there is no such principal or endpoint.
@@ -102,7 +120,11 @@ type Answer = Result<ToolExplanation, String>;
 impl ExplainArgs {
     fn endpoint(&self) -> &str {
         let endpoint = self.endpoint.trim_matches('/');
-        if endpoint == "mcp" { "" } else { endpoint.strip_prefix("mcp/").unwrap_or(endpoint) }
+        if endpoint == "mcp" {
+            ""
+        } else {
+            endpoint.strip_prefix("mcp/").unwrap_or(endpoint)
+        }
     }
 }
 
@@ -116,18 +138,31 @@ async fn ask_gateway(args: &ExplainArgs) -> anyhow::Result<Option<Answer>> {
         Err(_) => return Ok(None),
     };
     let query = url::form_urlencoded::Serializer::new(String::new())
-        .extend_pairs([("principal", &*args.principal), ("tool", &args.tool), ("endpoint", args.endpoint())])
+        .extend_pairs([
+            ("principal", &*args.principal),
+            ("tool", &args.tool),
+            ("endpoint", args.endpoint()),
+        ])
         .finish();
-    let response = match client.send_request("GET", &format!("/api/v1/explain?{query}"), ANSWER_TIMEOUT).await {
+    let response = match client
+        .send_request("GET", &format!("/api/v1/explain?{query}"), ANSWER_TIMEOUT)
+        .await
+    {
         Ok(response) => response,
         Err(error) if is_named => return Err(error),
         Err(_) => return Ok(None),
     };
     if response.status == 200 {
-        return Ok(Some(Ok(response.read().context("this gateway explains in another way")?)));
+        return Ok(Some(Ok(response
+            .read()
+            .context("this gateway explains in another way")?)));
     }
     let ApiError { error, message } = response.read()?;
-    let message = if message.is_empty() { "this gateway cannot say".to_owned() } else { message };
+    let message = if message.is_empty() {
+        "this gateway cannot say".to_owned()
+    } else {
+        message
+    };
     match error.as_str() {
         "unknown_principal" | "unknown_endpoint" => Ok(Some(Err(message))),
         // No answer by the config here: the running gateway may have other rules.
@@ -153,25 +188,48 @@ impl ExplainReport {
     fn json(&self) -> String {
         let mut places = self.places.iter();
         let explanation = self.explanation.clone().map_rules(|rule| {
-            let place = places.next().and_then(|place| place.as_ref()).map(|(_, place)| place.clone());
+            let place = places
+                .next()
+                .and_then(|place| place.as_ref())
+                .map(|(_, place)| place.clone());
             ReportedRule { rule, place }
         });
-        let report = ReportedExplanation { explanation, running: self.is_running };
+        let report = ReportedExplanation {
+            explanation,
+            running: self.is_running,
+        };
         serde_json::to_string_pretty(&report).unwrap_or_default() + "\n"
     }
 
     fn text(&self) -> String {
-        let ToolExplanation { principal, tool, endpoint, server, state, local_name, .. } = &self.explanation;
+        let ToolExplanation {
+            principal,
+            tool,
+            endpoint,
+            server,
+            state,
+            local_name,
+            ..
+        } = &self.explanation;
         let is_assumed = self.explanation.callable && self.explanation.listed.is_none();
         let mut out = match (self.explanation.callable, is_assumed) {
             (true, false) => format!("yes: {principal} may call {tool} at {endpoint}\n"),
-            (true, true) => format!("yes: {principal} may call {tool} at {endpoint}, if its server has it\n"),
+            (true, true) => {
+                format!("yes: {principal} may call {tool} at {endpoint}, if its server has it\n")
+            }
             (false, _) => {
-                format!("no: {principal} may not call {tool} at {endpoint} (it looks unknown to {principal})\n")
+                format!(
+                    "no: {principal} may not call {tool} at {endpoint} (it looks unknown to \
+                     {principal})\n"
+                )
             }
         };
         if let (Some(server), Some(state)) = (server, state) {
-            let state = if self.is_running { state } else { "not asked, since no gateway is running" };
+            let state = if self.is_running {
+                state
+            } else {
+                "not asked, since no gateway is running"
+            };
             out += &format!("  server {server}  {state}\n");
         }
         for (rule, place) in self.explanation.rules.iter().zip(&self.places) {
@@ -184,11 +242,22 @@ impl ExplainReport {
                 let _ = writeln!(out, "  also at {}", others.join(", "));
             }
         }
-        let deciding = self.explanation.rules.iter().zip(&self.places).find(|(rule, _)| rule.decides);
+        let deciding = self
+            .explanation
+            .rules
+            .iter()
+            .zip(&self.places)
+            .find(|(rule, _)| rule.decides);
         if let Some((rule, place)) = deciding {
-            let place = place.as_ref().map(|(key, place)| format!("{key} ({place})"));
+            let place = place
+                .as_ref()
+                .map(|(key, place)| format!("{key} ({place})"));
             let place = place.unwrap_or_else(|| rule.key.join("."));
-            let _ = writeln!(out, "to change: {}", remedy(rule, local_name.as_deref().unwrap_or(tool), &place));
+            let _ = writeln!(
+                out,
+                "to change: {}",
+                remedy(rule, local_name.as_deref().unwrap_or(tool), &place)
+            );
         }
         out
     }
@@ -198,7 +267,11 @@ fn rule_line(rule: &ExplainedRule, place: Option<&(String, String)>) -> String {
     let mut line = String::from(" ");
     if !rule.key.is_empty() {
         let key = place.map_or_else(|| rule.key.join("."), |(key, _)| key.clone());
-        let name = rule.key.get(2).filter(|_| rule.key[0] == "auth").map(|name| format!(" {name:?}"));
+        let name = rule
+            .key
+            .get(2)
+            .filter(|_| rule.key[0] == "auth")
+            .map(|name| format!(" {name:?}"));
         line += &format!(" {key}{}", name.unwrap_or_default());
     }
     if !rule.value.is_empty() {

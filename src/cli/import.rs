@@ -1,7 +1,8 @@
-//! `moongate import`: servers of other MCP clients that go into our config. Owns the flags, and the order of the steps.
+//! `moongate import`: servers of other MCP clients that go into our config. Owns the flags, and the
+//! order of the steps.
 //!
-//! Does not read clients' formats (`moongate-clients`). Invariant: the config is written only if it can be used
-//! afterwards, and no entry that it has is changed.
+//! Does not read clients' formats (`moongate-clients`). Invariant: the config is written only if it
+//! can be used afterwards, and no entry that it has is changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -35,13 +36,16 @@ Examples:
   moongate import                      look into the files of all clients
   moongate import cursor               only of this one
   moongate import ./mcp.json --dry-run
-  pbpaste | moongate import - --yes    a config, a server.json, a URL, `claude mcp add ...` or `npx ...`
+  pbpaste | moongate import - --yes    a config, a server.json, a URL, `claude mcp add ...` or \
+  `npx ...`
   moongate import cursor --take-over   then let Cursor use this gateway in place of its servers
   moongate import --env-file .env      keys go into a file of their own
 
 The servers go into the config that `moongate` would load, the last of several; without any, into
-~/.config/moongate/moongate.toml. Keys in them are copied as they are, unless --env-file moves them out.
---take-over takes only entries whose servers are ready: in the gateway that runs, else in a trial of a minute at most.
+~/.config/moongate/moongate.toml. Keys in them are copied as they are, unless --env-file moves \
+them out.
+--take-over takes only entries whose servers are ready: in the gateway that runs, else in a trial \
+of a minute at most.
 `moongate connect CLIENT --undo` takes back what it did.
 
 Exit codes: 0 fine, 1 failed, 2 bad usage or config.";
@@ -59,7 +63,8 @@ pub struct ImportArgs {
     /// Import only these servers, by the names that the list shows (repeatable)
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
-    /// Replace the client's servers that are ready here by one entry to this gateway; the change is shown first
+    /// Replace the client's servers that are ready here by one entry to this gateway; the change is
+    /// shown first
     #[arg(long)]
     take_over: bool,
     /// Move keys of the servers into this file, from which the gateway reads them
@@ -72,20 +77,35 @@ pub struct ImportArgs {
     #[arg(long, value_enum, default_value_t)]
     format: TableFormat,
     /// The config to write to; repeat it to lay later files over earlier ones
-    #[arg(long = "config", short = 'c', value_name = "PATH", env = "MOONGATE_CONFIG")]
+    #[arg(
+        long = "config",
+        short = 'c',
+        value_name = "PATH",
+        env = "MOONGATE_CONFIG"
+    )]
     config: Vec<PathBuf>,
 }
 
 /// Runs the command. Returns exit code 1 if nothing could be read or written.
 pub async fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
     let env = environment();
-    let is_text = args.source.as_deref().is_some_and(|word| moongate_clients::client(word).is_none());
+    let is_text = args
+        .source
+        .as_deref()
+        .is_some_and(|word| moongate_clients::client(word).is_none());
     if args.take_over && is_text {
-        print_message("error: --take-over is for clients: name one, or none to look into all of them");
+        print_message(
+            "error: --take-over is for clients: name one, or none to look into all of them",
+        );
         return Ok(ExitCode::from(2));
     }
-    let found = match read_sources(args.source.as_deref(), &UserDirectories { env: &env, platform: Platform::CURRENT })
-    {
+    let found = match read_sources(
+        args.source.as_deref(),
+        &UserDirectories {
+            env: &env,
+            platform: Platform::CURRENT,
+        },
+    ) {
         Ok(found) => found,
         Err(SourceError::Usage(message)) => {
             print_message(&format!("error: {message}"));
@@ -94,13 +114,20 @@ pub async fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
         Err(SourceError::Failed(error)) => return Err(error),
     };
     let config = LocalConfig::read(load_options(&args.config))?;
-    let (places, found): (Vec<_>, Vec<_>) =
-        found.into_iter().map(|found| (found.places, (found.origin, found.server))).unzip();
+    let (places, found): (Vec<_>, Vec<_>) = found
+        .into_iter()
+        .map(|found| (found.places, (found.origin, found.server)))
+        .unzip();
     // A row for each server, in the same order.
-    let mut rows: Vec<(Vec<EntryPlace>, ImportRow)> = places.into_iter().zip(config.plan_import(found)).collect();
-    // The names are those after renaming, as the list shows them, so the filter comes after the plan.
+    let mut rows: Vec<(Vec<EntryPlace>, ImportRow)> =
+        places.into_iter().zip(config.plan_import(found)).collect();
+    // The names are those after renaming, as the list shows them, so the filter comes after the
+    // plan.
     if !args.only.is_empty() {
-        let unknown = args.only.iter().find(|name| !rows.iter().any(|(_, row)| row.server.name == **name));
+        let unknown = args
+            .only
+            .iter()
+            .find(|name| !rows.iter().any(|(_, row)| row.server.name == **name));
         if let Some(name) = unknown {
             bail!("--only {name:?}: there is no such server");
         }
@@ -123,22 +150,30 @@ pub async fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
     if !args.take_over {
         return Ok(ExitCode::SUCCESS);
     }
-    let entries: Vec<ClientEntry> = places.into_iter().zip(&rows).flat_map(client_entries).collect();
+    let entries: Vec<ClientEntry> = places
+        .into_iter()
+        .zip(&rows)
+        .flat_map(client_entries)
+        .collect();
     if args.dry_run {
-        entries.iter().filter(|entry| entry.server.is_ok()).for_each(|entry| {
-            print_message(&format!(
-                "{}: `{}` would be replaced, if it is ready",
-                entry.taken.place.path.display(),
-                entry.taken.name
-            ));
-        });
+        entries
+            .iter()
+            .filter(|entry| entry.server.is_ok())
+            .for_each(|entry| {
+                print_message(&format!(
+                    "{}: `{}` would be replaced, if it is ready",
+                    entry.taken.place.path.display(),
+                    entry.taken.name
+                ));
+            });
         return Ok(ExitCode::SUCCESS);
     }
     let taken = ready_entries(entries, &args.config).await?;
     take_over(&taken, &args.config, &config.own, args.yes).await
 }
 
-/// Writes the new servers into the config, and their keys into the env file if there is to be one. A dry run shows both.
+/// Writes the new servers into the config, and their keys into the env file if there is to be one.
+/// A dry run shows both.
 async fn write(
     args: &ImportArgs,
     config: &LocalConfig,
@@ -149,8 +184,11 @@ async fn write(
         Some(path) => EnvFileTarget::find(path, config)?.move_secrets(&mut new, env)?,
         None => None,
     };
-    let mut operations: Vec<ConfigOperation> =
-        variables.iter().filter_map(|variables| variables.setting.clone()).map(ConfigOperation::SetEnvFile).collect();
+    let mut operations: Vec<ConfigOperation> = variables
+        .iter()
+        .filter_map(|variables| variables.setting.clone())
+        .map(ConfigOperation::SetEnvFile)
+        .collect();
     operations.extend(new.iter().map(|server| ConfigOperation::AddServer {
         name: server.name.clone(),
         settings: Value::Object(written_settings(&server.settings)),
@@ -169,7 +207,10 @@ async fn write(
 
 /// Returns the servers that the config gets.
 pub(super) fn new_servers(rows: &[ImportRow]) -> Vec<&ParsedServer> {
-    rows.iter().filter(|row| row.is_added).map(|row| &row.server).collect()
+    rows.iter()
+        .filter(|row| row.is_added)
+        .map(|row| &row.server)
+        .collect()
 }
 
 /// Entry of a client's file, and who serves it from now on.
@@ -179,7 +220,8 @@ struct ClientEntry {
     server: Result<String, String>,
 }
 
-/// Returns the entries of a row: one for each file or project that has it. Those that lead to this gateway are none.
+/// Returns the entries of a row: one for each file or project that has it. Those that lead to this
+/// gateway are none.
 fn client_entries((places, row): (Vec<EntryPlace>, &ImportRow)) -> Vec<ClientEntry> {
     let server = match &row.state {
         ImportState::New | ImportState::Renamed { .. } => Ok(row.server.name.clone()),
@@ -191,18 +233,34 @@ fn client_entries((places, row): (Vec<EntryPlace>, &ImportRow)) -> Vec<ClientEnt
         ImportState::Own => return Vec::new(),
     };
     let name = &row.server.source_name;
-    let entry = |place| ClientEntry { taken: TakenServer { place, name: name.clone() }, server: server.clone() };
+    let entry = |place| ClientEntry {
+        taken: TakenServer {
+            place,
+            name: name.clone(),
+        },
+        server: server.clone(),
+    };
     places.into_iter().map(entry).collect()
 }
 
 /// Returns the entries whose servers are ready, and says of all others why they stay.
-async fn ready_entries(entries: Vec<ClientEntry>, config: &[PathBuf]) -> anyhow::Result<Vec<TakenServer>> {
-    let servers: BTreeSet<String> = entries.iter().filter_map(|entry| entry.server.clone().ok()).collect();
+async fn ready_entries(
+    entries: Vec<ClientEntry>,
+    config: &[PathBuf],
+) -> anyhow::Result<Vec<TakenServer>> {
+    let servers: BTreeSet<String> = entries
+        .iter()
+        .filter_map(|entry| entry.server.clone().ok())
+        .collect();
     let unready = unready_servers(&servers, config).await?;
     let mut ready = Vec::new();
     let mut left = BTreeSet::new();
     for ClientEntry { taken, server } in entries {
-        match server.and_then(|server| unready.get(&server).map_or(Ok(()), |reason| Err(reason.clone()))) {
+        match server.and_then(|server| {
+            unready
+                .get(&server)
+                .map_or(Ok(()), |reason| Err(reason.clone()))
+        }) {
             Ok(()) => ready.push(taken),
             // Once for all projects of a file.
             Err(reason) => drop(left.insert((taken.place.path, taken.name, reason))),
@@ -220,11 +278,20 @@ async fn ready_entries(entries: Vec<ClientEntry>, config: &[PathBuf]) -> anyhow:
 
 /// Formats the servers as one line each, with notes below.
 pub(super) fn import_table(rows: &[ImportRow]) -> String {
-    let width = |text: fn(&ImportRow) -> &str| rows.iter().map(|row| text(row).chars().count()).max().unwrap_or(0);
+    let width = |text: fn(&ImportRow) -> &str| {
+        rows.iter()
+            .map(|row| text(row).chars().count())
+            .max()
+            .unwrap_or(0)
+    };
     let names = width(|row| &row.server.name);
     let origins = width(|row| &row.origin);
     let state = |row: &ImportRow| state(row, rows);
-    let states = rows.iter().map(|row| state(row).chars().count()).max().unwrap_or(0);
+    let states = rows
+        .iter()
+        .map(|row| state(row).chars().count())
+        .max()
+        .unwrap_or(0);
     let mut out = String::new();
     for row in rows {
         let name = &row.server.name;
@@ -243,16 +310,27 @@ pub(super) fn import_table(rows: &[ImportRow]) -> String {
 
 /// Says what an entry of the config lacks, and what can be done.
 fn difference(row: &ImportRow) -> Option<String> {
-    let ImportState::Differs { name, lacks } = &row.state else { return None };
-    let lacks: Vec<String> = lacks.iter().map(|setting| format!("`{}`", setting.path())).collect();
+    let ImportState::Differs { name, lacks } = &row.state else {
+        return None;
+    };
+    let lacks: Vec<String> = lacks
+        .iter()
+        .map(|setting| format!("`{}`", setting.path()))
+        .collect();
     let lacks = lacks.join(", ");
     let only = &row.server.name;
     let also = format!("or `moongate import --only {only}` makes another server of it");
-    Some(format!("`{name}` lacks {lacks}: add what is missing there, {also}")).filter(|_| !row.is_added)
+    Some(format!(
+        "`{name}` lacks {lacks}: add what is missing there, {also}"
+    ))
+    .filter(|_| !row.is_added)
 }
 
 fn state(row: &ImportRow, rows: &[ImportRow]) -> String {
-    let is_added = |name: &String| rows.iter().any(|row| row.state.is_new() && row.server.name == *name);
+    let is_added = |name: &String| {
+        rows.iter()
+            .any(|row| row.state.is_new() && row.server.name == *name)
+    };
     let state = match &row.state {
         ImportState::New => "new".to_owned(),
         ImportState::Renamed { from } => format!("new, was {from}"),
@@ -263,7 +341,11 @@ fn state(row: &ImportRow, rows: &[ImportRow]) -> String {
         ImportState::Own => "this gateway".to_owned(),
         ImportState::Broken => "unusable".to_owned(),
     };
-    if is_off(&row.server.settings) { state + ", off" } else { state }
+    if is_off(&row.server.settings) {
+        state + ", off"
+    } else {
+        state
+    }
 }
 
 /// Encodes the servers, with masked settings.

@@ -1,7 +1,7 @@
 //! Env file that keys of imported servers go into.
 //!
-//! Owns its place, its new lines and its mode. Does not choose the secrets (`moongate-clients`). Invariant: no line
-//! that is there changes, and only the owner can read the file.
+//! Owns its place, its new lines and its mode. Does not choose the secrets (`moongate-clients`).
+//! Invariant: no line that is there changes, and only the owner can read the file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -41,16 +41,31 @@ impl EnvFileTarget {
         if let Some(there) = config.env_file()? {
             let is_same = std::path::absolute(&there).is_ok_and(|there| there == absolute);
             let shown = there.display();
-            ensure!(is_same, "--env-file: the config reads {shown} already (`gateway.env_file`): name that file");
-            return Ok(EnvFileTarget { path: there, setting: None });
+            ensure!(
+                is_same,
+                "--env-file: the config reads {shown} already (`gateway.env_file`): name that file"
+            );
+            return Ok(EnvFileTarget {
+                path: there,
+                setting: None,
+            });
         }
         let target = std::path::absolute(&config.target)?;
         let folder = target.parent().unwrap_or(Path::new("/"));
         // Beside the config the name is enough, and both can move together.
         let written = absolute.strip_prefix(folder).unwrap_or(&absolute);
-        let setting = written.to_str().context("--env-file: the path is no UTF-8 text")?.to_owned();
-        let path = config.target.parent().map_or_else(|| absolute.clone(), |folder| folder.join(written));
-        Ok(EnvFileTarget { path, setting: Some(setting) })
+        let setting = written
+            .to_str()
+            .context("--env-file: the path is no UTF-8 text")?
+            .to_owned();
+        let path = config
+            .target
+            .parent()
+            .map_or_else(|| absolute.clone(), |folder| folder.join(written));
+        Ok(EnvFileTarget {
+            path,
+            setting: Some(setting),
+        })
     }
 
     /// Moves the secrets of servers into variables. `None` if there are none.
@@ -65,7 +80,10 @@ impl EnvFileTarget {
             .map_err(|error| anyhow::anyhow!("{shown}: line {}: {}", error.line, error.why))?;
         let moved = move_secrets(servers, &there, env);
         moved.notes.iter().for_each(|note| print_message(note));
-        let lines = moved.variables.iter().filter_map(|(name, value)| env_file::line(name, value));
+        let lines = moved
+            .variables
+            .iter()
+            .filter_map(|(name, value)| env_file::line(name, value));
         let mut text = file.text().to_owned();
         if !text.is_empty() && !text.ends_with('\n') {
             text.push('\n');
@@ -77,26 +95,40 @@ impl EnvFileTarget {
             return Ok(None);
         }
         let names = moved.variables.into_iter().map(|(name, _)| name).collect();
-        Ok(Some(EnvFileAddition { path: self.path, setting: self.setting, text, file, names }))
+        Ok(Some(EnvFileAddition {
+            path: self.path,
+            setting: self.setting,
+            text,
+            file,
+            names,
+        }))
     }
 }
 
 impl EnvFileAddition {
     /// Returns the change as people may see it, without values.
     pub(super) fn shown(&self) -> String {
-        let lines: String = self.names.iter().map(|name| format!("+ {name}=***\n")).collect();
+        let lines: String = self
+            .names
+            .iter()
+            .map(|name| format!("+ {name}=***\n"))
+            .collect();
         format!("{}:\n{}", self.path.display(), lines.trim_end())
     }
 
     /// Writes the lines.
     pub(super) fn write(&self) -> anyhow::Result<()> {
         let shown = || self.path.display().to_string();
-        // Before the keys are inside, or others could read them in between. A new file gets the mode by itself.
+        // Before the keys are inside, or others could read them in between. A new file gets the
+        // mode by itself.
         if self.path.exists() {
             private_file::make_private(&self.path).with_context(shown)?;
         }
         self.file.write(&self.text).with_context(shown)?;
-        print_message(&format!("written to {}, which the gateway reads from its next start or reload", shown()));
+        print_message(&format!(
+            "written to {}, which the gateway reads from its next start or reload",
+            shown()
+        ));
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! Readiness of imported servers, before their entries leave a client's file.
 //!
-//! Owns who is asked, and how long an answer is waited for. Does not change any file. Invariant: a server that nobody saw
-//! ready has a reason against it.
+//! Owns who is asked, and how long an answer is waited for. Does not change any file. Invariant: a
+//! server that nobody saw ready has a reason against it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -38,8 +38,16 @@ struct ServerState {
 
 impl From<ServerStatus> for ServerState {
     fn from(server: ServerStatus) -> Self {
-        let ServerStatus { identity, condition, .. } = server;
-        ServerState { name: identity.name, state: condition.state, reason: condition.reason }
+        let ServerStatus {
+            identity,
+            condition,
+            ..
+        } = server;
+        ServerState {
+            name: identity.name,
+            state: condition.state,
+            reason: condition.reason,
+        }
     }
 }
 
@@ -51,7 +59,8 @@ enum AskedGateway {
     Trial(Box<GatewayApp>, Vec<ServerState>),
 }
 
-/// Returns the servers that cannot be served, each with its reason. All others of these names are ready.
+/// Returns the servers that cannot be served, each with its reason. All others of these names are
+/// ready.
 pub(super) async fn unready_servers(
     names: &BTreeSet<String>,
     config: &[PathBuf],
@@ -62,7 +71,12 @@ pub(super) async fn unready_servers(
     let gateway = match running_gateway(config).await {
         Ok(Some(admin)) => AskedGateway::Running(admin),
         Ok(None) => trial_gateway(names, config).await?,
-        Err(refused) => return Ok(names.iter().map(|name| (name.clone(), refused.clone())).collect()),
+        Err(refused) => {
+            return Ok(names
+                .iter()
+                .map(|name| (name.clone(), refused.clone()))
+                .collect());
+        }
     };
     let settled = gateway.settle(names).await;
     if let AskedGateway::Trial(app, _) = gateway {
@@ -70,53 +84,92 @@ pub(super) async fn unready_servers(
     }
     let states = settled?;
     let reason = |name: &String| reason_against(states.iter().find(|server| server.name == *name));
-    Ok(names.iter().filter_map(|name| Some((name.clone(), reason(name)?))).collect())
+    Ok(names
+        .iter()
+        .filter_map(|name| Some((name.clone(), reason(name)?)))
+        .collect())
 }
 
-/// Finds the gateway that runs with a config. The error is the reason why it does not answer this question.
+/// Finds the gateway that runs with a config. The error is the reason why it does not answer this
+/// question.
 async fn running_gateway(config: &[PathBuf]) -> Result<Option<AdminClient>, String> {
-    let Ok(admin) = AdminArgs::of_environment().client(config) else { return Ok(None) };
+    let Ok(admin) = AdminArgs::of_environment().client(config) else {
+        return Ok(None);
+    };
     match admin.get(STATUS).await {
         Ok((200, body)) if serde_json::from_slice::<GatewayStatus>(&body).is_ok() => {
             match has_config(&admin, config).await {
                 true => Ok(Some(admin)),
-                false => Err("the gateway that runs there has another config: start this one, or name its address in \
+                false => Err(
+                    "the gateway that runs there has another config: start this one, or \
+                              name its address in \
                  MOONGATE_ADMIN"
-                    .to_owned()),
+                        .to_owned(),
+                ),
             }
         }
         Ok((401 | 403 | 429, _)) => {
-            Err("the running gateway does not say whether it is ready: set MOONGATE_ADMIN_KEY".to_owned())
+            Err("the running gateway does not say whether it is ready: set \
+                 MOONGATE_ADMIN_KEY"
+                .to_owned())
         }
         // Nothing listens there, or no gateway.
         _ => Ok(None),
     }
 }
 
-/// True if a gateway reads all files of a config. Another gateway may have a server of the same name.
+/// True if a gateway reads all files of a config. Another gateway may have a server of the same
+/// name.
 async fn has_config(admin: &AdminClient, config: &[PathBuf]) -> bool {
-    let Ok((200, body)) = admin.get("/api/v1/config").await else { return false };
-    let Ok(running) = serde_json::from_slice::<ConfigView>(&body) else { return false };
-    load_options(config).paths.iter().all(|file| running.state.files.iter().any(|running| is_same(file, running)))
+    let Ok((200, body)) = admin.get("/api/v1/config").await else {
+        return false;
+    };
+    let Ok(running) = serde_json::from_slice::<ConfigView>(&body) else {
+        return false;
+    };
+    load_options(config).paths.iter().all(|file| {
+        running
+            .state
+            .files
+            .iter()
+            .any(|running| is_same(file, running))
+    })
 }
 
 /// Starts these servers of a config, as a gateway would.
-async fn trial_gateway(names: &BTreeSet<String>, config: &[PathBuf]) -> anyhow::Result<AskedGateway> {
-    print_message("no gateway is running here: the servers are started once, to see whether they work");
+async fn trial_gateway(
+    names: &BTreeSet<String>,
+    config: &[PathBuf],
+) -> anyhow::Result<AskedGateway> {
+    print_message(
+        "no gateway is running here: the servers are started once, to see whether they work",
+    );
     let mut loaded = moongate_config::load(&load_options(config))?;
-    loaded.plan.servers.retain(|server| names.contains(&server.name));
+    loaded
+        .plan
+        .servers
+        .retain(|server| names.contains(&server.name));
     let not_started = |name: &str, state: UpstreamState, reason: &str| ServerState {
         name: name.to_owned(),
         state,
         reason: reason.to_owned(),
     };
-    let failed = loaded.failed.iter().filter_map(|problem| Some((problem.server.as_ref()?, &problem.message)));
+    let failed = loaded
+        .failed
+        .iter()
+        .filter_map(|problem| Some((problem.server.as_ref()?, &problem.message)));
     let failed = failed.map(|(name, reason)| not_started(name, UpstreamState::Failed, reason));
-    let off = loaded.plan.disabled.iter().map(|server| not_started(&server.name, UpstreamState::Disabled, ""));
+    let off = loaded
+        .plan
+        .disabled
+        .iter()
+        .map(|server| not_started(&server.name, UpstreamState::Disabled, ""));
     let states = failed.chain(off).collect();
     // The states say it all.
     logs::start("off", false);
-    let app = start_without_listeners(loaded.plan).await.context("the servers cannot be tried")?;
+    let app = start_without_listeners(loaded.plan)
+        .await
+        .context("the servers cannot be tried")?;
     Ok(AskedGateway::Trial(Box::new(app), states))
 }
 
@@ -127,9 +180,14 @@ impl AskedGateway {
         let mut next_message = Duration::ZERO;
         loop {
             let states = self.states().await?;
-            let is_starting =
-                |server: &&ServerState| server.state == UpstreamState::Starting && names.contains(&server.name);
-            let starting: Vec<&str> = states.iter().filter(is_starting).map(|server| server.name.as_str()).collect();
+            let is_starting = |server: &&ServerState| {
+                server.state == UpstreamState::Starting && names.contains(&server.name)
+            };
+            let starting: Vec<&str> = states
+                .iter()
+                .filter(is_starting)
+                .map(|server| server.name.as_str())
+                .collect();
             let waited = start.elapsed();
             if starting.is_empty() || waited >= READY_TIMEOUT {
                 return Ok(states);
@@ -157,7 +215,11 @@ impl AskedGateway {
                 let started = members.iter().map(|member| {
                     let status = member.status();
                     let name = member.settings.name.clone();
-                    ServerState { name, state: status.state, reason: logs::redact(&status.reason) }
+                    ServerState {
+                        name,
+                        state: status.state,
+                        reason: logs::redact(&status.reason),
+                    }
                 });
                 Ok(failed.iter().cloned().chain(started).collect())
             }
@@ -174,10 +236,13 @@ fn reason_against(server: Option<&ServerState>) -> Option<String> {
     match state {
         UpstreamState::Ready | UpstreamState::Stopped => None,
         UpstreamState::Disabled => Some("it is switched off in the gateway".to_owned()),
-        UpstreamState::Starting => Some(format!("it has not started within {READY_TIMEOUT:?}: {reason}")),
-        UpstreamState::Degraded | UpstreamState::BackingOff | UpstreamState::NeedsLogin | UpstreamState::Failed => {
-            Some(format!("{}: {reason}", state.name()))
-        }
+        UpstreamState::Starting => Some(format!(
+            "it has not started within {READY_TIMEOUT:?}: {reason}"
+        )),
+        UpstreamState::Degraded
+        | UpstreamState::BackingOff
+        | UpstreamState::NeedsLogin
+        | UpstreamState::Failed => Some(format!("{}: {reason}", state.name())),
     }
 }
 
@@ -190,13 +255,24 @@ mod tests {
         let of = |state| {
             let name = "a".to_owned();
             let reason = "why\nnot".to_owned();
-            reason_against(Some(&ServerState { name, state, reason }))
+            reason_against(Some(&ServerState {
+                name,
+                state,
+                reason,
+            }))
         };
         let served = [UpstreamState::Ready, UpstreamState::Stopped];
         assert_eq!(served.map(of), [None, None]);
-        for state in UpstreamState::ALL.into_iter().filter(|state| !served.contains(state)) {
+        for state in UpstreamState::ALL
+            .into_iter()
+            .filter(|state| !served.contains(state))
+        {
             let reason = of(state).unwrap();
-            assert!(state == UpstreamState::Disabled || reason.contains("why") && !reason.contains('\n'), "{reason}");
+            assert!(
+                state == UpstreamState::Disabled
+                    || reason.contains("why") && !reason.contains('\n'),
+                "{reason}"
+            );
         }
         assert!(reason_against(None).is_some());
     }

@@ -1,7 +1,7 @@
 //! Texts that servers are imported from.
 //!
-//! Owns the search: a client's files, a path, or stdin. Does not compare servers. Invariant: one unreadable file does
-//! not hide the others.
+//! Owns the search: a client's files, a path, or stdin. Does not compare servers. Invariant: one
+//! unreadable file does not hide the others.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -12,7 +12,9 @@ use serde_json::json;
 
 use crate::cli::connect::unknown_client;
 use crate::cli::process::print_message;
-use moongate_clients::import::{ImportError, ImportedServers, ProjectServers, read_file, read_text};
+use moongate_clients::import::{
+    ImportError, ImportedServers, ProjectServers, read_file, read_text,
+};
 use moongate_clients::{ClientProfile, UserDirectories};
 use moongate_config::ParsedServer;
 use moongate_platform::foreign_file;
@@ -60,23 +62,34 @@ pub(super) fn read_sources(
         None => Ok(of_clients(moongate_clients::clients(), directories).found),
         Some("-") => {
             let mut text = String::new();
-            let read = std::io::stdin().lock().take(TEXT_MAX + 1).read_to_string(&mut text);
-            let length = read.context("stdin cannot be read").map_err(SourceError::Failed)?;
+            let read = std::io::stdin()
+                .lock()
+                .take(TEXT_MAX + 1)
+                .read_to_string(&mut text);
+            let length = read
+                .context("stdin cannot be read")
+                .map_err(SourceError::Failed)?;
             if length as u64 > TEXT_MAX {
-                return Err(SourceError::Failed(anyhow::anyhow!("stdin has more than 64 MiB")));
+                return Err(SourceError::Failed(anyhow::anyhow!(
+                    "stdin has more than 64 MiB"
+                )));
             }
             Ok(named("stdin", None, of_text(read_text(&text))?))
         }
         Some(word) => match moongate_clients::client(word) {
             Some(profile) => of_client(profile, directories),
-            // A word without any sign of a path is a misspelt client: "no such file" would point the wrong
-            // way.
+            // A word without any sign of a path is a misspelt client: "no such file" would point
+            // the wrong way.
             None if !Path::new(word).exists() && !word.contains(['/', '\\', '.']) => {
                 Err(SourceError::Usage(unknown_client(word)))
             }
             None => {
                 let text = text_of(Path::new(word)).map_err(SourceError::Failed)?;
-                Ok(named(word, None, of_text(read_file(Path::new(word), &text))?))
+                Ok(named(
+                    word,
+                    None,
+                    of_text(read_file(Path::new(word), &text))?,
+                ))
             }
         },
     }
@@ -91,28 +104,44 @@ fn named(origin: &str, place: Option<EntryPlace>, read: ImportedServers) -> Vec<
         print_message(&format!("{origin}: {warning}"));
     }
     let places: Vec<EntryPlace> = place.clone().into_iter().collect();
-    let found = |server| FoundServer { origin: origin.to_owned(), places: places.clone(), server };
+    let found = |server| FoundServer {
+        origin: origin.to_owned(),
+        places: places.clone(),
+        server,
+    };
     let mut all: Vec<FoundServer> = read.servers.into_iter().map(found).collect();
     all.extend(of_projects(origin, place.as_ref(), read.projects));
     all
 }
 
 /// Collects the servers of projects, each once with all the projects that have it.
-fn of_projects(origin: &str, place: Option<&EntryPlace>, projects: Vec<ProjectServers>) -> Vec<FoundServer> {
+fn of_projects(
+    origin: &str,
+    place: Option<&EntryPlace>,
+    projects: Vec<ProjectServers>,
+) -> Vec<FoundServer> {
     let mut all: Vec<FoundServer> = Vec::new();
     let mut known: HashMap<String, usize> = HashMap::new();
-    // A folder that is gone is kept in such a file for ever. A text from elsewhere is not about this machine's folders.
+    // A folder that is gone is kept in such a file for ever. A text from elsewhere is not about
+    // this machine's folders.
     let is_here = |project: &ProjectServers| place.is_none() || Path::new(&project.path).is_dir();
     for project in projects.into_iter().filter(is_here) {
         for server in project.servers {
-            let place = place.map(|place| EntryPlace { project: Some(project.path.clone()), ..place.clone() });
+            let place = place.map(|place| EntryPlace {
+                project: Some(project.path.clone()),
+                ..place.clone()
+            });
             let key = json!([server.source_name, server.settings]).to_string();
             let at = *known.entry(key).or_insert(all.len());
             match all.get_mut(at) {
                 Some(row) => row.places.extend(place),
                 None => {
                     let origin = format!("{origin}, {}", project.path);
-                    all.push(FoundServer { origin, places: place.into_iter().collect(), server });
+                    all.push(FoundServer {
+                        origin,
+                        places: place.into_iter().collect(),
+                        server,
+                    });
                 }
             }
         }
@@ -130,15 +159,25 @@ fn of_projects(origin: &str, place: Option<&EntryPlace>, projects: Vec<ProjectSe
 fn text_of(path: &Path) -> anyhow::Result<String> {
     foreign_file::read_text(path, TEXT_MAX).with_context(|| {
         // What a shell makes of `<(...)` is a pipe, as `/dev/stdin` often is.
-        let is_stream = path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir());
-        let hint = if is_stream { "; `moongate import -` reads standard input" } else { "" };
+        let is_stream = path
+            .metadata()
+            .is_ok_and(|found| !found.is_file() && !found.is_dir());
+        let hint = if is_stream {
+            "; `moongate import -` reads standard input"
+        } else {
+            ""
+        };
         format!("{} cannot be read{hint}", path.display())
     })
 }
 
 /// Returns the files of a folder that may have servers, by name. None if there is no such folder.
 fn files_of(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok).map(|entry| entry.path());
+    let entries = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .filter_map(Result::ok)
+        .map(|entry| entry.path());
     let is_text = |path: &PathBuf| {
         let extension = path.extension().and_then(|extension| extension.to_str());
         extension.is_some_and(|extension| ["yaml", "yml", "json"].contains(&extension))
@@ -163,27 +202,45 @@ fn of_client(
     profile: &'static ClientProfile,
     directories: &UserDirectories<'_>,
 ) -> Result<Vec<FoundServer>, SourceError> {
-    let failed = |why: String| Err(SourceError::Failed(anyhow::anyhow!("{}: {why}", profile.title)));
+    let failed = |why: String| {
+        Err(SourceError::Failed(anyhow::anyhow!(
+            "{}: {why}",
+            profile.title
+        )))
+    };
     let places = places_of(profile, directories);
     if places.is_empty() {
         return failed(
-            "it keeps its servers in no file that could be read; copy them, and use `moongate import -`".into(),
+            "it keeps its servers in no file that could be read; copy them, and use `moongate \
+             import -`"
+                .into(),
         );
     }
     let read = of_clients([profile], directories);
     if read.files.is_empty() {
-        let looked: Vec<String> = places.iter().map(|path| path.display().to_string()).collect();
-        return failed(format!("no file was found; looked for {}", looked.join(", ")));
+        let looked: Vec<String> = places
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect();
+        return failed(format!(
+            "no file was found; looked for {}",
+            looked.join(", ")
+        ));
     }
     Ok(read.found)
 }
 
 /// Returns the files of a client: the user's, and that of the project in this directory.
 fn places_of(profile: &ClientProfile, directories: &UserDirectories<'_>) -> Vec<PathBuf> {
-    directories.files(profile).into_iter().chain(profile.project_file.map(PathBuf::from)).collect()
+    directories
+        .files(profile)
+        .into_iter()
+        .chain(profile.project_file.map(PathBuf::from))
+        .collect()
 }
 
-/// Reads the files of clients. One program of a family, such as a command line, may have a file of its own.
+/// Reads the files of clients. One program of a family, such as a command line, may have a file of
+/// its own.
 fn of_clients(
     profiles: impl IntoIterator<Item = &'static ClientProfile>,
     directories: &UserDirectories<'_>,
@@ -194,31 +251,51 @@ fn of_clients(
         let own = directories.files(profile);
         let mut paths = places_of(profile, directories);
         // A relative folder: the file of the project is among its files, under the same path.
-        paths.extend(directories.folders(profile, Path::new("")).iter().flat_map(|folder| files_of(folder)));
+        paths.extend(
+            directories
+                .folders(profile, Path::new(""))
+                .iter()
+                .flat_map(|folder| files_of(folder)),
+        );
         for path in paths.into_iter().filter(|path| path.is_file()) {
-            // Several clients read the same file of a project, and in the home folder it is the user's own.
+            // Several clients read the same file of a project, and in the home folder it is the
+            // user's own.
             let real = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
             if all.files.contains(&real) {
                 continue;
             }
             all.files.push(real);
-            let read =
-                text_of(&path).and_then(|text| read_file(&path, &text).map_err(|error| anyhow::anyhow!("{error}")));
+            let read = text_of(&path).and_then(|text| {
+                read_file(&path, &text).map_err(|error| anyhow::anyhow!("{error}"))
+            });
             match read {
                 Ok(mut read) => {
-                    if !std::mem::take(&mut read.ignored).is_empty() && !ignored.contains(&profile.title) {
+                    if !std::mem::take(&mut read.ignored).is_empty()
+                        && !ignored.contains(&profile.title)
+                    {
                         ignored.push(profile.title);
                     }
-                    let place = EntryPlace { profile, is_users: own.contains(&path), path, project: None };
+                    let place = EntryPlace {
+                        profile,
+                        is_users: own.contains(&path),
+                        path,
+                        project: None,
+                    };
                     all.found.extend(named(profile.title, Some(place), read));
                 }
-                // One client with a broken file must not keep the servers of the others from being imported.
-                Err(error) => print_message(&format!("{}: {}: {error:#}", profile.title, path.display())),
+                // One client with a broken file must not keep the servers of the others from being
+                // imported.
+                Err(error) => {
+                    print_message(&format!("{}: {}: {error:#}", profile.title, path.display()))
+                }
             }
         }
     }
     if !ignored.is_empty() {
-        print_message(&format!("other settings of {} mean nothing here, and stay there", ignored.join(", ")));
+        print_message(&format!(
+            "other settings of {} mean nothing here, and stay there",
+            ignored.join(", ")
+        ));
     }
     all
 }

@@ -1,7 +1,8 @@
 //! `moongate key`: keys for clients and operators. Owns the single display of a new key.
 //!
-//! Stores only its hash. Invariant: standard output gets the key and nothing else, so that it can be piped. The
-//! config's entry goes to standard error, or into the config, and does not reveal the key.
+//! Stores only its hash. Invariant: standard output gets the key and nothing else, so that it can
+//! be piped. The config's entry goes to standard error, or into the config, and does not reveal the
+//! key.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -26,7 +27,8 @@ pub struct KeyArgs {
 /// What to do with keys.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum KeyCommand {
-    /// Make a key: prints the key once to standard output, and its entry for the config to standard error.
+    /// Make a key: prints the key once to standard output, and its entry for the config to standard
+    /// error.
     New {
         /// Whose key it is; shown in logs.
         name: String,
@@ -42,9 +44,15 @@ pub enum KeyCommand {
     },
 }
 
-/// Runs the command. Returns exit code 1 if standard output fails, 2 for a name that a key cannot have.
+/// Runs the command. Returns exit code 1 if standard output fails, 2 for a name that a key cannot
+/// have.
 pub fn run(args: KeyArgs) -> ExitCode {
-    let KeyCommand::New { name, admin, write, config } = args.command;
+    let KeyCommand::New {
+        name,
+        admin,
+        write,
+        config,
+    } = args.command;
     if !is_key_name(&name) {
         // Without a standard error, the exit code alone tells the mistake.
         let _ = writeln!(std::io::stderr(), "a key's name has 1 to 64 characters");
@@ -52,7 +60,11 @@ pub fn run(args: KeyArgs) -> ExitCode {
     }
     let key = new_key();
     // The entry first, so that the key is the last line on a screen.
-    let table = if admin { KeyTable::Admin } else { KeyTable::Clients };
+    let table = if admin {
+        KeyTable::Admin
+    } else {
+        KeyTable::Clients
+    };
     if write {
         let written = block_on(write_entry(table, name, key.clone(), config));
         if written != ExitCode::SUCCESS {
@@ -69,19 +81,31 @@ pub fn run(args: KeyArgs) -> ExitCode {
 }
 
 /// Writes the entry of a key into the config.
-async fn write_entry(table: KeyTable, name: String, key: String, config: EditedConfig) -> anyhow::Result<ExitCode> {
+async fn write_entry(
+    table: KeyTable,
+    name: String,
+    key: String,
+    config: EditedConfig,
+) -> anyhow::Result<ExitCode> {
     let list = match table {
         KeyTable::Clients => KeyList::Clients,
         KeyTable::Admin => KeyList::Operators,
     };
     let entry = entry_value(list, &name, &key);
     let operation = ConfigOperation::AddKey { list, entry };
-    let prepared = config.prepare(std::slice::from_ref(&operation)).ok().filter(|_| list == KeyList::Clients);
+    let prepared = config
+        .prepare(std::slice::from_ref(&operation))
+        .ok()
+        .filter(|_| list == KeyList::Clients);
     let is_first = prepared.is_some_and(|prepared| prepared.loaded().plan.auth.keys.len() == 1);
     // The flag `--admin` has another meaning here.
-    let code = config.apply(&AdminArgs::of_environment(), &operation, None).await?;
+    let code = config
+        .apply(&AdminArgs::of_environment(), &operation, None)
+        .await?;
     if config.is_dry_run() && code == ExitCode::SUCCESS {
-        print_message("nothing was written: this key is stored nowhere, and no gateway will take it");
+        print_message(
+            "nothing was written: this key is stored nowhere, and no gateway will take it",
+        );
     } else if is_first && code == ExitCode::SUCCESS {
         print_message(FIRST_KEY);
     }
@@ -91,7 +115,8 @@ async fn write_entry(table: KeyTable, name: String, key: String, config: EditedC
 /// Returns the entry of a key, as an edit of the config takes it.
 pub(super) fn entry_value(list: KeyList, name: &str, key: &str) -> serde_json::Value {
     // A dollar sign is doubled, or it would begin a reference.
-    let mut entry = serde_json::json!({ "name": without_references(name), "hash": KeyHash::of(key).to_string() });
+    let mut entry = serde_json::json!({ "name": without_references(name),
+        "hash": KeyHash::of(key).to_string() });
     if list == KeyList::Operators {
         entry["role"] = "operate".into();
     }
@@ -115,7 +140,8 @@ fn entry(table: KeyTable, name: &str, key: &str) -> String {
         KeyTable::Admin => ("admin.keys", "role = \"operate\"  # or \"view\"\n"),
     };
     format!(
-        "# Add this to the config; the key itself is shown only this once.\n[[{table}]]\nname = {name}\nhash = \"{hash}\"\n{role}\n"
+        "# Add this to the config; the key itself is shown only this once.\n[[{table}]]\nname = \
+         {name}\nhash = \"{hash}\"\n{role}\n"
     )
 }
 
@@ -126,7 +152,10 @@ mod tests {
     #[test]
     fn the_entry_has_the_hash_and_not_the_key() {
         let operator = entry(KeyTable::Admin, "me", "mg_key");
-        assert!(operator.contains("[[admin.keys]]\nname = \"me\"\n") && operator.contains("role = \"operate\""));
+        assert!(
+            operator.contains("[[admin.keys]]\nname = \"me\"\n")
+                && operator.contains("role = \"operate\"")
+        );
         let entry = entry(KeyTable::Clients, "a \"b\"", "mg_key");
         assert!(entry.contains("name = \"a \\\"b\\\"\"\n"));
         assert!(entry.contains(&KeyHash::of("mg_key").to_string()) && !entry.contains("mg_key"));

@@ -13,8 +13,12 @@ pub(super) fn refusal(word: &OsStr) -> Option<String> {
     let instead = match name {
         "login" | "logins" | "logout" => "send a fixed credential with `headers`",
         "audit" => "`telemetry.calls = \"all\"` logs each call",
-        "pin" => "name the version of each package in the config; `moongate check` says which have none",
+        "pin" => {
+            "name the version of each package in the config; `moongate check` says which have none"
+        }
         _ => "`moongate --help` lists what there is",
     };
-    Some(format!("error: `moongate {name}` is not available in this version; {instead}"))
+    Some(format!(
+        "error: `moongate {name}` is not available in this version; {instead}"
+    ))
 }

@@ -1,7 +1,8 @@
-//! Address of the running gateway, for commands that connect to it. Owns the search: a flag, or else the config that
-//! `serve` would find.
+//! Address of the running gateway, for commands that connect to it. Owns the search: a flag, or
+//! else the config that `serve` would find.
 //!
-//! Does not connect, and knows no flag of a command. Invariant: an error names the address that was tried and its origin.
+//! Does not connect, and knows no flag of a command. Invariant: an error names the address that was
+//! tried and its origin.
 
 use std::path::{Path, PathBuf};
 
@@ -34,7 +35,10 @@ impl LocatedGateway {
 
     /// Returns the advice for an address that did not answer.
     pub(super) fn advice(&self) -> String {
-        format!("{} is {}; is the gateway running? If not, start it with `moongate`", self.address, self.origin)
+        format!(
+            "{} is {}; is the gateway running? If not, start it with `moongate`",
+            self.address, self.origin
+        )
     }
 }
 
@@ -42,11 +46,20 @@ impl LocatedGateway {
 pub(super) fn endpoint(config: &[PathBuf]) -> Result<LocatedGateway, String> {
     let (addresses, origin) = addresses(config, "listen")?;
     // The first one that can be reached: messages in lines and inherited sockets cannot.
-    let found = addresses.listen.iter().find_map(|bound| Some((bound, local_address(bound)?)));
+    let found = addresses
+        .listen
+        .iter()
+        .find_map(|bound| Some((bound, local_address(bound)?)));
     let (bound, address) = found.ok_or_else(|| nowhere(&origin))?;
     // A Unix socket has no TLS, whatever the config says about TCP.
-    let certificate = addresses.certificate.filter(|_| matches!(bound, ListenAddress::Tcp(_)));
-    Ok(LocatedGateway { address, certificate, origin })
+    let certificate = addresses
+        .certificate
+        .filter(|_| matches!(bound, ListenAddress::Tcp(_)));
+    Ok(LocatedGateway {
+        address,
+        certificate,
+        origin,
+    })
 }
 
 /// Locates the admin listener.
@@ -56,15 +69,28 @@ pub(super) fn admin(config: &[PathBuf]) -> Result<LocatedGateway, String> {
         // A config that somebody broke cuts nobody off from the gateway that runs with it.
         Err(problem) => return remembered(config).ok_or(problem),
     };
-    let address = addresses.admin.as_ref().and_then(local_address).ok_or_else(|| nowhere(&origin))?;
-    Ok(LocatedGateway { address, certificate: None, origin })
+    let address = addresses
+        .admin
+        .as_ref()
+        .and_then(local_address)
+        .ok_or_else(|| nowhere(&origin))?;
+    Ok(LocatedGateway {
+        address,
+        certificate: None,
+        origin,
+    })
 }
 
 /// Returns where the gateway was that last ran with a config.
 fn remembered(config: &[PathBuf]) -> Option<LocatedGateway> {
     let address = RunningRecord::find(&process::load_options(config))?.admin?;
-    let origin = "where the gateway of this config last ran, since the config cannot be read".to_owned();
-    Some(LocatedGateway { address, certificate: None, origin })
+    let origin =
+        "where the gateway of this config last ran, since the config cannot be read".to_owned();
+    Some(LocatedGateway {
+        address,
+        certificate: None,
+        origin,
+    })
 }
 
 fn nowhere(origin: &str) -> String {
@@ -78,7 +104,10 @@ fn addresses(config: &[PathBuf], setting: &str) -> Result<(GatewayAddresses, Str
     if paths.is_empty() {
         paths.extend(moongate_config::search(Path::new("."), &env));
     }
-    let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    let names: Vec<String> = paths
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
     let variable = format!("MOONGATE_GATEWAY__{}", setting.to_ascii_uppercase());
     let origin = match names.is_empty() {
         // The environment takes precedence over files, so it is the origin even if there are files.
@@ -86,9 +115,13 @@ fn addresses(config: &[PathBuf], setting: &str) -> Result<(GatewayAddresses, Str
         true => format!("the default of gateway.{setting}, since there is no config"),
         false => format!("gateway.{setting} of {}", names.join(", ")),
     };
-    let addresses = moongate_config::gateway_addresses(&LoadOptions::of_files(paths, env)).map_err(|problems| {
-        format!("the config does not say where the gateway is:\n{}", problems.to_string().trim_end())
-    })?;
+    let addresses = moongate_config::gateway_addresses(&LoadOptions::of_files(paths, env))
+        .map_err(|problems| {
+            format!(
+                "the config does not say where the gateway is:\n{}",
+                problems.to_string().trim_end()
+            )
+        })?;
     Ok((addresses, origin))
 }
 
@@ -101,8 +134,10 @@ pub(super) fn local_address(address: &ListenAddress) -> Option<String> {
             let mut address = *address;
             if address.ip().is_unspecified() {
                 // A listener on every address is reached over loopback.
-                let loopback: [std::net::IpAddr; 2] =
-                    [std::net::Ipv4Addr::LOCALHOST.into(), std::net::Ipv6Addr::LOCALHOST.into()];
+                let loopback: [std::net::IpAddr; 2] = [
+                    std::net::Ipv4Addr::LOCALHOST.into(),
+                    std::net::Ipv6Addr::LOCALHOST.into(),
+                ];
                 address.set_ip(loopback[usize::from(address.is_ipv6())]);
             }
             Some(address.to_string())
@@ -127,21 +162,43 @@ mod tests {
 
     #[test]
     fn the_config_says_where_the_gateway_is() {
-        let broken = "[servers.a]\ntypo = 1\ncommand = '${NOT_SET}'\n[[auth.keys]]\nname = 'k'\nkey = '${NOT_SET}'\n";
-        let text = format!("[gateway]\nlisten = ['systemd', '0.0.0.0:81']\nadmin = 'unix:/run/a.sock'\n{broken}");
+        let broken = "[servers.a]\ntypo = 1\ncommand = '${NOT_SET}'\n[[auth.keys]]\nname = \
+                      'k'\nkey = '${NOT_SET}'\n";
+        let text = format!(
+            "[gateway]\nlisten = ['systemd', '0.0.0.0:81']\nadmin = 'unix:/run/a.sock'\n{broken}"
+        );
         let (endpoint, admin) = at(&text).unwrap();
-        assert_eq!((&*endpoint.address, &*admin.address), ("127.0.0.1:81", "unix:/run/a.sock"));
+        assert_eq!(
+            (&*endpoint.address, &*admin.address),
+            ("127.0.0.1:81", "unix:/run/a.sock")
+        );
         let advice = admin.advice();
-        for word in ["unix:/run/a.sock is gateway.admin of", "a.toml", "`moongate`"] {
+        for word in [
+            "unix:/run/a.sock is gateway.admin of",
+            "a.toml",
+            "`moongate`",
+        ] {
             assert!(advice.contains(word), "{word}: {advice}");
         }
-        let (endpoint, _) = at("[gateway]\nlisten = '[::]:82'\ntls = { cert = 'c.pem', key = 'k.pem' }\n").unwrap();
-        assert_eq!((&*endpoint.address, endpoint.certificate), ("[::1]:82", Some(PathBuf::from("c.pem"))));
-        for unknown in ["[gateway]\nadmin = false\n", "[gateway]\nlisten = '127.0.0.1:0'\n", "[gateway]\nlisten = 5\n"]
-        {
+        let (endpoint, _) =
+            at("[gateway]\nlisten = '[::]:82'\ntls = { cert = 'c.pem', key = 'k.pem' }\n").unwrap();
+        assert_eq!(
+            (&*endpoint.address, endpoint.certificate),
+            ("[::1]:82", Some(PathBuf::from("c.pem")))
+        );
+        for unknown in [
+            "[gateway]\nadmin = false\n",
+            "[gateway]\nlisten = '127.0.0.1:0'\n",
+            "[gateway]\nlisten = 5\n",
+        ] {
             let error = at(unknown).unwrap_err();
-            let names_flag = ["--url", "--admin", "--config"].iter().any(|flag| error.contains(flag));
-            assert!(error.contains("gateway") && !names_flag, "{unknown}: {error}");
+            let names_flag = ["--url", "--admin", "--config"]
+                .iter()
+                .any(|flag| error.contains(flag));
+            assert!(
+                error.contains("gateway") && !names_flag,
+                "{unknown}: {error}"
+            );
         }
     }
 }

@@ -1,7 +1,8 @@
-//! Manual page, derived from the commands. Owns its layout, and the test that the file is up to date.
+//! Manual page, derived from the commands. Owns its layout, and the test that the file is up to
+//! date.
 //!
-//! Does not describe any command: the words are those of `--help`. Invariant: each command that `--help` lists has a
-//! section.
+//! Does not describe any command: the words are those of `--help`. Invariant: each command that
+//! `--help` lists has a section.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
@@ -21,14 +22,20 @@ fn page() -> String {
     program.build();
     let mut page = Vec::new();
     // The version in the page's head would change the file in each release.
-    let man = Man::new(program.clone()).source("Moongate").manual("User Commands").date("");
+    let man = Man::new(program.clone())
+        .source("Moongate")
+        .manual("User Commands")
+        .date("");
     man.render_title(&mut page).unwrap();
     man.render_name_section(&mut page).unwrap();
     man.render_synopsis_section(&mut page).unwrap();
     man.render_description_section(&mut page).unwrap();
     man.render_options_section(&mut page).unwrap();
     let mut page = String::from_utf8(page).unwrap();
-    for command in program.get_subcommands().filter(|command| !command.is_hide_set() && command.get_name() != "help") {
+    for command in program
+        .get_subcommands()
+        .filter(|command| !command.is_hide_set() && command.get_name() != "help")
+    {
         page += &section(command);
     }
     page += &extra(&program);
@@ -42,12 +49,18 @@ fn section(command: &Command) -> String {
     let mut parts = Vec::new();
     man.render_synopsis_section(&mut parts).unwrap();
     man.render_description_section(&mut parts).unwrap();
-    if command.get_arguments().any(|argument| !argument.is_hide_set()) {
+    if command
+        .get_arguments()
+        .any(|argument| !argument.is_hide_set())
+    {
         man.render_options_section(&mut parts).unwrap();
     }
     let parts = String::from_utf8(parts).unwrap();
-    // Requests in front of the first heading set characters for the whole page, which has them already.
-    let parts = parts.lines().filter(|line| !line.starts_with(".ie ") && !line.starts_with(".el "));
+    // Requests in front of the first heading set characters for the whole page, which has them
+    // already.
+    let parts = parts
+        .lines()
+        .filter(|line| !line.starts_with(".ie ") && !line.starts_with(".el "));
     let mut out = format!(".SH \"COMMAND {}\"\n", name.to_uppercase());
     for line in parts {
         out += &line.replacen(".SH ", ".SS ", 1);
@@ -58,9 +71,14 @@ fn section(command: &Command) -> String {
 
 /// Renders the text below the help of the whole program, as it is laid out there.
 fn extra(program: &Command) -> String {
-    let text = program.get_after_help().map(ToString::to_string).unwrap_or_default();
-    let lines: String =
-        text.lines().map(|line| format!("{}\n", line.replace('\\', "\\e").replace('-', "\\-"))).collect();
+    let text = program
+        .get_after_help()
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    let lines: String = text
+        .lines()
+        .map(|line| format!("{}\n", line.replace('\\', "\\e").replace('-', "\\-")))
+        .collect();
     format!(".SH NOTES\n.nf\n{lines}.fi\n")
 }
 
@@ -72,5 +90,8 @@ fn the_manual_page_is_what_is_derived() {
         return std::fs::write(&path, page).unwrap();
     }
     let how = "commands have changed: UPDATE_EXPECTED=1 cargo test --lib manual";
-    assert!(std::fs::read_to_string(&path).unwrap_or_default() == page, "{PAGE}: {how}");
+    assert!(
+        std::fs::read_to_string(&path).unwrap_or_default() == page,
+        "{PAGE}: {how}"
+    );
 }

@@ -53,8 +53,8 @@ fn revision(date: &str) -> Result<Revision, String> {
     Revision::of(date).ok_or_else(|| format!("not a revision; these are: {known}"))
 }
 
-/// Runs the command and returns the exit code. The caller must exit with it: a blocking read of stdin cannot be
-/// cancelled.
+/// Runs the command and returns the exit code. The caller must exit with it: a blocking read of
+/// stdin cannot be cancelled.
 ///
 /// # Errors
 /// When the address cannot be listened on, or the record cannot be written.
@@ -86,7 +86,8 @@ pub async fn run(args: MockArgs) -> anyhow::Result<i32> {
     };
     let program = std::env::current_exe().ok();
     if let Some(addr) = args.http {
-        return listen(moongate_mock::serve_http_recording(script, addr, record, program).await?).await;
+        return listen(moongate_mock::serve_http_recording(script, addr, record, program).await?)
+            .await;
     }
     if let Some(addr) = args.tcp {
         return listen(moongate_mock::serve_tcp(script, addr, record).await?).await;

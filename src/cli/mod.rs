@@ -1,7 +1,7 @@
 //! Command line: one file for each verb. Owns flags, output and exit codes.
 //!
-//! Does not own what a verb does. Invariant: data goes to stdout, everything for people to stderr. Exit code 0 is
-//! success, 1 failure, 2 bad usage or config.
+//! Does not own what a verb does. Invariant: data goes to stdout, everything for people to stderr.
+//! Exit code 0 is success, 1 failure, 2 bad usage or config.
 
 pub mod admin;
 pub mod check;
@@ -66,7 +66,8 @@ First steps:
   moongate add NAME URL               add a server; a command goes behind --
   moongate check --print              show the config with everything filled in
 
-The config is the first of ./moongate.{toml,yaml,json}, ~/.config/moongate/ and /etc/moongate/, or --config;
+The config is the first of ./moongate.{toml,yaml,json}, ~/.config/moongate/ and /etc/moongate/, or \
+--config;
 MOONGATE_* variables override its settings (MOONGATE_GATEWAY__LISTEN is gateway.listen).
 
 Exit codes: 0 fine, 1 failed, 2 bad usage or config.";
@@ -140,13 +141,18 @@ enum CliCommand {
 impl CommandLine {
     /// Parses the command line of this process. Exits if it is wrong.
     ///
-    /// Tries `serve` alone first. The parser of all other commands would stay in the memory of the one process that
-    /// runs for months. That parser reports the error where `serve` does not fit.
+    /// Tries `serve` alone first. The parser of all other commands would stay in the memory of the
+    /// one process that runs for months. That parser reports the error where `serve` does not fit.
     pub fn of_process() -> Self {
         if let Some(serve) = serve_alone(std::env::args_os()) {
-            return CommandLine { version: version::VersionArgs::default(), command: None, serve };
+            return CommandLine {
+                version: version::VersionArgs::default(),
+                command: None,
+                serve,
+            };
         }
-        let args = command_first::command_first(std::env::args_os().collect(), &CommandLine::command());
+        let args =
+            command_first::command_first(std::env::args_os().collect(), &CommandLine::command());
         // Commands that are planned get a word of their own: clap would only call them unknown.
         if let Some(message) = args.get(1).and_then(|word| later_commands::refusal(word)) {
             print_message(&message);
@@ -166,7 +172,11 @@ struct ServeOnly {
 
 fn serve_alone(args: impl Iterator<Item = OsString>) -> Option<serve::ServeArgs> {
     let mut args: Vec<OsString> = args.collect();
-    let parse = |args: &[OsString]| ServeOnly::try_parse_from(args).ok().map(|alone| alone.serve);
+    let parse = |args: &[OsString]| {
+        ServeOnly::try_parse_from(args)
+            .ok()
+            .map(|alone| alone.serve)
+    };
     // The word may also be the value of a flag.
     parse(&args).or_else(|| {
         let at = args.iter().position(|word| word == "serve")?;
@@ -215,7 +225,8 @@ fn mock(args: mock::MockArgs) -> ExitCode {
         Err(e) => return report_error(&e),
     };
     let end = runtime.block_on(mock::run(args));
-    // A blocking read of stdin cannot be cancelled: dropping the runtime would wait for the next line.
+    // A blocking read of stdin cannot be cancelled: dropping the runtime would wait for the next
+    // line.
     runtime.shutdown_background();
     match end {
         Ok(code) => std::process::exit(code),
@@ -241,45 +252,101 @@ mod tests {
             "moongate --only serve serve --listen 127.0.0.1:0",
         ] {
             let all = CommandLine::try_parse_from(arranged(line)).unwrap();
-            let (CommandLine { command: Some(CliCommand::Serve(all)), .. }
-            | CommandLine { command: None, serve: all, .. }) = all
+            let (CommandLine {
+                command: Some(CliCommand::Serve(all)),
+                ..
+            }
+            | CommandLine {
+                command: None,
+                serve: all,
+                ..
+            }) = all
             else {
                 panic!("{line} is serve");
             };
-            assert_eq!(format!("{:?}", alone(line).unwrap()), format!("{all:?}"), "{line}");
+            assert_eq!(
+                format!("{:?}", alone(line).unwrap()),
+                format!("{all:?}"),
+                "{line}"
+            );
         }
-        let others =
-            ["moongate check", "moongate -h", "moongate --version", "moongate help serve", "moongate serve --help"];
-        let wrong =
-            ["moongate serve serve", "moongate serve --confg x", "moongate -c a.toml check", "moongate --listen"];
+        let others = [
+            "moongate check",
+            "moongate -h",
+            "moongate --version",
+            "moongate help serve",
+            "moongate serve --help",
+        ];
+        let wrong = [
+            "moongate serve serve",
+            "moongate serve --confg x",
+            "moongate -c a.toml check",
+            "moongate --listen",
+        ];
         for line in others.into_iter().chain(wrong) {
             assert!(alone(line).is_none(), "{line}");
         }
     }
 
     fn arranged(line: &str) -> Vec<OsString> {
-        command_first::command_first(line.split(' ').map(OsString::from).collect(), &CommandLine::command())
+        command_first::command_first(
+            line.split(' ').map(OsString::from).collect(),
+            &CommandLine::command(),
+        )
     }
 
     #[test]
     fn flags_may_stand_before_the_command() {
         for (line, same) in [
-            ("moongate --config a.toml check", "moongate check --config a.toml"),
-            ("moongate -c a.toml --print check", "moongate check -c a.toml --print"),
-            ("moongate --admin unix:/x status --format json", "moongate status --admin unix:/x --format json"),
-            ("moongate --url=http://a/ tools", "moongate tools --url=http://a/"),
-            ("moongate --key k -v call tools a=1", "moongate call --key k -v tools a=1"),
-            ("moongate --config check serve", "moongate serve --config check"),
+            (
+                "moongate --config a.toml check",
+                "moongate check --config a.toml",
+            ),
+            (
+                "moongate -c a.toml --print check",
+                "moongate check -c a.toml --print",
+            ),
+            (
+                "moongate --admin unix:/x status --format json",
+                "moongate status --admin unix:/x --format json",
+            ),
+            (
+                "moongate --url=http://a/ tools",
+                "moongate tools --url=http://a/",
+            ),
+            (
+                "moongate --key k -v call tools a=1",
+                "moongate call --key k -v tools a=1",
+            ),
+            (
+                "moongate --config check serve",
+                "moongate serve --config check",
+            ),
             ("moongate check a.toml", "moongate check a.toml"),
             ("moongate --help check", "moongate check --help"),
         ] {
-            assert_eq!(arranged(line), same.split(' ').map(OsString::from).collect::<Vec<_>>(), "{line}");
+            assert_eq!(
+                arranged(line),
+                same.split(' ').map(OsString::from).collect::<Vec<_>>(),
+                "{line}"
+            );
         }
-        for line in ["moongate -c a.toml", "moongate --listen", "moongate -- check", "moongate nothing --config a"] {
-            assert_eq!(arranged(line), line.split(' ').map(OsString::from).collect::<Vec<_>>(), "{line}");
+        for line in [
+            "moongate -c a.toml",
+            "moongate --listen",
+            "moongate -- check",
+            "moongate nothing --config a",
+        ] {
+            assert_eq!(
+                arranged(line),
+                line.split(' ').map(OsString::from).collect::<Vec<_>>(),
+                "{line}"
+            );
         }
         let cli = CommandLine::try_parse_from(arranged("moongate check a.toml")).unwrap();
-        let Some(CliCommand::Check(check)) = cli.command else { panic!("{line:?}", line = cli) };
+        let Some(CliCommand::Check(check)) = cli.command else {
+            panic!("{line:?}", line = cli)
+        };
         assert_eq!(check.new, [std::path::PathBuf::from("a.toml")]);
     }
 
@@ -287,19 +354,35 @@ mod tests {
     fn examples_stand_below_each_other() {
         let mut program = CommandLine::command();
         for name in ["add", "import", "connect"] {
-            let help = program.find_subcommand_mut(name).unwrap().render_help().to_string();
-            assert!(help.contains(&format!("\nExamples:\n  moongate {name} ")), "{help}");
+            let help = program
+                .find_subcommand_mut(name)
+                .unwrap()
+                .render_help()
+                .to_string();
+            assert!(
+                help.contains(&format!("\nExamples:\n  moongate {name} ")),
+                "{help}"
+            );
         }
         let help = program.render_help().to_string();
-        assert!(help.contains("\n  moongate import ") && help.contains("\n  moongate connect "), "{help}");
+        assert!(
+            help.contains("\n  moongate import ") && help.contains("\n  moongate connect "),
+            "{help}"
+        );
     }
 
     #[test]
     fn commands_of_later_versions_say_so() {
         for name in later_commands::NAMES {
             let message = later_commands::refusal(&OsString::from(name)).unwrap();
-            assert!(message.contains("is not available in this version"), "{message}");
-            assert!(CommandLine::command().find_subcommand(name).is_none(), "{name} is there");
+            assert!(
+                message.contains("is not available in this version"),
+                "{message}"
+            );
+            assert!(
+                CommandLine::command().find_subcommand(name).is_none(),
+                "{name} is there"
+            );
         }
         assert_eq!(later_commands::refusal(&OsString::from("check")), None);
     }

@@ -1,7 +1,7 @@
 //! `moongate open`: the page of a running gateway in a browser. Owns the choice of its address.
 //!
-//! Does not sign in: where a key is needed, a ticket in the address lets the page do it once. Invariant: no key is part
-//! of the address, and no ticket of what a browser sends.
+//! Does not sign in: where a key is needed, a ticket in the address lets the page do it once.
+//! Invariant: no key is part of the address, and no ticket of what a browser sends.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -29,7 +29,10 @@ pub struct OpenArgs {
 pub async fn run(args: OpenArgs) -> anyhow::Result<ExitCode> {
     let client = args.gateway.client()?;
     let Some(page) = client.page_url() else {
-        print_message("error: no browser opens a Unix socket; set gateway.admin = \"127.0.0.1:9090\" for the page");
+        print_message(
+            "error: no browser opens a Unix socket; set gateway.admin = \"127.0.0.1:9090\" for \
+             the page",
+        );
         return Ok(ExitCode::FAILURE);
     };
     let url = match ticket_path(&client).await? {
@@ -41,21 +44,29 @@ pub async fn run(args: OpenArgs) -> anyhow::Result<ExitCode> {
     if !args.print
         && let Err(error) = moongate_platform::browser::open(&url)
     {
-        print_message(&format!("no browser was opened ({error}): open the address yourself"));
+        print_message(&format!(
+            "no browser was opened ({error}): open the address yourself"
+        ));
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Requests a ticket. Returns the path of the page that it signs in at, or `None` without one.
 async fn ticket_path(client: &AdminClient) -> anyhow::Result<Option<String>> {
-    let answer = client.send_request("POST", "/api/v1/tickets", ANSWER_TIMEOUT).await?;
+    let answer = client
+        .send_request("POST", "/api/v1/tickets", ANSWER_TIMEOUT)
+        .await?;
     if answer.status == 200 {
         return Ok(Some(answer.read::<SignInTicket>()?.path));
     }
     let ApiError { error, message } = answer.read()?;
     // A gateway without keys needs no ticket.
     if error != "no_keys" {
-        let why = if message.is_empty() { "no ticket came" } else { &message };
+        let why = if message.is_empty() {
+            "no ticket came"
+        } else {
+            &message
+        };
         print_message(&format!("the page is not signed in: {why}"));
     }
     Ok(None)

@@ -1,7 +1,7 @@
 //! `moongate check --plan`: the effect of another config. Owns how it is printed.
 //!
-//! Does not decide what differs (`app`) or who may do what (`gateway`). Invariant: data goes to standard output. Exit
-//! code 0 means that the config can be used.
+//! Does not decide what differs (`app`) or who may do what (`gateway`). Invariant: data goes to
+//! standard output. Exit code 0 means that the config can be used.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use moongate_api::{ApiError, ConfigDifference, ConfigFile, ConfigView, PlanReport, ToolAccessChange};
+use moongate_api::{
+    ApiError, ConfigDifference, ConfigFile, ConfigView, PlanReport, ToolAccessChange,
+};
 use serde::Serialize;
 
 use crate::app::diff_plans;
@@ -55,7 +57,11 @@ struct KeyRules {
 impl KeyRules {
     fn of(key: &KeySettings) -> Self {
         let expires = key.expires.map(|at| at.to_string());
-        KeyRules { tools: key.tools.patterns().to_vec(), views: key.views.clone(), expires }
+        KeyRules {
+            tools: key.tools.patterns().to_vec(),
+            views: key.views.clone(),
+            expires,
+        }
     }
 
     /// Returns the rules in one line.
@@ -64,9 +70,15 @@ impl KeyRules {
     }
 }
 
-/// Prints the changes that a reload would make. The running gateway computes them: it knows its files and its tools.
-pub(super) async fn plan_of_running(admin: &AdminClient, format: PlanFormat) -> anyhow::Result<ExitCode> {
-    let answer = admin.send_request("GET", "/api/v1/plan", Duration::from_secs(60)).await?;
+/// Prints the changes that a reload would make. The running gateway computes them: it knows its
+/// files and its tools.
+pub(super) async fn plan_of_running(
+    admin: &AdminClient,
+    format: PlanFormat,
+) -> anyhow::Result<ExitCode> {
+    let answer = admin
+        .send_request("GET", "/api/v1/plan", Duration::from_secs(60))
+        .await?;
     match answer.read() {
         Ok(PlanReport::Fine { changes, keys }) => {
             let text = describe_access(&changes, &keys);
@@ -79,45 +91,85 @@ pub(super) async fn plan_of_running(admin: &AdminClient, format: PlanFormat) -> 
         }
         Err(_) => {
             let message = answer.read::<ApiError>()?.message;
-            anyhow::bail!("{}", if message.is_empty() { "this gateway cannot say" } else { &message })
+            anyhow::bail!(
+                "{}",
+                if message.is_empty() {
+                    "this gateway cannot say"
+                } else {
+                    &message
+                }
+            )
         }
     }
 }
 
-/// Prints the difference between the running gateway's config and a candidate. The files are those that the gateway
-/// names, so both are read with the variables that are set here.
+/// Prints the difference between the running gateway's config and a candidate. The files are those
+/// that the gateway names, so both are read with the variables that are set here.
 pub(super) async fn plan_of_candidate(
     admin: &AdminClient,
     candidate: Vec<PathBuf>,
     revisions: &[&str],
     format: PlanFormat,
 ) -> anyhow::Result<ExitCode> {
-    let answer = admin.send_request("GET", "/api/v1/config", Duration::from_secs(10)).await?;
+    let answer = admin
+        .send_request("GET", "/api/v1/config", Duration::from_secs(10))
+        .await?;
     let files: Vec<ConfigFile> = answer.read::<ConfigView>()?.state.files;
     if answer.status != 200 || files.is_empty() {
         let message = answer.error().message;
-        anyhow::bail!("{}", if message.is_empty() { "the running gateway has no config file" } else { &message });
+        anyhow::bail!(
+            "{}",
+            if message.is_empty() {
+                "the running gateway has no config file"
+            } else {
+                &message
+            }
+        );
     }
     for file in &files {
-        let is_same = moongate_config::read_redacted(Path::new(&file.path)).is_ok_and(|(tag, _)| tag == file.etag);
+        let is_same = moongate_config::read_redacted(Path::new(&file.path))
+            .is_ok_and(|(tag, _)| tag == file.etag);
         if !is_same {
             let path = &file.path;
-            print_message(&format!("{path} was changed since the gateway read it; the file as it is now is compared"));
+            print_message(&format!(
+                "{path} was changed since the gateway read it; the file as it is now is compared"
+            ));
         }
     }
-    Ok(plan_between(files.into_iter().map(|file| PathBuf::from(file.path)).collect(), candidate, revisions, format))
+    Ok(plan_between(
+        files
+            .into_iter()
+            .map(|file| PathBuf::from(file.path))
+            .collect(),
+        candidate,
+        revisions,
+        format,
+    ))
 }
 
 /// Prints the difference between two configs, without a gateway.
-pub(super) fn plan_between(old: Vec<PathBuf>, new: Vec<PathBuf>, revisions: &[&str], format: PlanFormat) -> ExitCode {
+pub(super) fn plan_between(
+    old: Vec<PathBuf>,
+    new: Vec<PathBuf>,
+    revisions: &[&str],
+    format: PlanFormat,
+) -> ExitCode {
     let load = |paths: Vec<PathBuf>| -> Result<Plan, ConfigProblems> {
-        let options = LoadOptions { paths, env: environment(), revisions, ..LoadOptions::default() };
+        let options = LoadOptions {
+            paths,
+            env: environment(),
+            revisions,
+            ..LoadOptions::default()
+        };
         moongate_config::load(&options).map(|loaded| loaded.plan)
     };
     match load(old).and_then(|old| Ok((old, load(new)?))) {
         Err(problems) => report_unusable(&problems),
         Ok((old, new)) => {
-            let compared = PlanComparison { changes: diff_plans(&old, &new), rules: rules(&old, &new) };
+            let compared = PlanComparison {
+                changes: diff_plans(&old, &new),
+                rules: rules(&old, &new),
+            };
             let text = describe_rules(&compared);
             print(&compared, text, format)
         }
@@ -128,18 +180,31 @@ pub(super) fn plan_between(old: Vec<PathBuf>, new: Vec<PathBuf>, revisions: &[&s
 fn rules(old: &Plan, new: &Plan) -> Vec<KeyRuleChange> {
     // A new secret alone is a change, too: the hashes are compared with the rules.
     let described = |plan: &Plan| -> BTreeMap<String, (KeyRules, KeyHash)> {
-        plan.auth.keys.iter().map(|key| (key.name.clone(), (KeyRules::of(key), key.hash))).collect()
+        plan.auth
+            .keys
+            .iter()
+            .map(|key| (key.name.clone(), (KeyRules::of(key), key.hash)))
+            .collect()
     };
     let old = described(old);
     let new = described(new);
     let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
-    let changed = names.into_iter().filter(|name| old.get(*name) != new.get(*name));
+    let changed = names
+        .into_iter()
+        .filter(|name| old.get(*name) != new.get(*name));
     let change = |name: &String| {
         let before = old.get(name);
         let after = new.get(name);
-        let new_secret = before.zip(after).is_some_and(|(before, after)| before.1 != after.1);
+        let new_secret = before
+            .zip(after)
+            .is_some_and(|(before, after)| before.1 != after.1);
         let rules = |key: Option<&(KeyRules, KeyHash)>| key.map(|(rules, _)| rules.clone());
-        KeyRuleChange { key: name.clone(), before: rules(before), after: rules(after), new_secret }
+        KeyRuleChange {
+            key: name.clone(),
+            before: rules(before),
+            after: rules(after),
+            new_secret,
+        }
     };
     changed.map(change).collect()
 }
@@ -161,25 +226,41 @@ pub(super) fn describe_changes(changes: &ConfigDifference) -> String {
     let parts = [
         (&changes.added, "servers that are connected"),
         (&changes.removed, "servers that end after their calls"),
-        (&changes.replaced, "servers that get a new connection, while the old one serves"),
+        (
+            &changes.replaced,
+            "servers that get a new connection, while the old one serves",
+        ),
         (&changes.changed, "servers that change in place"),
         (&changes.settings, "settings"),
         (&changes.needs_restart, "needs a restart of the gateway"),
     ];
     let filled = parts.into_iter().filter(|(names, _)| !names.is_empty());
-    let lines: Vec<String> = filled.map(|(names, what)| format!("{what}: {}", names.join(", "))).collect();
-    if lines.is_empty() { "nothing is different".to_owned() } else { lines.join("\n") }
+    let lines: Vec<String> = filled
+        .map(|(names, what)| format!("{what}: {}", names.join(", ")))
+        .collect();
+    if lines.is_empty() {
+        "nothing is different".to_owned()
+    } else {
+        lines.join("\n")
+    }
 }
 
 /// Describes changes with the tools that each key gains and loses.
 fn describe_access(changes: &ConfigDifference, keys: &[ToolAccessChange]) -> String {
     let mut out = describe_changes(changes);
     for change in keys {
-        let who = change.key.as_ref().map_or("whoever has no key".to_owned(), |name| format!("key {name}"));
+        let who = change
+            .key
+            .as_ref()
+            .map_or("whoever has no key".to_owned(), |name| {
+                format!("key {name}")
+            });
         for (verb, mark, tools) in [("gains", '+', &change.gains), ("loses", '-', &change.loses)] {
             if !tools.is_empty() {
                 out += &format!("\n{who} {verb} {}:", tools.len());
-                tools.iter().for_each(|tool| out += &format!("\n  {mark} {tool}"));
+                tools
+                    .iter()
+                    .for_each(|tool| out += &format!("\n  {mark} {tool}"));
             }
         }
     }
@@ -192,7 +273,10 @@ fn describe_access(changes: &ConfigDifference, keys: &[ToolAccessChange]) -> Str
 /// Describes changes with the rules of each key that change.
 fn describe_rules(compared: &PlanComparison) -> String {
     let mut out = describe_changes(&compared.changes);
-    for KeyRuleChange { key, before, after, .. } in &compared.rules {
+    for KeyRuleChange {
+        key, before, after, ..
+    } in &compared.rules
+    {
         out += &match (before, after) {
             (None, None) => String::new(),
             (None, Some(after)) => format!("\nkey {key} is new: {}", after.line()),
@@ -200,7 +284,9 @@ fn describe_rules(compared: &PlanComparison) -> String {
             (Some(before), Some(after)) if before == after => {
                 format!("\nkey {key} is another secret: its sessions end")
             }
-            (Some(before), Some(after)) => format!("\nkey {key}: {}\n  becomes {}", before.line(), after.line()),
+            (Some(before), Some(after)) => {
+                format!("\nkey {key}: {}\n  becomes {}", before.line(), after.line())
+            }
         };
     }
     out

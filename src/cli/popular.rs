@@ -1,4 +1,5 @@
-//! `moongate popular`: servers that need no more than their name to be added. Owns the table that is printed.
+//! `moongate popular`: servers that need no more than their name to be added. Owns the table that
+//! is printed.
 //!
 //! Does not own the servers (`moongate_config`). Invariant: nothing is fetched.
 
@@ -29,7 +30,10 @@ pub struct PopularArgs {
 /// Prints the servers. Returns exit code 1 if none fits.
 pub fn run(args: &PopularArgs) -> anyhow::Result<ExitCode> {
     let word = args.word.as_deref().unwrap_or_default().to_lowercase();
-    let found: Vec<&PopularServer> = popular_servers().iter().filter(|server| has_word(server, &word)).collect();
+    let found: Vec<&PopularServer> = popular_servers()
+        .iter()
+        .filter(|server| has_word(server, &word))
+        .collect();
     let today = jiff::Timestamp::now().to_zoned(TimeZone::UTC).date();
     let text = match args.format {
         TableFormat::Table if found.is_empty() => String::new(),
@@ -38,20 +42,32 @@ pub fn run(args: &PopularArgs) -> anyhow::Result<ExitCode> {
     };
     std::io::stdout().write_all(text.as_bytes())?;
     if found.is_empty() {
-        print_message(&format!("no popular server fits {word:?}; `moongate popular` lists all"));
+        print_message(&format!(
+            "no popular server fits {word:?}; `moongate popular` lists all"
+        ));
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn has_word(server: &PopularServer, word: &str) -> bool {
-    [&server.name, &server.title, &server.purpose].into_iter().any(|text| text.to_lowercase().contains(word))
+    [&server.name, &server.title, &server.purpose]
+        .into_iter()
+        .any(|text| text.to_lowercase().contains(word))
 }
 
 fn table(servers: &[&PopularServer], today: Date) -> String {
     let rows: Vec<Vec<String>> = servers
         .iter()
-        .map(|server| vec![server.usage(), server.purpose.clone(), key(server), probe(server, today), server.target()])
+        .map(|server| {
+            vec![
+                server.usage(),
+                server.purpose.clone(),
+                key(server),
+                probe(server, today),
+                server.target(),
+            ]
+        })
         .collect();
     columns(&["NAME", "FOR", "KEY", "PROBED", "SERVER"], &rows)
 }
@@ -82,7 +98,9 @@ struct PopularRows {
 }
 
 fn rows(servers: &[&PopularServer], today: Date) -> PopularRows {
-    PopularRows { servers: servers.iter().map(|server| server.row(today)).collect() }
+    PopularRows {
+        servers: servers.iter().map(|server| server.row(today)).collect(),
+    }
 }
 
 #[cfg(test)]
@@ -92,13 +110,22 @@ mod tests {
 
     #[test]
     fn the_table_tells_what_is_needed_and_how_old_a_probe_is() {
-        let mdn: Vec<&PopularServer> = popular_servers().iter().filter(|server| has_word(server, "platform")).collect();
+        let mdn: Vec<&PopularServer> = popular_servers()
+            .iter()
+            .filter(|server| has_word(server, "platform"))
+            .collect();
         let text = table(&mdn, "2027-06-01".parse().unwrap());
-        assert!(text.contains("over 120 days ago") && text.contains("https://mcp.mdn.mozilla.net"), "{text}");
+        assert!(
+            text.contains("over 120 days ago") && text.contains("https://mcp.mdn.mozilla.net"),
+            "{text}"
+        );
         assert_eq!(text.lines().count(), 2, "{text}");
         let all: Vec<&PopularServer> = popular_servers().iter().collect();
         let text = table(&all, "2026-11-23".parse().unwrap());
-        assert!(!text.contains("days ago") && !text.contains('…'), "no cell is cut: {text}");
+        assert!(
+            !text.contains("days ago") && !text.contains('…'),
+            "no cell is cut: {text}"
+        );
         for part in ["files DIR...", "optional", "pinned", "never"] {
             assert!(text.contains(part), "{part}: {text}");
         }

@@ -1,6 +1,7 @@
 //! Process of one command: its runtime, its environment, its messages and its exit codes.
 //!
-//! Owns what all commands do alike. Does not know any command. Invariant: messages for people go to standard error.
+//! Owns what all commands do alike. Does not know any command. Invariant: messages for people go to
+//! standard error.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +15,9 @@ use moongate_protocol::SUPPORTED;
 
 /// Creates a runtime with the default number of workers.
 pub(super) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
+    Ok(tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?)
 }
 
 pub(super) fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> ExitCode {
@@ -33,9 +36,15 @@ pub(super) fn report_error(error: &anyhow::Error) -> ExitCode {
     if let Some(problems) = error.downcast_ref::<ConfigProblems>() {
         return report_unusable(problems);
     }
-    let is_bad_config = error.downcast_ref::<ConfigEditError>().is_some_and(|error| error.code == "problems");
+    let is_bad_config = error
+        .downcast_ref::<ConfigEditError>()
+        .is_some_and(|error| error.code == "problems");
     print_message(&format!("error: {error:#}"));
-    if is_bad_config || error.is::<UnusableConfig>() { ExitCode::from(BAD_CONFIG) } else { ExitCode::FAILURE }
+    if is_bad_config || error.is::<UnusableConfig>() {
+        ExitCode::from(BAD_CONFIG)
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 /// Exit code for a config that cannot be used.
@@ -67,7 +76,10 @@ pub(super) fn load_options(config: &[PathBuf]) -> LoadOptions<'static> {
     if paths.is_empty() {
         paths.extend(moongate_config::search(Path::new("."), &env));
     }
-    LoadOptions { revisions: &SUPPORTED, ..LoadOptions::of_files(paths, env) }
+    LoadOptions {
+        revisions: &SUPPORTED,
+        ..LoadOptions::of_files(paths, env)
+    }
 }
 
 /// Prints the problems of a config that cannot be used, for commands that need one.

@@ -1,7 +1,8 @@
-//! `moongate restart` and `moongate reload`: actions on a running gateway. Owns their flags and the progress messages.
+//! `moongate restart` and `moongate reload`: actions on a running gateway. Owns their flags and the
+//! progress messages.
 //!
-//! Does not restart anything itself: the admin listener does. Invariant: exit code 0 means that the requested state is
-//! in use.
+//! Does not restart anything itself: the admin listener does. Invariant: exit code 0 means that the
+//! requested state is in use.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -38,7 +39,11 @@ pub struct ReloadArgs {
 pub async fn restart(args: RestartArgs) -> anyhow::Result<ExitCode> {
     let name = &args.server;
     // No server can have such a name, and it would not fit into a path.
-    if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')) {
+    if name.is_empty()
+        || !name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
+    {
         print_message(&format!("error: {name:?} cannot be the name of a server"));
         return Ok(ExitCode::from(2));
     }
@@ -46,11 +51,20 @@ pub async fn restart(args: RestartArgs) -> anyhow::Result<ExitCode> {
     if let Some(server) = status(&admin, name).await? {
         let state = server.condition.state;
         if state == UpstreamState::Disabled {
-            print_message(&format!("error: {name} is disabled: there is nothing to restart (servers.{name}.enabled)"));
+            print_message(&format!(
+                "error: {name} is disabled: there is nothing to restart (servers.{name}.enabled)"
+            ));
             return Ok(ExitCode::FAILURE);
         }
-        let process = server.condition.pid.map(|pid| format!(", pid {pid}")).unwrap_or_default();
-        print_message(&format!("{name}: {}{process}; starting another", state.name()));
+        let process = server
+            .condition
+            .pid
+            .map(|pid| format!(", pid {pid}"))
+            .unwrap_or_default();
+        print_message(&format!(
+            "{name}: {}{process}; starting another",
+            state.name()
+        ));
     }
     let path = format!("/api/v1/servers/{name}/restart");
     let restarting = admin.send_request("POST", &path, RESTART_TIMEOUT);
@@ -62,7 +76,9 @@ pub async fn restart(args: RestartArgs) -> anyhow::Result<ExitCode> {
     let message = match answer.read() {
         Ok(RestartReport::Restarted { pid, .. }) => {
             let process = pid.map(|pid| format!(" as pid {pid}")).unwrap_or_default();
-            print_message(&format!("{name}: the new one serves{process}; the old one ends with its calls"));
+            print_message(&format!(
+                "{name}: the new one serves{process}; the old one ends with its calls"
+            ));
             return Ok(ExitCode::SUCCESS);
         }
         Ok(RestartReport::Failed { message, .. }) => message,
@@ -78,10 +94,18 @@ async fn progress<T>(admin: &AdminClient, name: &str) -> T {
     loop {
         tokio::time::sleep(POLL_INTERVAL).await;
         // A failed look is no failure of the restart.
-        let Ok(Some(server)) = status(admin, name).await else { continue };
-        let Some(new) = server.condition.replacement else { continue };
+        let Ok(Some(server)) = status(admin, name).await else {
+            continue;
+        };
+        let Some(new) = server.condition.replacement else {
+            continue;
+        };
         let state = new.state.name();
-        let line = if new.reason.is_empty() { state.to_owned() } else { format!("{state}: {}", new.reason) };
+        let line = if new.reason.is_empty() {
+            state.to_owned()
+        } else {
+            format!("{state}: {}", new.reason)
+        };
         if line != received {
             print_message(&format!("{name}: the new one is {line}"));
             received = line;
@@ -91,15 +115,22 @@ async fn progress<T>(admin: &AdminClient, name: &str) -> T {
 
 /// Returns the server's entry in the status.
 async fn status(admin: &AdminClient, name: &str) -> anyhow::Result<Option<ServerStatus>> {
-    let answer = admin.send_request("GET", "/api/v1/status", Duration::from_secs(10)).await?;
+    let answer = admin
+        .send_request("GET", "/api/v1/status", Duration::from_secs(10))
+        .await?;
     let status: GatewayStatus = answer.read()?;
-    Ok(status.servers.into_iter().find(|server| server.name() == name))
+    Ok(status
+        .servers
+        .into_iter()
+        .find(|server| server.name() == name))
 }
 
 /// Makes the gateway read its config again.
 pub async fn reload(args: ReloadArgs) -> anyhow::Result<ExitCode> {
     let admin = args.gateway.client()?;
-    let answer = admin.send_request("POST", "/api/v1/reload", Duration::from_secs(60)).await?;
+    let answer = admin
+        .send_request("POST", "/api/v1/reload", Duration::from_secs(60))
+        .await?;
     match answer.read() {
         Ok(ReloadReport::Applied { changes } | ReloadReport::Unchanged { changes }) => {
             print_message(&super::plan::describe_changes(&changes));

@@ -1,7 +1,7 @@
 //! Facts that a gateway leaves beside its state, for commands that cannot read its config any more.
 //!
-//! Owns their file, one for each set of config files. Does not connect, and does not open the state itself. Invariant:
-//! nothing in it is secret, and a gateway that cannot write it still runs.
+//! Owns their file, one for each set of config files. Does not connect, and does not open the state
+//! itself. Invariant: nothing in it is secret, and a gateway that cannot write it still runs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -44,7 +44,8 @@ impl RunningRecord {
         }
     }
 
-    /// Removes the facts once the gateway has stopped, unless another one with these files wrote its own meanwhile.
+    /// Removes the facts once the gateway has stopped, unless another one with these files wrote
+    /// its own meanwhile.
     pub(super) fn remove(&self, folder: &Path, files: &[PathBuf]) {
         let path = folder.join(name_of(files));
         let own = serde_json::to_string(self).unwrap_or_default();
@@ -63,15 +64,25 @@ impl RunningRecord {
 
 /// Names the file by a hash of the paths: they may have any characters, and any length.
 fn name_of(files: &[PathBuf]) -> String {
-    let absolute = |path: &PathBuf| std::fs::canonicalize(path).or_else(|_| std::path::absolute(path)).ok();
+    let absolute = |path: &PathBuf| {
+        std::fs::canonicalize(path)
+            .or_else(|_| std::path::absolute(path))
+            .ok()
+    };
     let paths: Vec<PathBuf> = files.iter().filter_map(absolute).collect();
     let tag = FileTag::of_bytes(format!("{paths:?}").as_bytes());
-    format!("{START}{}{ENDING}", tag.as_str().get(..16).unwrap_or_default())
+    format!(
+        "{START}{}{ENDING}",
+        tag.as_str().get(..16).unwrap_or_default()
+    )
 }
 
 /// Removes the oldest files over the bound.
 fn make_room(folder: &Path) {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    let entries = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .filter_map(Result::ok);
     let is_record = |name: &str| name.starts_with(START) && name.ends_with(ENDING);
     let mut records: Vec<_> = entries
         .filter(|entry| entry.file_name().to_str().is_some_and(is_record))
@@ -92,11 +103,21 @@ mod tests {
     #[test]
     fn each_config_has_its_record_and_old_ones_make_room() {
         let home = tempfile::tempdir().unwrap();
-        let env = BTreeMap::from([("XDG_STATE_HOME".to_owned(), home.path().display().to_string())]);
+        let env = BTreeMap::from([(
+            "XDG_STATE_HOME".to_owned(),
+            home.path().display().to_string(),
+        )]);
         let folder = folder(&env).unwrap();
-        let find = |name: &str| RunningRecord::find(&LoadOptions::of_files(vec![home.path().join(name)], env.clone()));
+        let find = |name: &str| {
+            RunningRecord::find(&LoadOptions::of_files(
+                vec![home.path().join(name)],
+                env.clone(),
+            ))
+        };
         for n in 0..FILES_MAX + 3 {
-            let record = RunningRecord { admin: Some(format!("127.0.0.1:{n}")) };
+            let record = RunningRecord {
+                admin: Some(format!("127.0.0.1:{n}")),
+            };
             record.keep(&folder, &[home.path().join(n.to_string())]);
             assert_eq!(find(&n.to_string()), Some(record));
         }

@@ -1,6 +1,7 @@
 //! `moongate schema`: the config's JSON Schema for editors. Owns printing it.
 //!
-//! Does not know its contents (`config`). Invariant: standard output holds the schema and nothing else.
+//! Does not know its contents (`config`). Invariant: standard output holds the schema and nothing
+//! else.
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -1,7 +1,8 @@
-//! `moongate serve`: runs the gateway until a signal stops it. Owns the messages at start and the signals.
+//! `moongate serve`: runs the gateway until a signal stops it. Owns the messages at start and the
+//! signals.
 //!
-//! Does not build the gateway (`app`). Invariant: the service manager hears of readiness only once all listeners are
-//! bound.
+//! Does not build the gateway (`app`). Invariant: the service manager hears of readiness only once
+//! all listeners are bound.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -26,7 +27,12 @@ use moongate_upstream::{ConnectTarget, ServerSettings};
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct ServeArgs {
     /// A config file; repeat it to lay later files over earlier ones
-    #[arg(long = "config", short = 'c', value_name = "PATH", env = "MOONGATE_CONFIG")]
+    #[arg(
+        long = "config",
+        short = 'c',
+        value_name = "PATH",
+        env = "MOONGATE_CONFIG"
+    )]
     pub config: Vec<PathBuf>,
     /// Listen here instead of where the config says (port 0: the system picks)
     #[arg(long, value_name = "ADDR")]
@@ -52,9 +58,13 @@ pub fn run(args: &ServeArgs) -> ExitCode {
     let again = args.clone();
     let for_edits = args.clone();
     let source = ReloadSource {
-        // At the start the gateway goes without a broken server. A reload keeps the config that works.
+        // At the start the gateway goes without a broken server. A reload keeps the config that
+        // works.
         load: Box::new(move |failing| {
-            let options = LoadOptions { failing, ..options(&again, ErrorTolerance::None) };
+            let options = LoadOptions {
+                failing,
+                ..options(&again, ErrorTolerance::None)
+            };
             load_with_demo(&options).map(|(loaded, _)| loaded)
         }),
         options: Box::new(move || options(&for_edits, ErrorTolerance::None)),
@@ -67,8 +77,12 @@ pub fn run(args: &ServeArgs) -> ExitCode {
     }
 }
 
-/// Loads the config. Without one, the plan has a demo server, so that the first run shows something that works.
-pub(super) fn load(args: &ServeArgs, tolerance: ErrorTolerance) -> Result<(LoadedConfig, bool), ConfigProblems> {
+/// Loads the config. Without one, the plan has a demo server, so that the first run shows something
+/// that works.
+pub(super) fn load(
+    args: &ServeArgs,
+    tolerance: ErrorTolerance,
+) -> Result<(LoadedConfig, bool), ConfigProblems> {
     load_with_demo(&options(args, tolerance))
 }
 
@@ -92,7 +106,15 @@ fn options(args: &ServeArgs, tolerance: ErrorTolerance) -> LoadOptions<'static> 
     }
     let listen = args.listen.clone();
     let only = args.only.clone();
-    LoadOptions { paths, env, listen, only, revisions: &SUPPORTED, tolerance, ..LoadOptions::default() }
+    LoadOptions {
+        paths,
+        env,
+        listen,
+        only,
+        revisions: &SUPPORTED,
+        tolerance,
+        ..LoadOptions::default()
+    }
 }
 
 /// Reports the problems of servers that the gateway starts without.
@@ -100,11 +122,17 @@ pub(super) fn report_failed(problems: &[ConfigProblem]) {
     for problem in problems {
         print_message(problem.render("error").trim_end());
     }
-    let mut names: Vec<&str> = problems.iter().filter_map(|problem| problem.server.as_deref()).collect();
+    let mut names: Vec<&str> = problems
+        .iter()
+        .filter_map(|problem| problem.server.as_deref())
+        .collect();
     names.sort_unstable();
     names.dedup();
     if !names.is_empty() {
-        print_message(&format!("not started, until the config is corrected: {}", names.join(", ")));
+        print_message(&format!(
+            "not started, until the config is corrected: {}",
+            names.join(", ")
+        ));
     }
 }
 
@@ -124,13 +152,24 @@ async fn serve(loaded: LoadedConfig, source: ReloadSource, demo: bool) -> anyhow
     let mut stop = StopSignals::listen()?;
     // In a container without an init, this process gets the processes that servers leave behind.
     tokio::spawn(child_process::reap_orphans());
-    let hangup = loaded.plan.reload.signal.then(ReloadSignals::listen).transpose();
+    let hangup = loaded
+        .plan
+        .reload
+        .signal
+        .then(ReloadSignals::listen)
+        .transpose();
     let mut hangup = hangup.context("signals cannot be received")?;
     let program = std::env::current_exe().ok();
     let servers = loaded.plan.servers.len();
     let public = loaded.plan.public_url.clone();
     let has_admin_keys = !loaded.plan.admin_access.keys.is_empty();
-    let state_folder = loaded.plan.state.file.as_deref().and_then(Path::parent).map(Path::to_owned);
+    let state_folder = loaded
+        .plan
+        .state
+        .file
+        .as_deref()
+        .and_then(Path::parent)
+        .map(Path::to_owned);
     let files = loaded.sources;
     let app = GatewayApp::start_from(loaded.plan, Some(source), program.as_deref()).await?;
     if demo {
@@ -139,8 +178,14 @@ async fn serve(loaded: LoadedConfig, source: ReloadSource, demo: bool) -> anyhow
     for address in &app.addresses {
         let version = env!("CARGO_PKG_VERSION");
         let scheme = if app.is_secure() { "https" } else { "http" };
-        let servers = if servers == 1 { "1 server".to_owned() } else { format!("{servers} servers") };
-        print_message(&format!("moongate {version} listening on {scheme}://{address}/mcp ({servers})"));
+        let servers = if servers == 1 {
+            "1 server".to_owned()
+        } else {
+            format!("{servers} servers")
+        };
+        print_message(&format!(
+            "moongate {version} listening on {scheme}://{address}/mcp ({servers})"
+        ));
     }
     for socket in &app.sockets {
         print_message(&format!("listening on {socket}, at /mcp"));
@@ -149,14 +194,20 @@ async fn serve(loaded: LoadedConfig, source: ReloadSource, demo: bool) -> anyhow
         print_message(&format!("listening on tcp:{address}, a message a line"));
     }
     if let Some(url) = public {
-        print_message(&format!("clients connect to {}/mcp", url.as_str().trim_end_matches('/')));
+        print_message(&format!(
+            "clients connect to {}/mcp",
+            url.as_str().trim_end_matches('/')
+        ));
     }
     if let Some(address) = app.admin {
         print_message(&format!("metrics and health on http://{address}"));
         // The listener refuses it without a key. Elsewhere nobody is asked for one.
         let needs_key = !has_admin_keys && !address.ip().is_loopback();
-        let rest =
-            if needs_key { " as soon as there is an admin key: `moongate key new me --admin --write`" } else { "" };
+        let rest = if needs_key {
+            " as soon as there is an admin key: `moongate key new me --admin --write`"
+        } else {
+            ""
+        };
         print_message(&format!("page on http://{address}{rest}"));
     }
     if let Some(socket) = &app.admin_socket {
@@ -187,7 +238,11 @@ async fn stop_in_order(app: GatewayApp, stop: &mut StopSignals) {
 }
 
 /// Reloads at each SIGHUP until the gateway is to stop.
-async fn reload_until_stopped(app: &GatewayApp, stop: &mut StopSignals, mut hangup: Option<&mut ReloadSignals>) {
+async fn reload_until_stopped(
+    app: &GatewayApp,
+    stop: &mut StopSignals,
+    mut hangup: Option<&mut ReloadSignals>,
+) {
     let terminal = std::io::stderr().is_terminal();
     loop {
         tokio::select! {
@@ -197,7 +252,8 @@ async fn reload_until_stopped(app: &GatewayApp, stop: &mut StopSignals, mut hang
                 if terminal && !std::io::stderr().is_terminal() {
                     return;
                 }
-                // SIGHUPs during a reload are merged into one more. A stop does not wait for the reload.
+                // SIGHUPs during a reload are merged into one more. A stop does not wait for the
+                // reload.
                 tokio::select! {
                     _ = app.reloader.reload(true) => {}
                     () = stop.recv() => return,
@@ -209,8 +265,12 @@ async fn reload_until_stopped(app: &GatewayApp, stop: &mut StopSignals, mut hang
 
 /// Leaves the address of the admin listener for commands that cannot read the config any more.
 fn leave_record(app: &GatewayApp, folder: Option<&Path>, files: &[PathBuf]) -> RunningRecord {
-    let address = app.admin.and_then(|address| local_address(&ListenAddress::Tcp(address)));
-    let record = RunningRecord { admin: address.or_else(|| app.admin_socket.clone()) };
+    let address = app
+        .admin
+        .and_then(|address| local_address(&ListenAddress::Tcp(address)));
+    let record = RunningRecord {
+        admin: address.or_else(|| app.admin_socket.clone()),
+    };
     if let Some(folder) = folder {
         record.keep(folder, files);
     }

@@ -1,6 +1,7 @@
 //! Signals that ask a command to stop, such as SIGTERM and Ctrl-C. Owns which of them count.
 //!
-//! Does not stop anything. Invariant: signals within [`ECHO_TIME`] of one that counted are its echoes.
+//! Does not stop anything. Invariant: signals within [`ECHO_TIME`] of one that counted are its
+//! echoes.
 
 use std::time::Duration;
 
@@ -8,8 +9,8 @@ use anyhow::Context;
 use moongate_platform::signals::TerminationSignals;
 use tokio::time::Instant;
 
-/// Time in which further signals repeat the first. A wrapper such as `timeout` or `npm` signals its child, and then the
-/// process group that the child is in.
+/// Time in which further signals repeat the first. A wrapper such as `timeout` or `npm` signals its
+/// child, and then the process group that the child is in.
 const ECHO_TIME: Duration = Duration::from_millis(500);
 
 /// Receiver of signals that ask for a stop.
@@ -22,7 +23,10 @@ impl StopSignals {
     /// Starts to receive the signals. From now on none ends the process by itself.
     pub(super) fn listen() -> anyhow::Result<StopSignals> {
         let signals = TerminationSignals::listen().context("signals cannot be received")?;
-        Ok(StopSignals { signals, echoes: EchoFilter::default() })
+        Ok(StopSignals {
+            signals,
+            echoes: EchoFilter::default(),
+        })
     }
 
     /// Waits for the next signal that counts.
@@ -43,9 +47,13 @@ struct EchoFilter {
 }
 
 impl EchoFilter {
-    /// Decides whether a signal counts. Echoes do not extend the time: signals that go on for longer count again.
+    /// Decides whether a signal counts. Echoes do not extend the time: signals that go on for
+    /// longer count again.
     fn admit(&mut self, now: Instant) -> bool {
-        if self.admitted.is_some_and(|admitted| now - admitted < ECHO_TIME) {
+        if self
+            .admitted
+            .is_some_and(|admitted| now - admitted < ECHO_TIME)
+        {
             return false;
         }
         self.admitted = Some(now);

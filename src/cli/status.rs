@@ -1,6 +1,8 @@
-//! `moongate status`: state of each server of a running gateway, with its cause and the next step. Owns the table.
+//! `moongate status`: state of each server of a running gateway, with its cause and the next step.
+//! Owns the table.
 //!
-//! Does not collect the status: the admin listener does. Invariant: a server is one line, whatever its reason contains.
+//! Does not collect the status: the admin listener does. Invariant: a server is one line, whatever
+//! its reason contains.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -29,7 +31,13 @@ pub struct StatusArgs {
 
 /// Returns the notes about one server below the table.
 fn server_notes(server: &ServerStatus) -> [ServerNotes<'_>; 5] {
-    let ServerFindings { left_out, names, unmatched_filters, schemas, mended } = &server.findings;
+    let ServerFindings {
+        left_out,
+        names,
+        unmatched_filters,
+        schemas,
+        mended,
+    } = &server.findings;
     let topics = [
         ("left out", left_out),
         (topic_title(FindingTopic::Name), names),
@@ -46,14 +54,28 @@ fn server_notes(server: &ServerStatus) -> [ServerNotes<'_>; 5] {
 
 /// Returns the number of tools, and how many of them clients get if some are off.
 fn tools_cell(counters: &ServerCounters) -> String {
-    let ServerCounters { tools, tools_on, .. } = counters;
-    if tools_on == tools { tools.to_string() } else { format!("{tools_on} of {tools}") }
+    let ServerCounters {
+        tools, tools_on, ..
+    } = counters;
+    if tools_on == tools {
+        tools.to_string()
+    } else {
+        format!("{tools_on} of {tools}")
+    }
 }
 
 /// Returns the revisions in use. There are two where clients of both eras call.
 fn revisions_cell(condition: &ServerCondition) -> String {
-    let shared: Vec<&str> = condition.shared.iter().map(|shared| shared.revision.as_str()).collect();
-    if shared.is_empty() { condition.revision.clone().unwrap_or_default() } else { shared.join("+") }
+    let shared: Vec<&str> = condition
+        .shared
+        .iter()
+        .map(|shared| shared.revision.as_str())
+        .collect();
+    if shared.is_empty() {
+        condition.revision.clone().unwrap_or_default()
+    } else {
+        shared.join("+")
+    }
 }
 
 /// Requests `/api/v1/status` and prints it. Returns exit code 1 if no gateway answers.
@@ -63,7 +85,11 @@ pub async fn run(args: StatusArgs) -> anyhow::Result<ExitCode> {
     if status != 200 {
         // Whatever listens there may be no gateway, and its body then is anything.
         let refused = read_error(&body).message;
-        let why = if refused.is_empty() { "is --admin one of its addresses?" } else { &refused };
+        let why = if refused.is_empty() {
+            "is --admin one of its addresses?"
+        } else {
+            &refused
+        };
         anyhow::bail!("the gateway refuses: HTTP status {status}; {why}");
     }
     let mut out = std::io::stdout().lock();
@@ -73,7 +99,8 @@ pub async fn run(args: StatusArgs) -> anyhow::Result<ExitCode> {
         writeln!(out)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let status: GatewayStatus = serde_json::from_slice(&body).context("the gateway's answer cannot be read")?;
+    let status: GatewayStatus =
+        serde_json::from_slice(&body).context("the gateway's answer cannot be read")?;
     write!(out, "{}", table(&status.servers))?;
     write!(out, "{}", notes_text(&status))?;
     Ok(ExitCode::SUCCESS)
@@ -105,22 +132,38 @@ fn notes_text(status: &GatewayStatus) -> String {
     let beside = ServerNotes {
         server: None,
         what: topic_title(FindingTopic::Filter),
-        texts: status.unmatched_filters.iter().map(String::as_str).collect(),
+        texts: status
+            .unmatched_filters
+            .iter()
+            .map(String::as_str)
+            .collect(),
     };
     notes::lines(notes.chain([beside]))
 }
 
 fn table(servers: &[ServerStatus]) -> String {
-    let head =
-        ["SERVER", "STATE", "SINCE", "TOOLS", "TOKENS", "REVISION", "TARGET", "NEXT", "REASON"].map(str::to_owned);
+    let head = [
+        "SERVER", "STATE", "SINCE", "TOOLS", "TOKENS", "REVISION", "TARGET", "NEXT", "REASON",
+    ]
+    .map(str::to_owned);
     let rows = servers.iter().map(|server| {
         let condition = &server.condition;
-        let next = condition.next_attempt_seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.0}s"));
-        let or_none = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
+        let next = condition
+            .next_attempt_seconds
+            .map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.0}s"));
+        let or_none = |text: &str| {
+            if text.is_empty() {
+                "-".to_owned()
+            } else {
+                text.to_owned()
+            }
+        };
         [
             server.name().to_owned(),
             condition.state.name().to_owned(),
-            condition.since_seconds.map_or_else(|| "-".to_owned(), short),
+            condition
+                .since_seconds
+                .map_or_else(|| "-".to_owned(), short),
             tools_cell(&server.counters),
             server.counters.tokens.to_string(),
             or_none(&revisions_cell(condition)),
@@ -131,10 +174,19 @@ fn table(servers: &[ServerStatus]) -> String {
         ]
     });
     let rows: Vec<[String; 9]> = std::iter::once(head).chain(rows).collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+    let width = |column: usize| {
+        rows.iter()
+            .map(|row| row[column].chars().count())
+            .max()
+            .unwrap_or_default()
+    };
     let widths: [usize; 9] = std::array::from_fn(width);
     let line = |row: &[String; 9]| {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect::<Vec<_>>();
+        let cells = row
+            .iter()
+            .zip(widths)
+            .map(|(cell, width)| format!("{cell:width$}"))
+            .collect::<Vec<_>>();
         format!("{}\n", cells.join("  ").trim_end())
     };
     rows.iter().map(line).collect()
@@ -161,26 +213,47 @@ mod tests {
                 ..ServerCondition::default()
             };
             let tools_on = if next.is_none() { 5 } else { 7 };
-            server.counters = ServerCounters { tools: 7, tools_on, tokens: 610, ..ServerCounters::default() };
+            server.counters = ServerCounters {
+                tools: 7,
+                tools_on,
+                tokens: 610,
+                ..ServerCounters::default()
+            };
             server
         };
-        let shared = ["new", "old"]
-            .map(|revision| SharedConnection { revision: revision.to_owned(), ..SharedConnection::default() });
-        let both = ServerCondition { shared: shared.into(), ..ServerCondition::default() };
+        let shared = ["new", "old"].map(|revision| SharedConnection {
+            revision: revision.to_owned(),
+            ..SharedConnection::default()
+        });
+        let both = ServerCondition {
+            shared: shared.into(),
+            ..ServerCondition::default()
+        };
         assert_eq!(revisions_cell(&both), "new+old");
         let text = table(&[
             server("files", UpstreamState::Ready, "", None),
             server("b", UpstreamState::BackingOff, "refused\nhere", Some(3.4)),
         ]);
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0], "SERVER  STATE        SINCE  TOOLS   TOKENS  REVISION  TARGET      NEXT  REASON");
-        assert_eq!(lines[1], "files   ready        2h     5 of 7  610     a date    npx server  -     -");
+        assert_eq!(
+            lines[0],
+            "SERVER  STATE        SINCE  TOOLS   TOKENS  REVISION  TARGET      NEXT  REASON"
+        );
+        assert_eq!(
+            lines[1],
+            "files   ready        2h     5 of 7  610     a date    npx server  -     -"
+        );
         assert!(
-            lines[2].starts_with("b       backing_off  5s     7       610     -         -           3s    refused"),
+            lines[2].starts_with(
+                "b       backing_off  5s     7       610     -         -           3s    refused"
+            ),
             "{text}"
         );
         assert_eq!(lines.len(), 3);
-        assert_eq!([119, 121, 7200, 172_800].map(short), ["119s", "2m", "2h", "2d"]);
+        assert_eq!(
+            [119, 121, 7200, 172_800].map(short),
+            ["119s", "2m", "2h", "2d"]
+        );
         assert_eq!(cut(&"a".repeat(41)), format!("{}…", "a".repeat(40)));
     }
 }

@@ -1,8 +1,8 @@
-//! `moongate stdio`: a gateway for one client that launches commands, alone or as a bridge to a running one. Owns the
-//! plan that the flags describe.
+//! `moongate stdio`: a gateway for one client that launches commands, alone or as a bridge to a
+//! running one. Owns the plan that the flags describe.
 //!
-//! Does not read messages (`listener/stdio.rs`). Invariant: stdout carries messages and nothing else. The end of stdin
-//! ends everything that was started.
+//! Does not read messages (`listener/stdio.rs`). Invariant: stdout carries messages and nothing
+//! else. The end of stdin ends everything that was started.
 
 use std::io::Cursor;
 use std::path::PathBuf;
@@ -33,7 +33,8 @@ In the configuration of a client that launches commands:
   {\"mcpServers\": {\"moongate\": {\"command\": \"moongate\", \"args\": [\"stdio\"]}}}
 or, in front of a gateway that runs already (the key from the environment):
   {\"mcpServers\": {\"moongate\": {\"command\": \"moongate\",
-     \"args\": [\"stdio\", \"--url\", \"http://127.0.0.1:8080/mcp\"], \"env\": {\"MOONGATE_KEY\": \"...\"}}}}
+     \"args\": [\"stdio\", \"--url\", \"http://127.0.0.1:8080/mcp\"], \"env\": \
+     {\"MOONGATE_KEY\": \"...\"}}}}
 
 Exit codes: 0 the client closed its end or a signal came, 1 failed, 2 bad usage or config.";
 
@@ -50,23 +51,38 @@ const OPENING_MAX: usize = 64 * 1024;
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct StdioArgs {
-    /// Lead to this MCP endpoint of a running gateway (http://..., or unix:PATH), instead of being one
+    /// Lead to this MCP endpoint of a running gateway (http://..., or unix:PATH), instead of being
+    /// one
     #[arg(long, value_name = "URL", conflicts_with_all = ["only", "listen", "endpoint"])]
     url: Option<String>,
-    /// The key to use: for the URL, or of the config; safer in the environment than on the command line
+    /// The key to use: for the URL, or of the config; safer in the environment than on the command
+    /// line
     #[arg(long, value_name = "KEY", env = "MOONGATE_KEY", hide_env_values = true)]
     key: Option<String>,
     /// Longest time for a call over the URL
-    #[arg(long, value_name = "TIME", value_parser = moongate_config::duration, default_value = "1h", requires = "url")]
+    #[arg(long, value_name = "TIME", value_parser = moongate_config::duration, default_value = "1h",
+        requires = "url")]
     timeout: Duration,
     /// Serve only this view or server, as /mcp/NAME does
-    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "",
+        hide_default_value = true
+    )]
     endpoint: String,
-    /// Longest time for the servers to connect before the client is answered; later ones are added when they come
-    #[arg(long, value_name = "TIME", value_parser = moongate_config::duration, default_value = "8s")]
+    /// Longest time for the servers to connect before the client is answered; later ones are added
+    /// when they come
+    #[arg(long, value_name = "TIME", value_parser = moongate_config::duration,
+        default_value = "8s")]
     wait: Duration,
     /// A config file; repeat it to lay later files over earlier ones
-    #[arg(long = "config", short = 'c', value_name = "PATH", env = "MOONGATE_CONFIG")]
+    #[arg(
+        long = "config",
+        short = 'c',
+        value_name = "PATH",
+        env = "MOONGATE_CONFIG"
+    )]
     config: Vec<PathBuf>,
     /// Listen here, too; without this flag nothing is listened on
     #[arg(long, value_name = "ADDR")]
@@ -93,7 +109,8 @@ enum StdioUnusable {
     Config(ConfigProblems),
 }
 
-/// Serves stdin and stdout. Returns exit code 2 for unusable flags or config, 1 for any other failure.
+/// Serves stdin and stdout. Returns exit code 2 for unusable flags or config, 1 for any other
+/// failure.
 pub fn run(args: &StdioArgs) -> ExitCode {
     let built = match &args.url {
         Some(url) => from_url(args, url),
@@ -117,7 +134,8 @@ pub fn run(args: &StdioArgs) -> ExitCode {
         Err(e) => return report_error(&e),
     };
     let end = runtime.block_on(serve(built, args.wait));
-    // A blocking read of stdin cannot be cancelled: dropping the runtime would wait for the next line.
+    // A blocking read of stdin cannot be cancelled: dropping the runtime would wait for the next
+    // line.
     runtime.shutdown_background();
     match end {
         Ok(code) => code,
@@ -127,9 +145,19 @@ pub fn run(args: &StdioArgs) -> ExitCode {
 
 /// Builds the gateway of the config.
 fn from_config(args: &StdioArgs) -> Result<StdioPlan, StdioUnusable> {
-    let flags = ServeArgs { config: args.config.clone(), listen: args.listen.clone(), only: args.only.clone() };
-    let (loaded, _) = serve::load(&flags, ErrorTolerance::PerServer).map_err(StdioUnusable::Config)?;
-    let moongate_config::LoadedConfig { mut plan, warnings, failed, .. } = loaded;
+    let flags = ServeArgs {
+        config: args.config.clone(),
+        listen: args.listen.clone(),
+        only: args.only.clone(),
+    };
+    let (loaded, _) =
+        serve::load(&flags, ErrorTolerance::PerServer).map_err(StdioUnusable::Config)?;
+    let moongate_config::LoadedConfig {
+        mut plan,
+        warnings,
+        failed,
+        ..
+    } = loaded;
     // Without --listen the client's pipe is the only way in, whatever the config says.
     if args.listen.is_empty() {
         plan.listen.clear();
@@ -137,13 +165,20 @@ fn from_config(args: &StdioArgs) -> Result<StdioPlan, StdioUnusable> {
     plan.admin = None;
     let mut credentials = HeaderMap::new();
     if !plan.auth.is_open() {
-        let key = match args.key.as_deref().map(str::trim).filter(|key| !key.is_empty()) {
+        let key = match args
+            .key
+            .as_deref()
+            .map(str::trim)
+            .filter(|key| !key.is_empty())
+        {
             Some(key) => key.to_owned(),
             None => {
-                // The user who starts the process can read its config. A random key of its own lets in this client
-                // only.
-                let key: String =
-                    moongate_random::random_bytes::<32>().iter().map(|byte| format!("{byte:02x}")).collect();
+                // The user who starts the process can read its config. A random key of its own lets
+                // in this client only.
+                let key: String = moongate_random::random_bytes::<32>()
+                    .iter()
+                    .map(|byte| format!("{byte:02x}"))
+                    .collect();
                 let name = "stdio".to_owned();
                 let hash = KeyHash::of(&key);
                 plan.auth.keys.push(KeySettings {
@@ -158,32 +193,55 @@ fn from_config(args: &StdioArgs) -> Result<StdioPlan, StdioUnusable> {
             }
         };
         let value = HeaderValue::from_str(&format!("Bearer {key}"));
-        let mut value = value.map_err(|_| StdioUnusable::Usage("the key has characters that no key has".to_owned()))?;
+        let mut value = value.map_err(|_| {
+            StdioUnusable::Usage("the key has characters that no key has".to_owned())
+        })?;
         // Marked sensitive, so that debug output of headers hides it.
         value.set_sensitive(true);
         credentials.insert(header::AUTHORIZATION, value);
     }
-    Ok(StdioPlan { plan, warnings, failed, endpoint: args.endpoint.clone(), credentials, is_bridge: false })
+    Ok(StdioPlan {
+        plan,
+        warnings,
+        failed,
+        endpoint: args.endpoint.clone(),
+        credentials,
+        is_bridge: false,
+    })
 }
 
 /// Builds a gateway whose only server is another gateway, which applies its own rules.
 fn from_url(args: &StdioArgs, url: &str) -> Result<StdioPlan, StdioUnusable> {
     // MOONGATE_CONFIG may be set for other commands. Only the flag shows intent.
     if !args.config.is_empty() && std::env::var_os("MOONGATE_CONFIG").is_none() {
-        return Err(StdioUnusable::Usage("--config is of no use with --url: that gateway has its own".to_owned()));
+        return Err(StdioUnusable::Usage(
+            "--config is of no use with --url: that gateway has its own".to_owned(),
+        ));
     }
     let server = remote(url, args.key.as_deref()).map_err(StdioUnusable::Usage)?;
     // Limits and logs of the environment apply to the bridge. Listeners, servers and keys do not.
     let mut env = process::environment();
-    let own = |name: &str| name.starts_with("MOONGATE_LIMITS__") || name.starts_with("MOONGATE_TELEMETRY__");
+    let own = |name: &str| {
+        name.starts_with("MOONGATE_LIMITS__") || name.starts_with("MOONGATE_TELEMETRY__")
+    };
     env.retain(|name, _| !name.starts_with("MOONGATE_") || own(name));
-    let loaded = moongate_config::load(&LoadOptions { env, revisions: &SUPPORTED, ..LoadOptions::default() });
+    let loaded = moongate_config::load(&LoadOptions {
+        env,
+        revisions: &SUPPORTED,
+        ..LoadOptions::default()
+    });
     let loaded = loaded.map_err(StdioUnusable::Config)?;
     let mut plan = loaded.plan;
     plan.listen.clear();
     plan.admin = None;
-    // All state is the other gateway's: a file here would only be in the way of a gateway on this machine.
-    plan.state = StoreSettings { file: None, required: false, has_no_directory: false, is_temporary: false };
+    // All state is the other gateway's: a file here would only be in the way of a gateway on this
+    // machine.
+    plan.state = StoreSettings {
+        file: None,
+        required: false,
+        has_no_directory: false,
+        is_temporary: false,
+    };
     // A bridge has no rules of its own: keys and views are the other gateway's.
     plan.auth = AuthSettings::default();
     plan.views.clear();
@@ -207,7 +265,14 @@ fn from_url(args: &StdioArgs, url: &str) -> Result<StdioPlan, StdioUnusable> {
     let failed = loaded.failed;
     let endpoint = BRIDGED.to_owned();
     let credentials = HeaderMap::new();
-    Ok(StdioPlan { plan, warnings, failed, endpoint, credentials, is_bridge: true })
+    Ok(StdioPlan {
+        plan,
+        warnings,
+        failed,
+        endpoint,
+        credentials,
+        is_bridge: true,
+    })
 }
 
 /// Reads the client's first line, or what comes of it within `OPENING_MAX`.
@@ -224,14 +289,22 @@ async fn serve(mut built: StdioPlan, wait: Duration) -> anyhow::Result<ExitCode>
     let mut input = tokio::io::stdin();
     let mut opening = Vec::new();
     if built.is_bridge {
-        // The other gateway speaks both eras. In its client's own, nothing is lost in translation: the list of tasks
-        // and their statuses exist in one era alone.
+        // The other gateway speaks both eras. In its client's own, nothing is lost in translation:
+        // the list of tasks and their statuses exist in one era alone.
         tokio::select! {
             _ = tokio::time::timeout(wait, read_opening(&mut input, &mut opening)) => {}
             () = stop.recv() => return Ok(ExitCode::SUCCESS),
         }
-        if opening.split(|byte| *byte == b'\n').next().is_some_and(moongate_protocol::opens_session) {
-            built.plan.servers.iter_mut().for_each(|server| server.first_era = Some(Era::Legacy));
+        if opening
+            .split(|byte| *byte == b'\n')
+            .next()
+            .is_some_and(moongate_protocol::opens_session)
+        {
+            built
+                .plan
+                .servers
+                .iter_mut()
+                .for_each(|server| server.first_era = Some(Era::Legacy));
         }
     }
     tokio::spawn(moongate_platform::child_process::reap_orphans());
@@ -239,7 +312,10 @@ async fn serve(mut built: StdioPlan, wait: Duration) -> anyhow::Result<ExitCode>
     moongate_platform::open_files::raise_limit();
     let app = GatewayApp::start(built.plan, program.as_deref()).await?;
     for address in &app.addresses {
-        print_message(&format!("moongate {} also listening on http://{address}/mcp", env!("CARGO_PKG_VERSION")));
+        print_message(&format!(
+            "moongate {} also listening on http://{address}/mcp",
+            env!("CARGO_PKG_VERSION")
+        ));
     }
     let client = match app.pipe(&built.endpoint, &built.credentials) {
         Ok(client) => client,
@@ -247,9 +323,13 @@ async fn serve(mut built: StdioPlan, wait: Duration) -> anyhow::Result<ExitCode>
             app.stop().await;
             let endpoint = &built.endpoint;
             print_message(&match why {
-                StdioRefused::Credentials => "error: the key (--key, MOONGATE_KEY) is none of the config".to_owned(),
+                StdioRefused::Credentials => {
+                    "error: the key (--key, MOONGATE_KEY) is none of the config".to_owned()
+                }
                 StdioRefused::Endpoint => {
-                    format!("error: --endpoint: there is no view or server {endpoint:?} for this key")
+                    format!(
+                        "error: --endpoint: there is no view or server {endpoint:?} for this key"
+                    )
                 }
             });
             return Ok(ExitCode::from(2));
@@ -257,11 +337,13 @@ async fn serve(mut built: StdioPlan, wait: Duration) -> anyhow::Result<ExitCode>
     };
     let gateway = app.gateway.clone();
     let serving = async move {
-        // Most clients list everything once, right after the handshake.
-        // A server that hung at the last start is not waited for: it would cost the whole time at every start.
-        // After the time the client is served all the same. Servers that come later change its lists.
+        // Most clients list everything once, right after the handshake. A server that hung at the
+        // last start is not waited for: it would cost the whole time at every start. After the time
+        // the client is served all the same. Servers that come later change its lists.
         let _ = tokio::time::timeout(wait, gateway.until_mostly_settled()).await;
-        client.serve(Cursor::new(opening).chain(input), tokio::io::stdout()).await;
+        client
+            .serve(Cursor::new(opening).chain(input), tokio::io::stdout())
+            .await;
     };
     let mut serving = std::pin::pin!(serving);
     tokio::select! {

@@ -1,6 +1,7 @@
 //! `moongate remove`, `enable` and `disable`: servers and tools of the config. Owns their flags.
 //!
-//! Does not write the config (`config_edit.rs`). Invariant: disable and enable lead back to the same file.
+//! Does not write the config (`config_edit.rs`). Invariant: disable and enable lead back to the
+//! same file.
 
 use std::process::ExitCode;
 
@@ -31,7 +32,9 @@ pub struct SwitchArgs {
 
 /// Removes a server's entry.
 pub async fn remove(args: RemoveArgs) -> anyhow::Result<ExitCode> {
-    args.edit.apply(&ConfigOperation::RemoveServer(args.server), None).await
+    args.edit
+        .apply(&ConfigOperation::RemoveServer(args.server), None)
+        .await
 }
 
 /// Switches a server or tools on.
@@ -62,15 +65,23 @@ pub async fn disable(args: SwitchArgs) -> anyhow::Result<ExitCode> {
 
 /// Refuses names of tools that the server does not have. They would look like tools that are off.
 async fn check_names(args: &SwitchArgs) -> Result<(), String> {
-    let SwitchArgs { server, tools, edit } = args;
+    let SwitchArgs {
+        server,
+        tools,
+        edit,
+    } = args;
     if tools.is_empty() {
         return Ok(());
     }
     let Some(known) = edit.known_tools(server).await else {
-        print_message(&format!("no running gateway knows the tools of {server}: the names are written unchecked"));
+        print_message(&format!(
+            "no running gateway knows the tools of {server}: the names are written unchecked"
+        ));
         return Ok(());
     };
-    let Some(tool) = tools.iter().find(|tool| !known.contains(tool)) else { return Ok(()) };
+    let Some(tool) = tools.iter().find(|tool| !known.contains(tool)) else {
+        return Ok(());
+    };
     let names: Vec<&str> = known.iter().map(String::as_str).collect();
     let advice = match nearest(tool, &names) {
         // Here it would be a name, not a pattern.

@@ -1,7 +1,7 @@
 //! Differences of two texts, as lines for people.
 //!
-//! Owns their form. Does not compare lines (`moongate-edit`), and does not find secrets (`moongate_config::mask_file`).
-//! Invariant: no line shows a key or what looks like one.
+//! Owns their form. Does not compare lines (`moongate-edit`), and does not find secrets
+//! (`moongate_config::mask_file`). Invariant: no line shows a key or what looks like one.
 
 use std::path::Path;
 
@@ -18,7 +18,8 @@ const WIDTH_MAX: usize = 160;
 pub(super) fn diff_of_file(path: &Path, before: &str, after: &str, key: Option<&str>) -> String {
     let shown = |text: &str| {
         let masked = moongate_config::mask_file(path, text);
-        key.filter(|key| !key.is_empty()).map_or_else(|| masked.clone(), |key| masked.replace(key, "***"))
+        key.filter(|key| !key.is_empty())
+            .map_or_else(|| masked.clone(), |key| masked.replace(key, "***"))
     };
     diff((before, &shown(before)), (after, &shown(after)))
 }
@@ -30,13 +31,25 @@ fn diff((before, shown_before): (&str, &str), (after, shown_after): (&str, &str)
     let shown_old: Vec<&str> = shown_before.lines().collect();
     let shown_new: Vec<&str> = shown_after.lines().collect();
     let shown = |(change, at): (LineChange, usize)| {
-        let side = if change == LineChange::Added { &shown_new } else { &shown_old };
+        let side = if change == LineChange::Added {
+            &shown_new
+        } else {
+            &shown_old
+        };
         (change, side.get(at).copied().unwrap_or_default())
     };
     let lines: Vec<(LineChange, &str)> = line_changes(&old, &new).into_iter().map(shown).collect();
-    let changed: Vec<usize> =
-        lines.iter().enumerate().filter(|(_, (change, _))| *change != LineChange::Kept).map(|(at, _)| at).collect();
-    let is_near = |at: usize| changed.iter().any(|changed| changed.abs_diff(at) <= CONTEXT);
+    let changed: Vec<usize> = lines
+        .iter()
+        .enumerate()
+        .filter(|(_, (change, _))| *change != LineChange::Kept)
+        .map(|(at, _)| at)
+        .collect();
+    let is_near = |at: usize| {
+        changed
+            .iter()
+            .any(|changed| changed.abs_diff(at) <= CONTEXT)
+    };
     let mut out = String::new();
     let mut skipped = false;
     for (at, (change, shown)) in lines.iter().enumerate() {
@@ -52,8 +65,13 @@ fn diff((before, shown_before): (&str, &str), (after, shown_after): (&str, &str)
             LineChange::Removed => ('-', difference_at(&lines, at, LineChange::Added)),
             LineChange::Added => ('+', difference_at(&lines, at, LineChange::Removed)),
         };
-        let is_hidden = |(other, there): &(LineChange, &str)| *other == LineChange::Removed && there == shown;
-        let note = if mark == '+' && lines.iter().any(is_hidden) { "  (another value)" } else { "" };
+        let is_hidden =
+            |(other, there): &(LineChange, &str)| *other == LineChange::Removed && there == shown;
+        let note = if mark == '+' && lines.iter().any(is_hidden) {
+            "  (another value)"
+        } else {
+            ""
+        };
         out.push_str(&format!("{mark} {}{note}\n", cut(shown, from)));
     }
     out
@@ -61,24 +79,42 @@ fn diff((before, shown_before): (&str, &str), (after, shown_after): (&str, &str)
 
 /// Returns the character at which a line begins to differ from the nearest line of another kind.
 fn difference_at(lines: &[(LineChange, &str)], at: usize, other: LineChange) -> usize {
-    let others = lines.iter().enumerate().filter(|(_, (change, _))| *change == other);
+    let others = lines
+        .iter()
+        .enumerate()
+        .filter(|(_, (change, _))| *change == other);
     let nearest = others.min_by_key(|(there, _)| there.abs_diff(at));
-    let same = |text: &str| text.chars().zip(lines[at].1.chars()).take_while(|(one, other)| one == other).count();
+    let same = |text: &str| {
+        text.chars()
+            .zip(lines[at].1.chars())
+            .take_while(|(one, other)| one == other)
+            .count()
+    };
     nearest.map_or(0, |(_, (_, shown))| same(shown))
 }
 
 /// Cuts a long line around the character that matters.
 fn cut(line: &str, from: usize) -> String {
-    // What looks like a key may stand where no key is known. Control characters could rewrite the terminal.
+    // What looks like a key may stand where no key is known. Control characters could rewrite the
+    // terminal.
     let line = logs::redact_values(line).replace("[redacted]", "***");
-    let plain: Vec<char> = line.chars().map(|c| if is_invisible(c) { ' ' } else { c }).collect();
+    let plain: Vec<char> = line
+        .chars()
+        .map(|c| if is_invisible(c) { ' ' } else { c })
+        .collect();
     if plain.len() <= WIDTH_MAX {
         return plain.into_iter().collect();
     }
-    let start = from.saturating_sub(WIDTH_MAX / 4).min(plain.len() - WIDTH_MAX);
+    let start = from
+        .saturating_sub(WIDTH_MAX / 4)
+        .min(plain.len() - WIDTH_MAX);
     let shown: String = plain[start..start + WIDTH_MAX].iter().collect();
     let dots = |is_cut: bool| if is_cut { "..." } else { "" };
-    format!("{}{shown}{}", dots(start > 0), dots(start + WIDTH_MAX < plain.len()))
+    format!(
+        "{}{shown}{}",
+        dots(start > 0),
+        dots(start + WIDTH_MAX < plain.len())
+    )
 }
 
 #[cfg(test)]
@@ -92,8 +128,14 @@ mod tests {
     #[test]
     fn a_change_is_shown_with_its_neighbours_and_without_secrets() {
         let before = "a\nb\nc\nd\ne\nf\ng\n";
-        assert_eq!(plain(before, "a\nb\nc\nd\nX\ne\nf\ng\n"), "  ...\n  c\n  d\n+ X\n  e\n  f\n");
-        assert_eq!(diff(("k = 1", "k = ***"), ("k = 2", "k = ***")), "- k = ***\n+ k = ***  (another value)\n");
+        assert_eq!(
+            plain(before, "a\nb\nc\nd\nX\ne\nf\ng\n"),
+            "  ...\n  c\n  d\n+ X\n  e\n  f\n"
+        );
+        assert_eq!(
+            diff(("k = 1", "k = ***"), ("k = 2", "k = ***")),
+            "- k = ***\n+ k = ***  (another value)\n"
+        );
         assert_eq!(plain("a\n", "a\n"), "");
         assert_eq!(plain("a\nb\n", "b\nc\n"), "- a\n  b\n+ c\n");
         assert_eq!(plain("", "pasted sk-abcdefghijkl\n"), "+ pasted ***\n");
@@ -103,6 +145,9 @@ mod tests {
     fn a_long_line_is_cut_around_what_changed() {
         let long = |word: &str| format!("{}{word}{}", "x".repeat(1000), "y".repeat(1000));
         let shown = plain(&long("one"), &long("two"));
-        assert!(shown.contains("xone") && shown.contains("xtwo") && shown.len() < 400, "{shown}");
+        assert!(
+            shown.contains("xone") && shown.contains("xtwo") && shown.len() < 400,
+            "{shown}"
+        );
     }
 }

@@ -1,7 +1,8 @@
-//! `moongate undo`: takes back the last edit of the config. Owns its flags, and the list of past edits.
+//! `moongate undo`: takes back the last edit of the config. Owns its flags, and the list of past
+//! edits.
 //!
-//! Does not keep the edits (`moongate_config::edit::EditHistory`). Invariant: the file gets the exact bytes from before
-//! the edit, or stays as it is.
+//! Does not keep the edits (`moongate_config::edit::EditHistory`). Invariant: the file gets the
+//! exact bytes from before the edit, or stays as it is.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -33,10 +34,12 @@ pub async fn run(args: UndoArgs) -> anyhow::Result<ExitCode> {
     let options = args.edit.load_options();
     let history = match moongate_config::load(&options) {
         Ok(loaded) => EditHistory::of_plan(&loaded.plan),
-        // Its past edits are where they are kept for most configs. The undo refuses files that changed since.
+        // Its past edits are where they are kept for most configs. The undo refuses files that
+        // changed since.
         Err(problems) => {
             let code = report_unusable(&problems);
-            let history = running_record::folder(&options.env).map(|folder| EditHistory::in_folder(&folder));
+            let history =
+                running_record::folder(&options.env).map(|folder| EditHistory::in_folder(&folder));
             match history.filter(|history| !history.edits(&options.paths).is_empty()) {
                 Some(history) => Some(history),
                 None => return Ok(code),
@@ -44,7 +47,9 @@ pub async fn run(args: UndoArgs) -> anyhow::Result<ExitCode> {
         }
     };
     let Some(history) = history else {
-        print_message("error: past edits are kept in `gateway.state_dir`, and this config keeps no state");
+        print_message(
+            "error: past edits are kept in `gateway.state_dir`, and this config keeps no state",
+        );
         return Ok(ExitCode::from(BAD_CONFIG));
     };
     if args.list {
@@ -68,7 +73,9 @@ pub async fn run(args: UndoArgs) -> anyhow::Result<ExitCode> {
     print_message(&format!("undone: {}", past.summary));
     if let Err(error) = history.forget(&past) {
         // The next undo refuses by itself: the file is no longer as that edit left it.
-        print_message(&format!("the list of past edits could not be written: {error}"));
+        print_message(&format!(
+            "the list of past edits could not be written: {error}"
+        ));
     }
     Ok(args.edit.report(&[]).await?.exit_code())
 }
@@ -80,16 +87,28 @@ fn print_list(edits: &[PastEdit], format: TableFormat) -> anyhow::Result<ExitCod
                 let author = edit.author.as_ref();
                 let via = author.map(EditAuthor::way);
                 let by = author.and_then(EditAuthor::operator);
-                json!({ "at": edit.at, "summary": edit.summary, "file": edit.file, "via": via, "by": by })
+                json!({ "at": edit.at, "summary": edit.summary, "file": edit.file, "via": via,
+                    "by": by })
             };
-            format!("{:#}\n", json!({ "edits": edits.iter().map(edit).collect::<Value>() }))
+            format!(
+                "{:#}\n",
+                json!({ "edits": edits.iter().map(edit).collect::<Value>() })
+            )
         }
         TableFormat::Table if edits.is_empty() => String::new(),
         TableFormat::Table => {
             let row = |edit: &PastEdit| {
-                vec![edit.at.clone(), author(edit), edit.file.display().to_string(), edit.summary.clone()]
+                vec![
+                    edit.at.clone(),
+                    author(edit),
+                    edit.file.display().to_string(),
+                    edit.summary.clone(),
+                ]
             };
-            columns(&["AT", "BY", "FILE", "EDIT"], &edits.iter().map(row).collect::<Vec<_>>())
+            columns(
+                &["AT", "BY", "FILE", "EDIT"],
+                &edits.iter().map(row).collect::<Vec<_>>(),
+            )
         }
     };
     std::io::stdout().write_all(text.as_bytes())?;

@@ -1,7 +1,7 @@
 //! `moongate --version`. Owns its flags and its text.
 //!
-//! Does not find out what the allocator is (`allocator.rs`). Invariant: the first line is `moongate VERSION`, with or
-//! without `--verbose`.
+//! Does not find out what the allocator is (`allocator.rs`). Invariant: the first line is `moongate
+//! VERSION`, with or without `--verbose`.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -33,9 +33,22 @@ impl VersionArgs {
 pub(super) fn print(args: &VersionArgs) -> ExitCode {
     let mut text = concat!("moongate ", env!("CARGO_PKG_VERSION"), "\n").to_owned();
     if args.verbose {
-        let system = format!("{}-{}{}", std::env::consts::ARCH, std::env::consts::OS, libc_suffix());
-        let build = if cfg!(debug_assertions) { "debug" } else { "optimized" };
-        let _ = write!(text, "target: {system}\nbuild: {build}\nallocator: {}\n", allocator::name());
+        let system = format!(
+            "{}-{}{}",
+            std::env::consts::ARCH,
+            std::env::consts::OS,
+            libc_suffix()
+        );
+        let build = if cfg!(debug_assertions) {
+            "debug"
+        } else {
+            "optimized"
+        };
+        let _ = write!(
+            text,
+            "target: {system}\nbuild: {build}\nallocator: {}\n",
+            allocator::name()
+        );
     }
     match std::io::stdout().write_all(text.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,7 +1,8 @@
 //! The official conformance suite, against servers themselves and through the gateway.
 //!
-//! `tests/conformance/setup.sh` fetches the suite and its fixture, pinned. What each gate reaches is the table in
-//! `tests/conformance/README.md`; a run that reaches anything else fails, and `UPDATE_EXPECTED=1` writes it anew.
+//! `tests/conformance/setup.sh` fetches the suite and its fixture, pinned. What each gate reaches
+//! is the table in `tests/conformance/README.md`; a run that reaches anything else fails, and
+//! `UPDATE_EXPECTED=1` writes it anew.
 
 // The harness starts and stops programs with signals.
 #![cfg(unix)]
@@ -34,13 +35,15 @@ const TASKS_ACROSS: &[ExcusedScenario] = &[
     ExcusedScenario {
         revision: "2026-07-28",
         scenario: "tasks-required-task-error",
-        why: "A tool that only runs as a task is waited for on behalf of a client without tasks: it answers.",
+        why: "A tool that only runs as a task is waited for on behalf of a client without tasks: \
+              it answers.",
     },
     ExcusedScenario {
         revision: "2026-07-28",
         scenario: "tasks-mrtr-composition",
         why: "It wants a question before the task is made; a 2025-11-25 server makes it first: \
-              \"Receivers that accept a task-augmented request **MUST** return a `CreateTaskResult` as the response\" \
+              \"Receivers that accept a task-augmented request **MUST** return a \
+              `CreateTaskResult` as the response\" \
               (2025-11-25/basic/utilities/tasks.mdx).",
     },
 ];
@@ -48,12 +51,14 @@ const TASKS_ACROSS: &[ExcusedScenario] = &[
 /// What cannot exist across the eras.
 const ACROSS: &[ExcusedScenario] = &[NAMED_KEY];
 
-/// The suite wants the key that its own fixture would choose, and the server here sends requests, which have ids.
+/// The suite wants the key that its own fixture would choose, and the server here sends requests,
+/// which have ids.
 const NAMED_KEY: ExcusedScenario = ExcusedScenario {
     revision: "2026-07-28",
     scenario: "input-required-result-basic-elicitation",
     why: "It wants the key `user_name`, and a request of a server with sessions has no key: \
-          \"`inputRequests` keys are server assigned identifiers\" (2026-07-28/basic/patterns/mrtr.mdx).",
+          \"`inputRequests` keys are server assigned identifiers\" \
+          (2026-07-28/basic/patterns/mrtr.mdx).",
 };
 
 /// Runs both sets against a server, and compares the results with the table.
@@ -75,7 +80,13 @@ async fn check_each(gate: &SuiteGate, urls: [&str; 2], log: impl Fn() -> String)
 #[tokio::test]
 async fn g0_fixture() {
     let fixture = ProgramHome::get().await.fixture().await;
-    let gate = SuiteGate { name: "G0", what: "the fixture alone", transport: "HTTP", strict: false, excused: &[] };
+    let gate = SuiteGate {
+        name: "G0",
+        what: "the fixture alone",
+        transport: "HTTP",
+        strict: false,
+        excused: &[],
+    };
     check(&gate, &fixture.url("/mcp"), || fixture.said()).await;
 }
 
@@ -84,7 +95,13 @@ async fn g0_fixture() {
 async fn g1_server_endpoint_over_http() {
     let fixture = ProgramHome::get().await.fixture().await;
     let gateway = SuiteGateway::before(json!({"url": fixture.url("/mcp")})).await;
-    let gate = SuiteGate { name: "G1", what: "`/mcp/<server>`", transport: "HTTP", strict: false, excused: &[] };
+    let gate = SuiteGate {
+        name: "G1",
+        what: "`/mcp/<server>`",
+        transport: "HTTP",
+        strict: false,
+        excused: &[],
+    };
     check(&gate, &gateway.url("/everything"), || gateway.log()).await;
     gateway.stop().await;
 }
@@ -93,7 +110,13 @@ async fn g1_server_endpoint_over_http() {
 #[tokio::test]
 async fn g2_server_endpoint_over_stdio() {
     let gateway = SuiteGateway::before(ProgramHome::get().await.fixture_command()).await;
-    let gate = SuiteGate { name: "G2", what: "`/mcp/<server>`", transport: "stdio", strict: false, excused: &[] };
+    let gate = SuiteGate {
+        name: "G2",
+        what: "`/mcp/<server>`",
+        transport: "stdio",
+        strict: false,
+        excused: &[],
+    };
     check(&gate, &gateway.url("/everything"), || gateway.log()).await;
     gateway.stop().await;
 }
@@ -105,8 +128,13 @@ async fn g3_aggregate_with_prefixes() {
     let fixture = home.fixture().await;
     let gateway = SuiteGateway::before(json!({"url": fixture.url("/mcp")})).await;
     let shim = home.shim(&gateway.url(""), "everything__").await;
-    let gate =
-        SuiteGate { name: "G3a", what: "`/mcp`, prefixed names", transport: "HTTP", strict: false, excused: &[] };
+    let gate = SuiteGate {
+        name: "G3a",
+        what: "`/mcp`, prefixed names",
+        transport: "HTTP",
+        strict: false,
+        excused: &[],
+    };
     check(&gate, &shim.url("/mcp"), || gateway.log()).await;
     gateway.stop().await;
 }
@@ -116,8 +144,13 @@ async fn g3_aggregate_with_prefixes() {
 async fn g3_aggregate_without_prefix() {
     let fixture = ProgramHome::get().await.fixture().await;
     let gateway = SuiteGateway::before(json!({"url": fixture.url("/mcp"), "prefix": ""})).await;
-    let gate =
-        SuiteGate { name: "G3b", what: "`/mcp`, `prefix = \"\"`", transport: "HTTP", strict: false, excused: &[] };
+    let gate = SuiteGate {
+        name: "G3b",
+        what: "`/mcp`, `prefix = \"\"`",
+        transport: "HTTP",
+        strict: false,
+        excused: &[],
+    };
     check(&gate, &gateway.url(""), || gateway.log()).await;
     gateway.stop().await;
 }
@@ -140,9 +173,11 @@ async fn g4_client() {
     gate.settle(&reports, "");
 }
 
-/// The scenarios of tasks, of which the fixture has none: at the mock alone, then through the gateway.
+/// The scenarios of tasks, of which the fixture has none: at the mock alone, then through the
+/// gateway.
 async fn tasks(gate: &SuiteGate, url: &str, log: impl Fn() -> String) {
-    let report = suite::task_scenarios(ProgramHome::get().await, gate.name, REVISIONS[1], url).await;
+    let report =
+        suite::task_scenarios(ProgramHome::get().await, gate.name, REVISIONS[1], url).await;
     gate.settle(&[suite::SuiteReport::none(REVISIONS[0]), report], &log());
 }
 
@@ -150,8 +185,13 @@ async fn tasks(gate: &SuiteGate, url: &str, log: impl Fn() -> String) {
 #[tokio::test]
 async fn g5_tasks_of_the_mock() {
     let mock = peers::mock("tasks.toml", REVISIONS[1]).await;
-    let gate =
-        SuiteGate { name: "G5a", what: "tasks: the mock alone", transport: "HTTP", strict: true, excused: SKIPPED };
+    let gate = SuiteGate {
+        name: "G5a",
+        what: "tasks: the mock alone",
+        transport: "HTTP",
+        strict: true,
+        excused: SKIPPED,
+    };
     tasks(&gate, &mock.url("/mcp"), || mock.said()).await;
 }
 
@@ -160,7 +200,13 @@ async fn g5_tasks_of_the_mock() {
 async fn g5_tasks() {
     let mock = peers::mock("tasks.toml", REVISIONS[1]).await;
     let gateway = SuiteGateway::before(json!({"url": mock.url("/mcp")})).await;
-    let gate = SuiteGate { name: "G5b", what: "tasks", transport: "HTTP", strict: true, excused: SKIPPED };
+    let gate = SuiteGate {
+        name: "G5b",
+        what: "tasks",
+        transport: "HTTP",
+        strict: true,
+        excused: SKIPPED,
+    };
     tasks(&gate, &gateway.url("/everything"), || gateway.log()).await;
     gateway.stop().await;
 }
@@ -171,16 +217,25 @@ async fn g5_tasks_across_the_eras() {
     let mock = peers::mock("tasks-2025-11-25.toml", REVISIONS[0]).await;
     let gateway = SuiteGateway::before(json!({"url": mock.url("/mcp")})).await;
     let what = "tasks: the mock locked to 2025-11-25";
-    let gate = SuiteGate { name: "G5c", what, transport: "HTTP", strict: true, excused: TASKS_ACROSS };
+    let gate = SuiteGate {
+        name: "G5c",
+        what,
+        transport: "HTTP",
+        strict: true,
+        excused: TASKS_ACROSS,
+    };
     tasks(&gate, &gateway.url("/everything"), || gateway.log()).await;
     gateway.stop().await;
 }
 
-/// The mock, locked to the era of the set: it gives everything that the sets call, each spelled in that era.
+/// The mock, locked to the era of the set: it gives everything that the sets call, each spelled in
+/// that era.
 #[tokio::test]
 async fn g6_mock_in_its_own_era() {
-    let (legacy, modern) =
-        tokio::join!(peers::mock("server.toml", REVISIONS[0]), peers::mock("server.toml", REVISIONS[1]));
+    let (legacy, modern) = tokio::join!(
+        peers::mock("server.toml", REVISIONS[0]),
+        peers::mock("server.toml", REVISIONS[1])
+    );
     let gate = SuiteGate {
         name: "G6a",
         what: "the mock alone, in the set's era",
@@ -189,7 +244,10 @@ async fn g6_mock_in_its_own_era() {
         excused: &[],
     };
     let urls = [legacy.url("/mcp"), modern.url("/mcp")];
-    check_each(&gate, [&urls[0], &urls[1]], || legacy.said() + &modern.said()).await;
+    check_each(&gate, [&urls[0], &urls[1]], || {
+        legacy.said() + &modern.said()
+    })
+    .await;
 }
 
 /// Each set, through the gateway, against the mock locked to the other era.
@@ -201,7 +259,13 @@ async fn bridge(gate: &SuiteGate, modern: serde_json::Value, legacy: serde_json:
     };
     let (modern, legacy) = tokio::join!(server(modern), server(legacy));
     let urls = [modern.url("/everything"), legacy.url("/everything")];
-    let log = || format!("in front of the modern server:\n{}\n\nof the legacy one:\n{}", modern.log(), legacy.log());
+    let log = || {
+        format!(
+            "in front of the modern server:\n{}\n\nof the legacy one:\n{}",
+            modern.log(),
+            legacy.log()
+        )
+    };
     check_each(gate, [&urls[0], &urls[1]], log).await;
     modern.stop().await;
     legacy.stop().await;
@@ -210,8 +274,10 @@ async fn bridge(gate: &SuiteGate, modern: serde_json::Value, legacy: serde_json:
 /// Across the eras, over HTTP.
 #[tokio::test]
 async fn g6_bridge_over_http() {
-    let (legacy, modern) =
-        tokio::join!(peers::mock("server.toml", REVISIONS[0]), peers::mock("server.toml", REVISIONS[1]));
+    let (legacy, modern) = tokio::join!(
+        peers::mock("server.toml", REVISIONS[0]),
+        peers::mock("server.toml", REVISIONS[1])
+    );
     let gate = SuiteGate {
         name: "G6b",
         what: "the mock locked to the other era",
@@ -219,7 +285,12 @@ async fn g6_bridge_over_http() {
         strict: false,
         excused: ACROSS,
     };
-    bridge(&gate, json!({"url": modern.url("/mcp")}), json!({"url": legacy.url("/mcp")})).await;
+    bridge(
+        &gate,
+        json!({"url": modern.url("/mcp")}),
+        json!({"url": legacy.url("/mcp")}),
+    )
+    .await;
 }
 
 /// Across the eras, with children of the gateway.
@@ -232,5 +303,10 @@ async fn g6_bridge_over_stdio() {
         strict: false,
         excused: ACROSS,
     };
-    bridge(&gate, peers::mock_command(REVISIONS[1]), peers::mock_command(REVISIONS[0])).await;
+    bridge(
+        &gate,
+        peers::mock_command(REVISIONS[1]),
+        peers::mock_command(REVISIONS[0]),
+    )
+    .await;
 }

@@ -1,4 +1,5 @@
-//! What the suite runs against: the fixture, a mock beside it, the gateway in front, and a shim between names.
+//! What the suite runs against: the fixture, a mock beside it, the gateway in front, and a shim
+//! between names.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -23,9 +24,17 @@ impl ProgramHome {
     pub(crate) async fn get() -> &'static ProgramHome {
         static HOME: OnceCell<ProgramHome> = OnceCell::const_new();
         HOME.get_or_init(|| async {
-            let home = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("a target directory").join("conformance");
+            let home = Path::new(env!("CARGO_TARGET_TMPDIR"))
+                .parent()
+                .expect("a target directory")
+                .join("conformance");
             let mut command = Command::new(scripts().join("setup.sh"));
-            let mut child = command.arg(&home).stdout(Stdio::null()).process_group(0).spawn().expect("setup.sh starts");
+            let mut child = command
+                .arg(&home)
+                .stdout(Stdio::null())
+                .process_group(0)
+                .spawn()
+                .expect("setup.sh starts");
             let Ok(status) = timeout(SETUP, child.wait()).await else {
                 kill_group(&child);
                 panic!("setup.sh took more than {SETUP:?}");
@@ -37,7 +46,8 @@ impl ProgramHome {
     }
 
     pub(crate) fn suite(&self) -> PathBuf {
-        self.0.join("npm/node_modules/@modelcontextprotocol/conformance")
+        self.0
+            .join("npm/node_modules/@modelcontextprotocol/conformance")
     }
 
     pub(crate) fn node(&self) -> PathBuf {
@@ -50,7 +60,9 @@ impl ProgramHome {
     }
 
     pub(crate) fn python(&self) -> PathBuf {
-        self.0.with_file_name("interop").join("python-2026-07-28/bin/python")
+        self.0
+            .with_file_name("interop")
+            .join("python-2026-07-28/bin/python")
     }
 
     fn fixture_path(&self) -> PathBuf {
@@ -60,22 +72,36 @@ impl ProgramHome {
     /// The fixture, over Streamable HTTP.
     pub(crate) async fn fixture(&self) -> Program {
         let mut command = Command::new(self.python());
-        command.args(["-B", "-m", "mcp_everything_server", "--port", "0", "--log-level", "WARNING"]);
-        command.env("PYTHONPATH", self.fixture_path()).stdin(Stdio::null());
+        command.args([
+            "-B",
+            "-m",
+            "mcp_everything_server",
+            "--port",
+            "0",
+            "--log-level",
+            "WARNING",
+        ]);
+        command
+            .env("PYTHONPATH", self.fixture_path())
+            .stdin(Stdio::null());
         Program::start(command, " ").await
     }
 
     /// The fixture, as the gateway starts it over stdio.
     pub(crate) fn fixture_command(&self) -> Value {
         let run = "from mcp_everything_server.server import mcp; mcp.run(transport='stdio')";
-        json!({"command": self.python(), "args": ["-B", "-c", run], "env": {"PYTHONPATH": self.fixture_path()}})
+        json!({"command": self.python(), "args": ["-B", "-c", run],
+            "env": {"PYTHONPATH": self.fixture_path()}})
     }
 
-    /// A proxy in front of `target` under which everything has its local name: it adds `prefix` to the names that
-    /// clients send, and takes it off those that they get.
+    /// A proxy in front of `target` under which everything has its local name: it adds `prefix` to
+    /// the names that clients send, and takes it off those that they get.
     pub(crate) async fn shim(&self, target: &str, prefix: &str) -> Program {
         let mut command = Command::new(self.node());
-        command.arg(scripts().join("shim.mjs")).args([target, prefix]).stdin(Stdio::piped());
+        command
+            .arg(scripts().join("shim.mjs"))
+            .args([target, prefix])
+            .stdin(Stdio::piped());
         Program::start(command, "").await
     }
 }
@@ -87,7 +113,12 @@ pub(crate) fn scripts() -> PathBuf {
 /// The mock with one of the scripts here, which speaks this revision alone; over HTTP.
 pub(crate) async fn mock(script: &str, revision: &str) -> Program {
     let mut command = Command::new(MOONGATE);
-    command.arg("mock").arg(scripts().join(script)).args(["--revision", revision, "--http", "127.0.0.1:0"]);
+    command.arg("mock").arg(scripts().join(script)).args([
+        "--revision",
+        revision,
+        "--http",
+        "127.0.0.1:0",
+    ]);
     command.stdin(Stdio::null());
     Program::start(command, "/mcp").await
 }
@@ -122,9 +153,18 @@ impl SuiteGateway {
         let path = dir.path().join("moongate.json");
         std::fs::write(&path, config.to_string()).expect("a config file");
         let mut command = Command::new(MOONGATE);
-        command.args(["serve", "--config"]).arg(&path).stdin(Stdio::null());
-        let connected = [r#"connected server="everything""#, r#"connected server="second""#];
-        SuiteGateway { program: Program::start_until(command, "/mcp", &connected).await, _dir: dir }
+        command
+            .args(["serve", "--config"])
+            .arg(&path)
+            .stdin(Stdio::null());
+        let connected = [
+            r#"connected server="everything""#,
+            r#"connected server="second""#,
+        ];
+        SuiteGateway {
+            program: Program::start_until(command, "/mcp", &connected).await,
+            _dir: dir,
+        }
     }
 
     /// The URL of all servers, or of `/one`.
@@ -147,8 +187,10 @@ impl SuiteGateway {
 fn namesake() -> Value {
     json!({
         "name": "namesake",
-        "tools": [{"name": "test_simple_text", "description": "Not the one.", "inputSchema": {"type": "object"}}],
-        "answers": {"test_simple_text": {"content": [{"type": "text", "text": "from the namesake"}]}},
+        "tools": [{"name": "test_simple_text", "description": "Not the one.",
+            "inputSchema": {"type": "object"}}],
+        "answers": {"test_simple_text": {"content": [{"type": "text",
+            "text": "from the namesake"}]}},
         "resources": [{"uri": "test://static-text", "name": "not the one"}],
         "contents": {"test://static-text": "from the namesake"},
         "prompts": [{"name": "test_simple_prompt", "description": "Not the one."}],

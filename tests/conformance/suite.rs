@@ -1,6 +1,7 @@
 //! The official suite: what a revision requires, a run of it, and what the run says.
 //!
-//! Scenarios are compared, not checks: many checks are about what did not happen, and pass where nothing does.
+//! Scenarios are compared, not checks: many checks are about what did not happen, and pass where
+//! nothing does.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -38,13 +39,20 @@ struct NotScored {
 
 impl Requirements {
     pub(crate) fn of(home: &ProgramHome, revision: &str) -> Requirements {
-        let path = home.suite().join("requirements").join(format!("{revision}.yaml"));
+        let path = home
+            .suite()
+            .join("requirements")
+            .join(format!("{revision}.yaml"));
         let text = std::fs::read_to_string(&path).expect("the suite's requirements");
         serde_saphyr::from_str(&text).expect("the suite's requirements are YAML")
     }
 
     pub(crate) fn not_scored(&self, leg: &str) -> Vec<String> {
-        self.not_scored.iter().filter(|one| one.leg == leg).map(|one| one.scenario.clone()).collect()
+        self.not_scored
+            .iter()
+            .filter(|one| one.leg == leg)
+            .map(|one| one.scenario.clone())
+            .collect()
     }
 }
 
@@ -80,30 +88,58 @@ pub(crate) struct SuiteReport {
 
 impl SuiteReport {
     /// Reads the reports that a run left in `dir`.
-    pub(crate) fn read(revision: &'static str, scored: &[String], not_scored: &[String], dir: &Path) -> SuiteReport {
+    pub(crate) fn read(
+        revision: &'static str,
+        scored: &[String],
+        not_scored: &[String],
+        dir: &Path,
+    ) -> SuiteReport {
         let mut checks = BTreeMap::new();
         collect(dir, dir, &mut checks);
         let of = |scenario: &String, scored| outcome(scenario, scored, checks.get(scenario));
-        let outcomes = scored.iter().map(|one| of(one, true)).chain(not_scored.iter().map(|one| of(one, false)));
-        SuiteReport { revision, outcomes: outcomes.collect(), wrong: Vec::new() }
+        let outcomes = scored
+            .iter()
+            .map(|one| of(one, true))
+            .chain(not_scored.iter().map(|one| of(one, false)));
+        SuiteReport {
+            revision,
+            outcomes: outcomes.collect(),
+            wrong: Vec::new(),
+        }
     }
 
     /// Passed and run, of the scored ones or of the others.
     pub(crate) fn tally(&self, scored: bool) -> String {
-        let all = || self.outcomes.iter().filter(|outcome| outcome.scored == scored);
+        let all = || {
+            self.outcomes
+                .iter()
+                .filter(|outcome| outcome.scored == scored)
+        };
         if all().next().is_none() {
             return "-".to_owned();
         }
-        format!("{}/{}", all().filter(|outcome| outcome.failed.is_empty()).count(), all().count())
+        format!(
+            "{}/{}",
+            all().filter(|outcome| outcome.failed.is_empty()).count(),
+            all().count()
+        )
     }
 
     /// Nothing was run of this set.
     pub(crate) fn none(revision: &'static str) -> SuiteReport {
-        SuiteReport { revision, outcomes: Vec::new(), wrong: Vec::new() }
+        SuiteReport {
+            revision,
+            outcomes: Vec::new(),
+            wrong: Vec::new(),
+        }
     }
 }
 
-fn outcome(scenario: &str, scored: bool, found: Option<&(PathBuf, Vec<SuiteCheck>)>) -> ScenarioOutcome {
+fn outcome(
+    scenario: &str,
+    scored: bool,
+    found: Option<&(PathBuf, Vec<SuiteCheck>)>,
+) -> ScenarioOutcome {
     let mut failed = Vec::new();
     let mut warned = Vec::new();
     let mut why = String::new();
@@ -111,7 +147,11 @@ fn outcome(scenario: &str, scored: bool, found: Option<&(PathBuf, Vec<SuiteCheck
         None => failed.push("not run".to_owned()),
         Some((path, checks)) => {
             for check in checks.iter().filter(|check| check.status == "FAILURE") {
-                let text = check.error.as_deref().or(check.description.as_deref()).unwrap_or_default();
+                let text = check
+                    .error
+                    .as_deref()
+                    .or(check.description.as_deref())
+                    .unwrap_or_default();
                 let _ = writeln!(why, "    {}: {text}", check.id);
                 if !failed.contains(&check.id) {
                     failed.push(check.id.clone());
@@ -128,7 +168,13 @@ fn outcome(scenario: &str, scored: bool, found: Option<&(PathBuf, Vec<SuiteCheck
             let _ = writeln!(why, "    see {}", path.display());
         }
     }
-    ScenarioOutcome { scenario: scenario.to_owned(), scored, failed, warned, why }
+    ScenarioOutcome {
+        scenario: scenario.to_owned(),
+        scored,
+        failed,
+        warned,
+        why,
+    }
 }
 
 /// Every `checks.json`, by scenario: the directory's name without the leg and the time.
@@ -138,12 +184,21 @@ fn collect(root: &Path, dir: &Path, found: &mut BTreeMap<String, (PathBuf, Vec<S
         if path.is_dir() {
             collect(root, &path, found);
         } else if path.ends_with("checks.json") {
-            let name = dir.strip_prefix(root).expect("below").to_str().expect("UTF-8").replace('\\', "/");
+            let name = dir
+                .strip_prefix(root)
+                .expect("below")
+                .to_str()
+                .expect("UTF-8")
+                .replace('\\', "/");
             let name = name.strip_prefix("server-").unwrap_or(&name);
             // `tools-list-2026-07-28T10-11-12-345Z`
-            let name = name.len().checked_sub("-0000-00-00T00-00-00-000Z".len()).map_or(name, |end| &name[..end]);
+            let name = name
+                .len()
+                .checked_sub("-0000-00-00T00-00-00-000Z".len())
+                .map_or(name, |end| &name[..end]);
             let text = std::fs::read_to_string(&path).expect("a report");
-            let checks = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            let checks =
+                serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
             found.insert(name.to_owned(), (path, checks));
         }
     }
@@ -151,7 +206,9 @@ fn collect(root: &Path, dir: &Path, found: &mut BTreeMap<String, (PathBuf, Vec<S
 
 /// An empty directory for the reports of one run.
 pub(crate) fn reports(gate: &str, revision: &str) -> PathBuf {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("conformance").join(format!("{gate}-{revision}"));
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join("conformance")
+        .join(format!("{gate}-{revision}"));
     if dir.exists() {
         std::fs::remove_dir_all(&dir).expect("old reports go");
     }
@@ -160,58 +217,131 @@ pub(crate) fn reports(gate: &str, revision: &str) -> PathBuf {
 }
 
 /// Runs what a revision requires of a server against `url`.
-pub(crate) async fn server_leg(home: &ProgramHome, gate: &str, revision: &'static str, url: &str) -> SuiteReport {
+pub(crate) async fn server_leg(
+    home: &ProgramHome,
+    gate: &str,
+    revision: &'static str,
+    url: &str,
+) -> SuiteReport {
     let required = Requirements::of(home, revision);
     let dir = reports(gate, revision);
     let mut command = suite(home);
-    command.args(["server", "--url", url, "--requirements", revision, "--timeout", SCENARIO_MS, "-o"]).arg(&dir);
-    let output = timeout(RUN, command.output()).await.expect("the suite ends in time").expect("the suite runs");
-    let mut report = SuiteReport::read(revision, &required.server, &required.not_scored("server"), &dir);
-    let passed = report.outcomes.iter().all(|outcome| !outcome.scored || outcome.failed.is_empty());
+    command
+        .args([
+            "server",
+            "--url",
+            url,
+            "--requirements",
+            revision,
+            "--timeout",
+            SCENARIO_MS,
+            "-o",
+        ])
+        .arg(&dir);
+    let output = timeout(RUN, command.output())
+        .await
+        .expect("the suite ends in time")
+        .expect("the suite runs");
+    let mut report = SuiteReport::read(
+        revision,
+        &required.server,
+        &required.not_scored("server"),
+        &dir,
+    );
+    let passed = report
+        .outcomes
+        .iter()
+        .all(|outcome| !outcome.scored || outcome.failed.is_empty());
     if output.status.success() != passed {
         let stderr = String::from_utf8_lossy(&output.stderr);
-        report.wrong.push(format!("the suite ended with {}\n{stderr}", output.status));
+        report
+            .wrong
+            .push(format!("the suite ended with {}\n{stderr}", output.status));
     }
     report
 }
 
 /// Runs the scenarios about tasks, which no set requires, one by one.
-pub(crate) async fn task_scenarios(home: &ProgramHome, gate: &str, revision: &'static str, url: &str) -> SuiteReport {
+pub(crate) async fn task_scenarios(
+    home: &ProgramHome,
+    gate: &str,
+    revision: &'static str,
+    url: &str,
+) -> SuiteReport {
     let mut scenarios = Requirements::of(home, revision).not_scored("server");
     scenarios.retain(|name| name.starts_with("tasks-"));
-    assert!(scenarios.len() > 5, "the suite's scenarios about tasks: {scenarios:?}");
+    assert!(
+        scenarios.len() > 5,
+        "the suite's scenarios about tasks: {scenarios:?}"
+    );
     let dir = reports(gate, revision);
     for scenario in &scenarios {
         let mut command = suite(home);
-        command.args(["server", "--url", url, "--scenario", scenario, "--spec-version", revision]);
+        command.args([
+            "server",
+            "--url",
+            url,
+            "--scenario",
+            scenario,
+            "--spec-version",
+            revision,
+        ]);
         // They belong to an extension, and so to no revision.
-        command.args(["--force", "--timeout", SCENARIO_MS, "-o"]).arg(&dir);
-        timeout(RUN, command.output()).await.expect("the suite ends in time").expect("the suite runs");
+        command
+            .args(["--force", "--timeout", SCENARIO_MS, "-o"])
+            .arg(&dir);
+        timeout(RUN, command.output())
+            .await
+            .expect("the suite ends in time")
+            .expect("the suite runs");
     }
     SuiteReport::read(revision, &[], &scenarios, &dir)
 }
 
 /// Runs what a revision requires of a client, authorization apart, with the gateway as the client.
-pub(crate) async fn client_leg(home: &ProgramHome, gate: &str, revision: &'static str) -> SuiteReport {
+pub(crate) async fn client_leg(
+    home: &ProgramHome,
+    gate: &str,
+    revision: &'static str,
+) -> SuiteReport {
     let required = Requirements::of(home, revision);
-    let ours = |all: Vec<String>| all.into_iter().filter(|name| !name.starts_with("auth/")).collect::<Vec<_>>();
+    let ours = |all: Vec<String>| {
+        all.into_iter()
+            .filter(|name| !name.starts_with("auth/"))
+            .collect::<Vec<_>>()
+    };
     let scored = ours(required.client.clone());
     let not_scored = ours(required.not_scored("client"));
     let dir = reports(gate, revision);
-    let (timed, others): (Vec<_>, Vec<_>) = scored.iter().chain(&not_scored).partition(|name| *name == TIMED);
+    let (timed, others): (Vec<_>, Vec<_>) = scored
+        .iter()
+        .chain(&not_scored)
+        .partition(|name| *name == TIMED);
     let run = |scenario: &String| client_scenario(home, scenario.clone(), revision, dir.clone());
-    let mut ends: Vec<_> = stream::iter(others.into_iter().map(run)).buffer_unordered(CLIENTS).collect().await;
+    let mut ends: Vec<_> = stream::iter(others.into_iter().map(run))
+        .buffer_unordered(CLIENTS)
+        .collect()
+        .await;
     // The suite measures how long the client waits: it gets the machine to itself.
     for scenario in timed {
         ends.push(run(scenario).await);
     }
     let mut report = SuiteReport::read(revision, &scored, &not_scored, &dir);
     for (scenario, output) in ends {
-        let passed = report.outcomes.iter().any(|one| one.scenario == scenario && one.failed.is_empty());
+        let passed = report
+            .outcomes
+            .iter()
+            .any(|one| one.scenario == scenario && one.failed.is_empty());
         let tail = output_tail(&output);
         if passed && !output.status.success() && scenario != MAY_FAIL {
-            report.wrong.push(format!("{revision} {scenario}: no check failed, but the client did:\n{tail}"));
-        } else if let Some(outcome) = report.outcomes.iter_mut().find(|one| one.scenario == scenario && !passed) {
+            report.wrong.push(format!(
+                "{revision} {scenario}: no check failed, but the client did:\n{tail}"
+            ));
+        } else if let Some(outcome) = report
+            .outcomes
+            .iter_mut()
+            .find(|one| one.scenario == scenario && !passed)
+        {
             outcome.why.push_str(&tail);
         }
     }
@@ -225,14 +355,37 @@ const TIMED: &str = "sse-retry";
 /// The scenario in which the suite itself does not mind how the client ends: it refuses calls.
 const MAY_FAIL: &str = "http-invalid-tool-headers";
 
-async fn client_scenario(home: &ProgramHome, scenario: String, revision: &str, dir: PathBuf) -> (String, Output) {
+async fn client_scenario(
+    home: &ProgramHome,
+    scenario: String,
+    revision: &str,
+    dir: PathBuf,
+) -> (String, Output) {
     let mut command = suite(home);
-    command.args(["client", "--scenario", &scenario, "--spec-version", revision, "--timeout", CLIENT_MS, "-o"]);
+    command.args([
+        "client",
+        "--scenario",
+        &scenario,
+        "--spec-version",
+        revision,
+        "--timeout",
+        CLIENT_MS,
+        "-o",
+    ]);
     // The suite splits this at its spaces.
-    let driver = format!("{} -B {}", home.python().display(), super::peers::scripts().join("client.py").display());
+    let driver = format!(
+        "{} -B {}",
+        home.python().display(),
+        super::peers::scripts().join("client.py").display()
+    );
     command.arg(dir).arg("--command").arg(driver);
-    command.env("MOONGATE", MOONGATE).env("REFERENCE", home.sdk().join(".github/actions/conformance"));
-    let output = timeout(RUN, command.output()).await.expect("the suite ends in time").expect("the suite runs");
+    command
+        .env("MOONGATE", MOONGATE)
+        .env("REFERENCE", home.sdk().join(".github/actions/conformance"));
+    let output = timeout(RUN, command.output())
+        .await
+        .expect("the suite ends in time")
+        .expect("the suite runs");
     (scenario, output)
 }
 
@@ -247,6 +400,9 @@ fn output_tail(output: &Output) -> String {
 /// The suite's command line.
 pub(crate) fn suite(home: &ProgramHome) -> Command {
     let mut command = Command::new(home.node());
-    command.arg(home.suite().join("dist/index.js")).stdin(std::process::Stdio::null()).kill_on_drop(true);
+    command
+        .arg(home.suite().join("dist/index.js"))
+        .stdin(std::process::Stdio::null())
+        .kill_on_drop(true);
     command
 }

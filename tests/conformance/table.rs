@@ -1,4 +1,5 @@
-//! The table in `README.md`: what each gate is known to reach. A run that reaches anything else fails.
+//! The table in `README.md`: what each gate is known to reach. A run that reaches anything else
+//! fails.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -37,45 +38,84 @@ impl SuiteGate {
     /// Compares a run with the table, or writes it there if `UPDATE_EXPECTED` is set.
     ///
     /// # Panics
-    /// If it differs, if a scored scenario fails that could pass, or if one that is not scored fails that passes at
-    /// the fixture alone.
+    /// If it differs, if a scored scenario fails that could pass, or if one that is not scored
+    /// fails that passes at the fixture alone.
     pub(crate) fn settle(&self, reports: &[SuiteReport], log: &str) {
         let _lock = GateLock::take();
         let row = self.row(reports);
         let lines = self.failures(reports);
         if std::env::var_os("UPDATE_EXPECTED").is_some() {
             let warnings = self.warnings(reports);
-            write(&row, &[(FAILURES, &lines), (WARNINGS, &warnings)], self.name);
+            write(
+                &row,
+                &[(FAILURES, &lines), (WARNINGS, &warnings)],
+                self.name,
+            );
         }
         let page = read();
-        let mut wrong: Vec<String> = reports.iter().flat_map(|report| report.wrong.clone()).collect();
+        let mut wrong: Vec<String> = reports
+            .iter()
+            .flat_map(|report| report.wrong.clone())
+            .collect();
         for report in reports {
-            for outcome in report.outcomes.iter().filter(|outcome| outcome.failed.is_empty()) {
+            for outcome in report
+                .outcomes
+                .iter()
+                .filter(|outcome| outcome.failed.is_empty())
+            {
                 if self.reason(report.revision, &outcome.scenario).is_some() {
-                    wrong.push(format!("{} {}: passes, and is excused", report.revision, outcome.scenario));
+                    wrong.push(format!(
+                        "{} {}: passes, and is excused",
+                        report.revision, outcome.scenario
+                    ));
                 }
             }
-            for outcome in report.outcomes.iter().filter(|outcome| !outcome.failed.is_empty()) {
+            for outcome in report
+                .outcomes
+                .iter()
+                .filter(|outcome| !outcome.failed.is_empty())
+            {
                 if let Some(reason) = self.objection(report, outcome, &page) {
-                    wrong.push(format!("{} {}: {reason}\n{}", report.revision, outcome.scenario, outcome.why));
+                    wrong.push(format!(
+                        "{} {}: {reason}\n{}",
+                        report.revision, outcome.scenario, outcome.why
+                    ));
                 }
             }
         }
-        let known: Vec<&str> = section(&page, TABLE).lines().filter(|line| self.owns(line, "| ")).collect();
+        let known: Vec<&str> = section(&page, TABLE)
+            .lines()
+            .filter(|line| self.owns(line, "| "))
+            .collect();
         if known != [row.as_str()] {
             wrong.push(format!("the table says {known:?}, this run {row:?}"));
         }
-        let known: Vec<&str> = section(&page, FAILURES).lines().filter(|line| self.owns(line, "- ")).collect();
-        for line in known.iter().filter(|known| !lines.iter().any(|line| line == *known)) {
+        let known: Vec<&str> = section(&page, FAILURES)
+            .lines()
+            .filter(|line| self.owns(line, "- "))
+            .collect();
+        for line in known
+            .iter()
+            .filter(|known| !lines.iter().any(|line| line == *known))
+        {
             wrong.push(format!("the README says, and this run does not: {line}"));
         }
         for line in lines.iter().filter(|line| !known.contains(&line.as_str())) {
             wrong.push(format!("this run says, and the README does not: {line}"));
         }
-        assert!(wrong.is_empty(), "{}\n\n--- the log's end:\n{log}", wrong.join("\n"));
+        assert!(
+            wrong.is_empty(),
+            "{}\n\n--- the log's end:\n{log}",
+            wrong.join("\n")
+        );
     }
 
-    fn objection(&self, report: &SuiteReport, outcome: &ScenarioOutcome, page: &str) -> Option<String> {
+    fn objection(
+        &self,
+        report: &SuiteReport,
+        outcome: &ScenarioOutcome,
+        page: &str,
+    ) -> Option<String> {
         if self.reason(report.revision, &outcome.scenario).is_some() {
             return None;
         }
@@ -84,13 +124,19 @@ impl SuiteGate {
             return Some(format!("failed: {checks}"));
         }
         let start = format!("- {FIXTURE}, {}, not scored: ", report.revision);
-        let known = section(page, FAILURES).lines().find_map(|line| line.strip_prefix(&start)).unwrap_or_default();
+        let known = section(page, FAILURES)
+            .lines()
+            .find_map(|line| line.strip_prefix(&start))
+            .unwrap_or_default();
         let no_better = known.split(", ").any(|name| name == outcome.scenario);
         (!no_better).then(|| format!("failed, and does not at the fixture alone: {checks}"))
     }
 
     fn reason(&self, revision: &str, scenario: &str) -> Option<&'static str> {
-        let found = self.excused.iter().find(|one| one.revision == revision && one.scenario == scenario);
+        let found = self
+            .excused
+            .iter()
+            .find(|one| one.revision == revision && one.scenario == scenario);
         found.map(|one| one.why)
     }
 
@@ -113,12 +159,22 @@ impl SuiteGate {
         let mut lines = Vec::new();
         for report in reports {
             let start = format!("- {}, {}", self.name, report.revision);
-            let failed =
-                |scored| report.outcomes.iter().filter(move |one| one.scored == scored && !one.failed.is_empty());
-            let told = |one: &&ScenarioOutcome| one.scored || self.reason(report.revision, &one.scenario).is_some();
+            let failed = |scored| {
+                report
+                    .outcomes
+                    .iter()
+                    .filter(move |one| one.scored == scored && !one.failed.is_empty())
+            };
+            let told = |one: &&ScenarioOutcome| {
+                one.scored || self.reason(report.revision, &one.scenario).is_some()
+            };
             for outcome in failed(true).chain(failed(false)).filter(told) {
                 let scored = if outcome.scored { "" } else { " (not scored)" };
-                let mut line = format!("{start}, {}{scored}: {}", outcome.scenario, outcome.failed.join(", "));
+                let mut line = format!(
+                    "{start}, {}{scored}: {}",
+                    outcome.scenario,
+                    outcome.failed.join(", ")
+                );
                 if let Some(reason) = self.reason(report.revision, &outcome.scenario) {
                     let _ = write!(line, ". {reason}");
                 }
@@ -141,7 +197,10 @@ impl SuiteGate {
         for report in reports {
             for outcome in report.outcomes.iter().filter(|one| !one.warned.is_empty()) {
                 let warned = outcome.warned.join(", ");
-                lines.push(format!("- {}, {}, {}: {warned}", self.name, report.revision, outcome.scenario));
+                lines.push(format!(
+                    "- {}, {}, {}: {warned}",
+                    self.name, report.revision, outcome.scenario
+                ));
             }
         }
         lines
@@ -149,7 +208,9 @@ impl SuiteGate {
 }
 
 fn owns(line: &str, start: &str, name: &str) -> bool {
-    line.strip_prefix(start).and_then(|rest| rest.strip_prefix(name)).is_some_and(|rest| rest.starts_with([' ', ',']))
+    line.strip_prefix(start)
+        .and_then(|rest| rest.strip_prefix(name))
+        .is_some_and(|rest| rest.starts_with([' ', ',']))
 }
 
 fn path() -> PathBuf {
@@ -162,7 +223,9 @@ fn read() -> String {
 
 fn section<'a>(page: &'a str, [begin, end]: [&str; 2]) -> &'a str {
     let from = page.find(begin).expect("the README has the mark") + begin.len();
-    let length = page[from..].find(end).expect("the README has the other mark");
+    let length = page[from..]
+        .find(end)
+        .expect("the README has the other mark");
     &page[from..from + length]
 }
 
@@ -170,13 +233,19 @@ fn write(row: &str, lists: &[([&str; 2], &Vec<String>)], name: &str) {
     let mut page = read();
     let table = section(&page, TABLE);
     let head: Vec<&str> = table.lines().take(2).collect();
-    let mut rows: Vec<&str> = table.lines().skip(2).filter(|line| !owns(line, "| ", name)).collect();
+    let mut rows: Vec<&str> = table
+        .lines()
+        .skip(2)
+        .filter(|line| !owns(line, "| ", name))
+        .collect();
     rows.push(row);
     rows.sort_unstable();
     let new = format!("{}\n{}\n", head.join("\n"), rows.join("\n"));
     page = replaced(&page, TABLE, &new);
     for (marks, lines) in lists {
-        let kept = section(&page, *marks).lines().filter(|line| !owns(line, "- ", name));
+        let kept = section(&page, *marks)
+            .lines()
+            .filter(|line| !owns(line, "- ", name));
         let mut all: Vec<&str> = kept.chain(lines.iter().map(String::as_str)).collect();
         all.sort_unstable();
         let new: String = all.iter().map(|line| format!("{line}\n")).collect();
@@ -187,7 +256,10 @@ fn write(row: &str, lists: &[([&str; 2], &Vec<String>)], name: &str) {
 
 fn replaced(page: &str, marks: [&str; 2], new: &str) -> String {
     let [begin, end] = marks;
-    page.replace(&format!("{begin}{}{end}", section(page, marks)), &format!("{begin}{new}{end}"))
+    page.replace(
+        &format!("{begin}{}{end}", section(page, marks)),
+        &format!("{begin}{new}{end}"),
+    )
 }
 
 /// One gate at a time reads and writes, whichever process it is in.

@@ -1,4 +1,5 @@
-//! `moongate add` and `moongate undo`: popular servers, pasted texts, the look before the write, and the way back.
+//! `moongate add` and `moongate undo`: popular servers, pasted texts, the look before the write,
+//! and the way back.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -23,7 +24,11 @@ impl AddScene {
     fn new() -> AddScene {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("moongate.toml");
-        std::fs::write(&file, "# mine\n[gateway]\nadmin = \"127.0.0.1:1\"\nstate_dir = \"state\"\n").unwrap();
+        std::fs::write(
+            &file,
+            "# mine\n[gateway]\nadmin = \"127.0.0.1:1\"\nstate_dir = \"state\"\n",
+        )
+        .unwrap();
         AddScene { folder, file }
     }
 
@@ -40,7 +45,9 @@ impl AddScene {
         let reserved = (ReservedAddress::new(), ReservedAddress::new());
         let listen = reserved.0.address();
         let admin = reserved.1.address();
-        let gateway = format!("[gateway]\nlisten = \"{listen}\"\nadmin = \"{admin}\"\nstate_dir = \"state\"\n");
+        let gateway = format!(
+            "[gateway]\nlisten = \"{listen}\"\nadmin = \"{admin}\"\nstate_dir = \"state\"\n"
+        );
         std::fs::write(&self.file, gateway + servers).unwrap();
         let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_moongate"));
         command.current_dir(self.path()).env("HOME", self.path());
@@ -51,12 +58,23 @@ impl AddScene {
         self.run_with(args, "").await
     }
 
-    /// Runs a command in the folder, with this text on stdin. Returns its exit code and what it said.
+    /// Runs a command in the folder, with this text on stdin. Returns its exit code and what it
+    /// said.
     async fn run_with(&self, args: &[&str], stdin: &str) -> (i32, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_moongate"));
-        command.args(args).current_dir(self.path()).env_remove("MOONGATE_CONFIG").env_remove("MOONGATE_KEY");
-        command.env("HOME", self.path()).env_remove("XDG_CONFIG_HOME").env_remove("XDG_STATE_HOME");
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .args(args)
+            .current_dir(self.path())
+            .env_remove("MOONGATE_CONFIG")
+            .env_remove("MOONGATE_KEY");
+        command
+            .env("HOME", self.path())
+            .env_remove("XDG_CONFIG_HOME")
+            .env_remove("XDG_STATE_HOME");
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let stdin = stdin.to_owned();
         let ran = tokio::task::spawn_blocking(move || {
             let mut child = command.spawn().unwrap();
@@ -65,7 +83,10 @@ impl AddScene {
             child.wait_with_output().unwrap()
         });
         let ran = ran.await.unwrap();
-        (ran.status.code().unwrap(), String::from_utf8([ran.stdout, ran.stderr].concat()).unwrap())
+        (
+            ran.status.code().unwrap(),
+            String::from_utf8([ran.stdout, ran.stderr].concat()).unwrap(),
+        )
     }
 }
 
@@ -73,9 +94,13 @@ impl AddScene {
 async fn http_status(status: StatusCode) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
-    tokio::spawn(
-        async move { axum::serve(listener, axum::Router::new().fallback(move || async move { status })).await },
-    );
+    tokio::spawn(async move {
+        axum::serve(
+            listener,
+            axum::Router::new().fallback(move || async move { status }),
+        )
+        .await
+    });
     url
 }
 
@@ -83,9 +108,21 @@ async fn http_status(status: StatusCode) -> String {
 async fn a_popular_server_needs_its_name_and_its_arguments_alone() {
     let scene = AddScene::new();
     let (code, said) = scene.run(&["add", "deepwiki", "--no-probe"]).await;
-    assert_eq!((code, scene.text().contains("url = \"https://mcp.deepwiki.com/mcp\"")), (0, true), "{said}");
+    assert_eq!(
+        (
+            code,
+            scene
+                .text()
+                .contains("url = \"https://mcp.deepwiki.com/mcp\"")
+        ),
+        (0, true),
+        "{said}"
+    );
     let (code, said) = scene.run(&["add", "context7", "--no-probe"]).await;
-    assert!(code == 0 && said.contains("also takes a key") && said.contains("CONTEXT7_API_KEY"), "{said}");
+    assert!(
+        code == 0 && said.contains("also takes a key") && said.contains("CONTEXT7_API_KEY"),
+        "{said}"
+    );
     let before = scene.text();
     for (args, part) in [
         (&["add", "files"][..], "files needs DIR"),
@@ -93,19 +130,35 @@ async fn a_popular_server_needs_its_name_and_its_arguments_alone() {
         (&["add", "deepwiki", "x"], "too much"),
         (&["add", "deepwik"], "is it `moongate add deepwiki`?"),
         (&["add", "team", "https://a.example/mcp", "b"], "too much"),
-        (&["add", "team", "https://a.example/mcp", "--name", "b"], "--name is for popular servers"),
+        (
+            &["add", "team", "https://a.example/mcp", "--name", "b"],
+            "--name is for popular servers",
+        ),
     ] {
         let (code, said) = scene.run(args).await;
         assert_eq!((code, said.contains(part)), (2, true), "{args:?}: {said}");
     }
     assert_eq!(scene.text(), before);
     // The gateway may start in another folder.
-    let (code, said) = scene.run(&["add", "files", ".", "--name", "here", "--no-probe"]).await;
-    let folder = std::fs::canonicalize(scene.path()).unwrap().display().to_string();
-    assert!(code == 0 && scene.text().contains(&folder) && scene.text().contains("[servers.here]"), "{said}");
+    let (code, said) = scene
+        .run(&["add", "files", ".", "--name", "here", "--no-probe"])
+        .await;
+    let folder = std::fs::canonicalize(scene.path())
+        .unwrap()
+        .display()
+        .to_string();
+    assert!(
+        code == 0 && scene.text().contains(&folder) && scene.text().contains("[servers.here]"),
+        "{said}"
+    );
     // A URL of one's own may have the name of a popular server.
-    let (code, said) = scene.run(&["add", "mdn", "https://a.example/mcp", "--no-probe"]).await;
-    assert!(code == 0 && scene.text().contains("https://a.example/mcp"), "{said}");
+    let (code, said) = scene
+        .run(&["add", "mdn", "https://a.example/mcp", "--no-probe"])
+        .await;
+    assert!(
+        code == 0 && scene.text().contains("https://a.example/mcp"),
+        "{said}"
+    );
 }
 
 #[tokio::test]
@@ -114,17 +167,26 @@ async fn a_server_is_looked_at_before_it_is_added() {
     let server = serve(only(legacy(), &["echo", "fail"])).await;
     let (code, said) = scene.run(&["add", "good", &server.url]).await;
     assert_eq!(code, 0, "{said}");
-    assert!(said.contains("good: Streamable HTTP, 2025-11-25") && said.contains("2 tools, about"), "{said}");
+    assert!(
+        said.contains("good: Streamable HTTP, 2025-11-25") && said.contains("2 tools, about"),
+        "{said}"
+    );
     let before = scene.text();
     let missing = http_status(StatusCode::NOT_FOUND).await;
     let program = ["add", "bad", "--", "/no/such/program"];
     for (args, part) in [
         (&["add", "bad", &*missing][..], "HTTP status 404"),
         (&program, "/no/such/program"),
-        (&["add", "bad", "--", "sh", "-c", "echo broken >&2; exit 3"], "broken"),
+        (
+            &["add", "bad", "--", "sh", "-c", "echo broken >&2; exit 3"],
+            "broken",
+        ),
     ] {
         let (code, said) = scene.run(args).await;
-        assert!(code == 1 && said.contains(part) && said.contains("--no-probe"), "{args:?}: {code}: {said}");
+        assert!(
+            code == 1 && said.contains(part) && said.contains("--no-probe"),
+            "{args:?}: {code}: {said}"
+        );
         assert_eq!(scene.text(), before, "{args:?}");
     }
     let (code, said) = scene.run(&["add", "bad", &missing, "--no-probe"]).await;
@@ -136,16 +198,43 @@ async fn faults_that_may_pass_are_told_and_the_server_is_added() {
     let scene = AddScene::new();
     let locked = http_status(StatusCode::UNAUTHORIZED).await;
     let (code, said) = scene.run(&["add", "locked", &locked]).await;
-    assert!(code == 0 && said.contains("sign-in is needed") && scene.text().contains(&locked), "{said}");
+    assert!(
+        code == 0 && said.contains("sign-in is needed") && scene.text().contains(&locked),
+        "{said}"
+    );
     // With a header, the header is what is wrong.
-    let (code, said) = scene.run(&["add", "wrong", &locked, "-H", "Authorization: Bearer secret-of-mine"]).await;
-    assert!(code == 1 && said.contains("the header is wrong") && !said.contains("secret-of-mine"), "{said}");
+    let (code, said) = scene
+        .run(&[
+            "add",
+            "wrong",
+            &locked,
+            "-H",
+            "Authorization: Bearer secret-of-mine",
+        ])
+        .await;
+    assert!(
+        code == 1 && said.contains("the header is wrong") && !said.contains("secret-of-mine"),
+        "{said}"
+    );
     let (code, said) = scene.run(&["add", "later", "http://127.0.0.1:2/mcp"]).await;
-    assert!(code == 0 && said.contains("connects when it is there"), "{said}");
-    let (code, said) = scene.run(&["add", "unset", &locked, "-H", "X-Key: ${NOT_SET_HERE}"]).await;
-    assert!(code == 0 && said.contains("unset: not tried") && said.contains("NOT_SET_HERE"), "{said}");
-    let (code, said) = scene.run(&["add", "off", "--off", "--", "/no/such/program"]).await;
-    assert!(code == 0 && scene.text().contains("enabled = false"), "{said}");
+    assert!(
+        code == 0 && said.contains("connects when it is there"),
+        "{said}"
+    );
+    let (code, said) = scene
+        .run(&["add", "unset", &locked, "-H", "X-Key: ${NOT_SET_HERE}"])
+        .await;
+    assert!(
+        code == 0 && said.contains("unset: not tried") && said.contains("NOT_SET_HERE"),
+        "{said}"
+    );
+    let (code, said) = scene
+        .run(&["add", "off", "--off", "--", "/no/such/program"])
+        .await;
+    assert!(
+        code == 0 && scene.text().contains("enabled = false"),
+        "{said}"
+    );
 }
 
 #[tokio::test]
@@ -159,23 +248,50 @@ async fn a_pasted_text_adds_all_its_servers_as_one_edit() {
         server.url
     );
     let (code, said) = scene.run_with(&["add", "-"], &text).await;
-    assert!(code == 1 && said.contains("one: Streamable HTTP") && said.contains("error: two:"), "{code}: {said}");
-    assert!(scene.text().contains("[servers.one]") && scene.text().contains("[servers.three]"), "{}", scene.text());
-    assert!(!scene.text().contains("no/such/program") && !said.contains("s3cr3t-value"), "{said}");
+    assert!(
+        code == 1 && said.contains("one: Streamable HTTP") && said.contains("error: two:"),
+        "{code}: {said}"
+    );
+    assert!(
+        scene.text().contains("[servers.one]") && scene.text().contains("[servers.three]"),
+        "{}",
+        scene.text()
+    );
+    assert!(
+        !scene.text().contains("no/such/program") && !said.contains("s3cr3t-value"),
+        "{said}"
+    );
     let (code, said) = scene.run(&["undo"]).await;
     assert_eq!((code, scene.text()), (0, before), "{said}");
     let (code, said) = scene.run_with(&["add", "-", "--no-probe"], &text).await;
-    assert!(code == 0 && scene.text().contains("no/such/program"), "{said}");
+    assert!(
+        code == 0 && scene.text().contains("no/such/program"),
+        "{said}"
+    );
     let (code, said) = scene.run_with(&["add", "-", "--no-probe"], &text).await;
     assert!(code == 0 && said.contains("nothing new"), "{said}");
     for (args, text, code, part) in [
-        (&["add", "-", "--url", "https://a.example"][..], "", 2, "the text on stdin says it all"),
+        (
+            &["add", "-", "--url", "https://a.example"][..],
+            "",
+            2,
+            "the text on stdin says it all",
+        ),
         (&["add", "-"], "hello", 1, "no client's config"),
         (&["add", "-"], "", 1, "no client's config"),
-        (&["add", "-"], r#"{"mcpServers": {"a": {"url": 5}}}"#, 1, "were not added"),
+        (
+            &["add", "-"],
+            r#"{"mcpServers": {"a": {"url": 5}}}"#,
+            1,
+            "were not added",
+        ),
     ] {
         let (found, said) = scene.run_with(args, text).await;
-        assert_eq!((found, said.contains(part)), (code, true), "{args:?}: {said}");
+        assert_eq!(
+            (found, said.contains(part)),
+            (code, true),
+            "{args:?}: {said}"
+        );
     }
 }
 
@@ -183,27 +299,52 @@ async fn a_pasted_text_adds_all_its_servers_as_one_edit() {
 async fn undo_takes_back_the_last_edit_to_the_byte_and_nothing_else() {
     let scene = AddScene::new();
     let (code, said) = scene.run(&["undo"]).await;
-    assert_eq!((code, said.contains("no edit of this config is known")), (1, true), "{said}");
+    assert_eq!(
+        (code, said.contains("no edit of this config is known")),
+        (1, true),
+        "{said}"
+    );
     let first = scene.text();
     scene.run(&["add", "mdn", "--no-probe"]).await;
     let second = scene.text();
     scene.run(&["disable", "mdn"]).await;
     let (code, listed) = scene.run(&["undo", "--list"]).await;
     let lines: Vec<&str> = listed.lines().collect();
-    assert!(code == 0 && lines.len() == 3 && lines[1].contains("switched off mdn"), "{listed}");
+    assert!(
+        code == 0 && lines.len() == 3 && lines[1].contains("switched off mdn"),
+        "{listed}"
+    );
     let (_, json) = scene.run(&["undo", "--list", "--format", "json"]).await;
     let json: Value = serde_json::from_str(&json).unwrap();
-    assert_eq!((json["edits"].as_array().unwrap().len(), &json["edits"][1]["summary"]), (2, &"added mdn".into()));
+    assert_eq!(
+        (
+            json["edits"].as_array().unwrap().len(),
+            &json["edits"][1]["summary"]
+        ),
+        (2, &"added mdn".into())
+    );
     let third = scene.text();
     let (code, said) = scene.run(&["undo", "--dry-run"]).await;
-    assert!(code == 0 && said.contains("- enabled = false") && scene.text() == third, "{said}");
+    assert!(
+        code == 0 && said.contains("- enabled = false") && scene.text() == third,
+        "{said}"
+    );
     let (code, said) = scene.run(&["undo"]).await;
-    assert!(code == 0 && said.contains("undone: switched off mdn") && said.contains("no gateway is running"), "{said}");
+    assert!(
+        code == 0
+            && said.contains("undone: switched off mdn")
+            && said.contains("no gateway is running"),
+        "{said}"
+    );
     assert_eq!(scene.text(), second);
     // Somebody's own change stays: the old bytes would erase it.
     std::fs::write(&scene.file, format!("{second}# more\n")).unwrap();
     let (code, said) = scene.run(&["undo"]).await;
-    assert_eq!((code, said.contains("was changed after the last edit")), (1, true), "{said}");
+    assert_eq!(
+        (code, said.contains("was changed after the last edit")),
+        (1, true),
+        "{said}"
+    );
     assert!(scene.text().ends_with("# more\n"));
     std::fs::write(&scene.file, &second).unwrap();
     let (code, said) = scene.run(&["undo"]).await;
@@ -218,16 +359,31 @@ async fn undo_reaches_a_running_gateway_and_imports_can_be_undone() {
     let scene = AddScene::new();
     let file = setup.file();
     let before = std::fs::read(&file).unwrap();
-    let admin = gateway.admin_url().await.trim_start_matches("http://").to_owned();
+    let admin = gateway
+        .admin_url()
+        .await
+        .trim_start_matches("http://")
+        .to_owned();
     let config = file.display().to_string();
     let to = ["--config", &config, "--admin", &admin];
-    let (code, said) = scene.run(&[&["add", "b", &server.url][..], &to].concat()).await;
+    let (code, said) = scene
+        .run(&[&["add", "b", &server.url][..], &to].concat())
+        .await;
     assert!(code == 0 && said.contains("b: ready"), "{said}");
     let (code, said) = scene.run(&[&["undo"][..], &to].concat()).await;
-    assert_eq!((code, std::fs::read(&file).unwrap()), (0, before.clone()), "{said}");
+    assert_eq!(
+        (code, std::fs::read(&file).unwrap()),
+        (0, before.clone()),
+        "{said}"
+    );
     let (_, status) = scene.run(&[&["status"][..], &to].concat()).await;
     assert!(!status.contains("b  "), "{status}");
-    let (code, said) = scene.run_with(&["import", "-", "--yes", "--config", &config], "https://c.example/mcp").await;
+    let (code, said) = scene
+        .run_with(
+            &["import", "-", "--yes", "--config", &config],
+            "https://c.example/mcp",
+        )
+        .await;
     assert_eq!(code, 0, "{said}");
     assert_ne!(std::fs::read(&file).unwrap(), before);
     let (code, said) = scene.run(&[&["undo"][..], &to].concat()).await;
@@ -239,42 +395,74 @@ async fn a_prompt_names_the_tools_that_are_switched_off_if_the_gateway_says_so()
     let server = serve(only(legacy(), &["echo", "fail", "add"])).await;
     let scene = AddScene::new();
     let servers = format!(
-        "[servers.a]\nurl = \"{url}\"\ntools = {{ deny = [\"fail\"] }}\n[servers.b]\nurl = \"{url}\"\n\
+        "[servers.a]\nurl = \"{url}\"\ntools = {{ deny = [\"fail\"] }}\n[servers.b]\nurl \
+         = \"{url}\"\n\
          [servers.0]\nurl = \"{url}\"\nenabled = false\n",
         url = server.url
     );
     let gateway = scene.start_gateway(&servers).await;
     let config = scene.text();
     let prompt = async |args: &[&str]| {
-        let (code, said) = scene.run(&[&["tools", "--format", "prompt"][..], args].concat()).await;
+        let (code, said) = scene
+            .run(&[&["tools", "--format", "prompt"][..], args].concat())
+            .await;
         assert_eq!(code, 0, "{said}");
         said
     };
     let (url, of_a) = (gateway.url("/mcp"), gateway.url("/mcp/a"));
     // The list grows with the servers that have connected.
-    until("both servers are listed", async || prompt(&[]).await.contains("## b__add").then_some(())).await;
+    until("both servers are listed", async || {
+        prompt(&[]).await.contains("## b__add").then_some(())
+    })
+    .await;
     for args in [&[][..], &["--url", &url], &["--url", &of_a]] {
         let text = prompt(args).await;
-        assert!(text.contains("# Switched off") && text.contains("- `fail` of a\n"), "{args:?}: {text}");
+        assert!(
+            text.contains("# Switched off") && text.contains("- `fail` of a\n"),
+            "{args:?}: {text}"
+        );
         assert_eq!(text.matches("` of ").count(), 1, "{args:?}: {text}");
     }
-    assert!(!prompt(&["--url", &gateway.url("/mcp/b")]).await.contains("Switched off"));
+    assert!(
+        !prompt(&["--url", &gateway.url("/mcp/b")])
+            .await
+            .contains("Switched off")
+    );
     // Without the admin listener, nothing is claimed.
-    std::fs::write(&scene.file, config.replace("admin = \"127.0.0.1:", "admin = \"127.0.0.2:")).unwrap();
+    std::fs::write(
+        &scene.file,
+        config.replace("admin = \"127.0.0.1:", "admin = \"127.0.0.2:"),
+    )
+    .unwrap();
     let text = prompt(&[]).await;
-    assert!(text.contains("## a__echo") && !text.contains("Switched off"), "{text}");
+    assert!(
+        text.contains("## a__echo") && !text.contains("Switched off"),
+        "{text}"
+    );
     drop(gateway);
 }
 
 #[tokio::test]
 async fn an_empty_list_names_the_servers_that_are_away() {
     let scene = AddScene::new();
-    let off = "[servers.a]\nurl = \"http://127.0.0.1:1/mcp\"\n[servers.b]\ncommand = \"x\"\nenabled = false\n";
+    let off = "[servers.a]\nurl = \"http://127.0.0.1:1/mcp\"\n[servers.b]\ncommand \
+               = \"x\"\nenabled = false\n";
     let gateway = scene.start_gateway(off).await;
     let (code, said) = scene.run(&["tools"]).await;
-    assert!(code == 0 && said.contains(" has no tools; away are \"a\" ("), "{said}");
-    assert!(said.contains(", \"b\" (disabled); `moongate status` says why"), "{said}");
-    let (_, said) = scene.run(&["prompts", "--url", &gateway.url("/mcp/a")]).await;
-    assert!(said.contains(" has no prompts; away are \"a\" (") && !said.contains("\"b\""), "{said}");
+    assert!(
+        code == 0 && said.contains(" has no tools; away are \"a\" ("),
+        "{said}"
+    );
+    assert!(
+        said.contains(", \"b\" (disabled); `moongate status` says why"),
+        "{said}"
+    );
+    let (_, said) = scene
+        .run(&["prompts", "--url", &gateway.url("/mcp/a")])
+        .await;
+    assert!(
+        said.contains(" has no prompts; away are \"a\" (") && !said.contains("\"b\""),
+        "{said}"
+    );
     drop(gateway);
 }

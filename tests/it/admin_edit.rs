@@ -1,8 +1,11 @@
-//! Changes of the config through the admin API: what they write, what they refuse, and who may make them.
+//! Changes of the config through the admin API: what they write, what they refuse, and who may make
+//! them.
 
 use serde_json::{Value, json};
 
-use crate::harness::{EditedGateway, Era, EventStream, HttpClient, JSON, McpClient, Setup, legacy, only, serve, until};
+use crate::harness::{
+    EditedGateway, Era, EventStream, HttpClient, JSON, McpClient, Setup, legacy, only, serve, until,
+};
 
 #[tokio::test]
 async fn a_tool_is_switched_off_and_the_undo_restores_the_bytes() {
@@ -11,34 +14,71 @@ async fn a_tool_is_switched_off_and_the_undo_restores_the_bytes() {
     edited.ready("a").await;
     let before = edited.text();
     let source = edited.get("/servers/a").await["source"].clone();
-    assert_eq!((&source["editable"], &source["why_not"]), (&json!(true), &Value::Null));
+    assert_eq!(
+        (&source["editable"], &source["why_not"]),
+        (&json!(true), &Value::Null)
+    );
     let etag = source["etag"].as_str().unwrap().to_owned();
     let tagged = format!("\"{etag}\"");
     let body = json!({ "tools": { "off": ["fail"] } });
-    let reply = edited.send("PATCH", "/servers/a", &[("if-match", &tagged)], &body).await;
+    let reply = edited
+        .send("PATCH", "/servers/a", &[("if-match", &tagged)], &body)
+        .await;
     assert_eq!(reply.status, 200, "{}", reply.text_body());
     let answer = reply.json();
-    assert!(answer["diff"].as_str().unwrap().contains("+ tools = { deny = [\"fail\"] }"), "{answer}");
-    assert_eq!((&answer["outcome"], &answer["undo"]), (&json!("changed"), &json!(true)));
+    assert!(
+        answer["diff"]
+            .as_str()
+            .unwrap()
+            .contains("+ tools = { deny = [\"fail\"] }"),
+        "{answer}"
+    );
+    assert_eq!(
+        (&answer["outcome"], &answer["undo"]),
+        (&json!("changed"), &json!(true))
+    );
     assert_eq!(
         (&answer["reload"]["outcome"], &answer["summary"]),
         (&json!("applied"), &json!("switched off fail of a"))
     );
     let line = answer["line"].as_u64().unwrap() as usize;
-    assert!(edited.text().lines().nth(line - 1).unwrap().contains("fail"));
+    assert!(
+        edited
+            .text()
+            .lines()
+            .nth(line - 1)
+            .unwrap()
+            .contains("fail")
+    );
     let client = McpClient::open(&edited.gateway.mcp(), Era::Modern).await;
     assert_eq!(client.tools().await, ["a__echo"]);
     let items = edited.get("/servers/a/items").await;
     let rule = |name: &str| {
-        items["tools"].as_array().unwrap().iter().find(|tool| tool["name"] == name).unwrap()["rule"].clone()
+        items["tools"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|tool| tool["name"] == name)
+            .unwrap()["rule"]
+            .clone()
     };
-    assert_eq!((&rule("fail")["pattern"], &rule("fail")["exact"]), (&json!("fail"), &json!(true)));
+    assert_eq!(
+        (&rule("fail")["pattern"], &rule("fail")["exact"]),
+        (&json!("fail"), &json!(true))
+    );
     assert_eq!(
         (&rule("fail")["list"], &rule("fail")["line"], &rule("echo")),
         (&json!("deny"), &json!(line), &Value::Null)
     );
     // The old tag is refused, with the new state.
-    let reply = edited.send("PATCH", "/servers/a", &[("if-match", &tagged)], &json!({ "enabled": false })).await;
+    let reply = edited
+        .send(
+            "PATCH",
+            "/servers/a",
+            &[("if-match", &tagged)],
+            &json!({ "enabled": false }),
+        )
+        .await;
     assert_eq!(
         (reply.status, &reply.json()["error"], &reply.json()["etag"]),
         (412, &json!("changed"), &answer["etag"])
@@ -46,23 +86,42 @@ async fn a_tool_is_switched_off_and_the_undo_restores_the_bytes() {
     assert_eq!(reply.json()["servers"][0]["tools_on"], 1);
     // Written as it is already: nothing to do.
     let reply = edited.patch("a", body).await;
-    assert_eq!((reply.status, &reply.json()["outcome"]), (200, &json!("unchanged")));
+    assert_eq!(
+        (reply.status, &reply.json()["outcome"]),
+        (200, &json!("unchanged"))
+    );
     let config = edited.get("/config").await;
     assert_eq!(
         (&config["undo"][0]["summary"], &config["files"][0]["etag"]),
         (&json!("switched off fail of a"), &answer["etag"])
     );
-    let undone = edited.send("POST", "/config/undo", &[], &json!({ "etag": answer["etag"] })).await;
-    assert_eq!((undone.status, edited.text()), (200, before), "{}", undone.text_body());
+    let undone = edited
+        .send(
+            "POST",
+            "/config/undo",
+            &[],
+            &json!({ "etag": answer["etag"] }),
+        )
+        .await;
+    assert_eq!(
+        (undone.status, edited.text()),
+        (200, before),
+        "{}",
+        undone.text_body()
+    );
     assert_eq!(client.tools().await.len(), 2);
     let again = edited.send("POST", "/config/undo", &[], &json!({})).await;
-    assert_eq!((again.status, &again.json()["error"]), (409, &json!("nothing_to_undo")));
+    assert_eq!(
+        (again.status, &again.json()["error"]),
+        (409, &json!("nothing_to_undo"))
+    );
 }
 
 #[tokio::test]
 async fn a_file_that_is_restored_by_hand_right_after_a_change_is_in_use() {
     let server = serve(only(legacy(), &["echo"])).await;
-    let edited = EditedGateway::start(Setup::new().http("a", &server.url).http("b", &server.url)).await;
+    let edited =
+        EditedGateway::start(Setup::new().http("a", &server.url).http("b", &server.url)).await;
     edited.ready("b").await;
     let before = edited.text();
     let off = edited.patch("b", json!({ "enabled": false })).await;
@@ -75,36 +134,78 @@ async fn a_file_that_is_restored_by_hand_right_after_a_change_is_in_use() {
 #[tokio::test]
 async fn servers_are_switched_named_and_removed() {
     let server = serve(only(legacy(), &["echo"])).await;
-    let edited = EditedGateway::start(Setup::new().http("a", &server.url).http("b", &server.url)).await;
+    let edited =
+        EditedGateway::start(Setup::new().http("a", &server.url).http("b", &server.url)).await;
     edited.ready("b").await;
     let before = edited.text();
-    let reply =
-        edited.patch("b", json!({ "set": { "title": "Cost: $HOME ${HOME}", "prefix": "bb", "timeout": "5s" } })).await;
+    let reply = edited
+        .patch(
+            "b",
+            json!({ "set": { "title": "Cost: $HOME ${HOME}", "prefix": "bb", "timeout": "5s" } }),
+        )
+        .await;
     assert_eq!(reply.status, 200, "{}", reply.text_body());
-    assert_eq!(reply.json()["servers"][0]["title"], "Cost: $HOME ${HOME}", "nothing is looked up");
+    assert_eq!(
+        reply.json()["servers"][0]["title"],
+        "Cost: $HOME ${HOME}",
+        "nothing is looked up"
+    );
     let client = McpClient::open(&edited.gateway.mcp(), Era::Modern).await;
-    until("the prefix", async || client.tools().await.contains(&"bb__echo".to_owned()).then_some(())).await;
-    let reply = edited.patch("b", json!({ "set": { "title": null, "prefix": null, "timeout": null } })).await;
+    until("the prefix", async || {
+        client
+            .tools()
+            .await
+            .contains(&"bb__echo".to_owned())
+            .then_some(())
+    })
+    .await;
+    let reply = edited
+        .patch(
+            "b",
+            json!({ "set": { "title": null, "prefix": null, "timeout": null } }),
+        )
+        .await;
     assert_eq!((reply.status, edited.text()), (200, before.clone()));
     let off = edited.patch("b", json!({ "enabled": false })).await.json();
     assert_eq!(
-        (&off["servers"][0]["state"], &off["servers"][0]["source"]["editable"]),
+        (
+            &off["servers"][0]["state"],
+            &off["servers"][0]["source"]["editable"]
+        ),
         (&json!("disabled"), &json!(true))
     );
-    assert_eq!((edited.patch("b", json!({ "enabled": true })).await.status, edited.text()), (200, before.clone()));
+    assert_eq!(
+        (
+            edited.patch("b", json!({ "enabled": true })).await.status,
+            edited.text()
+        ),
+        (200, before.clone())
+    );
     let removed = edited.send("DELETE", "/servers/b", &[], &Value::Null).await;
-    assert_eq!((removed.status, &removed.json()["reload"]["changes"]["removed"]), (200, &json!(["b"])));
+    assert_eq!(
+        (
+            removed.status,
+            &removed.json()["reload"]["changes"]["removed"]
+        ),
+        (200, &json!(["b"]))
+    );
     assert!(!edited.text().contains("servers.b"));
     for _ in 0..5 {
         edited.send("POST", "/config/undo", &[], &json!({})).await;
     }
     assert_eq!(edited.text(), before);
     let state = edited.setup.path("state/edits.json");
-    assert!(std::fs::read_to_string(&state).unwrap().len() < 100, "all were undone");
+    assert!(
+        std::fs::read_to_string(&state).unwrap().len() < 100,
+        "all were undone"
+    );
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt as _;
-        assert_eq!(std::fs::metadata(&state).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            std::fs::metadata(&state).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
     }
 }
 
@@ -114,60 +215,146 @@ async fn what_cannot_be_changed_is_refused_and_says_why() {
     let before = edited.text();
     for (body, status, error) in [
         (json!({}), 400, "bad_value"),
-        (json!({ "set": { "url": "http://127.0.0.1:1/mcp" } }), 403, "commands_not_allowed"),
-        (json!({ "set": { "command": "sh" } }), 403, "commands_not_allowed"),
+        (
+            json!({ "set": { "url": "http://127.0.0.1:1/mcp" } }),
+            403,
+            "commands_not_allowed",
+        ),
+        (
+            json!({ "set": { "command": "sh" } }),
+            403,
+            "commands_not_allowed",
+        ),
         (json!({ "set": { "cmd": "sh" } }), 400, "bad_value"),
         (json!({ "set": { "title": 5 } }), 422, "problems"),
         (json!({ "set": { "timeout": "soon" } }), 422, "problems"),
         (json!({ "tools": { "off": ["ecco"] } }), 422, "unknown_tool"),
-        (json!({ "tools": { "off": ["echo"], "on": ["echo"] } }), 400, "bad_value"),
+        (
+            json!({ "tools": { "off": ["echo"], "on": ["echo"] } }),
+            400,
+            "bad_value",
+        ),
         (json!({ "unknown": 1 }), 400, "bad_body"),
     ] {
         let reply = edited.patch("a", body.clone()).await;
-        assert_eq!((reply.status, &reply.json()["error"]), (status, &json!(error)), "{body}: {}", reply.text_body());
+        assert_eq!(
+            (reply.status, &reply.json()["error"]),
+            (status, &json!(error)),
+            "{body}: {}",
+            reply.text_body()
+        );
     }
-    let problems = edited.patch("a", json!({ "set": { "timeout": "soon" } })).await.json();
-    assert!(problems["problems"][0]["message"].as_str().unwrap().contains("timeout"), "{problems}");
-    assert!(problems["problems"][0]["line"].is_number() && problems["problems"][0]["hint"].is_string(), "{problems}");
-    let unknown = edited.patch("a", json!({ "tools": { "on": ["ecco"] } })).await.json();
-    assert_eq!(unknown["message"], "a has no tool \"ecco\"; did you mean \"echo\"?");
-    assert_eq!(edited.patch("none", json!({ "enabled": false })).await.status, 404);
+    let problems = edited
+        .patch("a", json!({ "set": { "timeout": "soon" } }))
+        .await
+        .json();
+    assert!(
+        problems["problems"][0]["message"]
+            .as_str()
+            .unwrap()
+            .contains("timeout"),
+        "{problems}"
+    );
+    assert!(
+        problems["problems"][0]["line"].is_number() && problems["problems"][0]["hint"].is_string(),
+        "{problems}"
+    );
+    let unknown = edited
+        .patch("a", json!({ "tools": { "on": ["ecco"] } }))
+        .await
+        .json();
+    assert_eq!(
+        unknown["message"],
+        "a has no tool \"ecco\"; did you mean \"echo\"?"
+    );
+    assert_eq!(
+        edited
+            .patch("none", json!({ "enabled": false }))
+            .await
+            .status,
+        404
+    );
     assert_eq!(edited.text(), before);
     // An undo is refused once somebody else has written.
-    assert_eq!(edited.patch("a", json!({ "enabled": false })).await.status, 200);
+    assert_eq!(
+        edited.patch("a", json!({ "enabled": false })).await.status,
+        200
+    );
     let file = edited.setup.path("moongate.toml");
     let theirs = format!("{}# mine\n", edited.text());
     std::fs::write(&file, &theirs).unwrap();
     let reply = edited.send("POST", "/config/undo", &[], &json!({})).await;
-    assert_eq!((reply.status, &reply.json()["error"], edited.text()), (412, &json!("changed"), theirs));
+    assert_eq!(
+        (reply.status, &reply.json()["error"], edited.text()),
+        (412, &json!("changed"), theirs)
+    );
 }
 
 #[tokio::test]
 async fn a_server_that_failed_at_the_start_is_no_obstacle_to_edits_of_others() {
     let server = serve(only(legacy(), &["echo"])).await;
-    let table = format!("url = {:?}\nheaders = {{ X = \"${{MOONGATE_NO_SUCH_VARIABLE}}\" }}", server.url);
-    let edited = EditedGateway::start(Setup::new().http("a", &server.url).with("servers.b", &table)).await;
+    let table = format!(
+        "url = {:?}\nheaders = {{ X = \"${{MOONGATE_NO_SUCH_VARIABLE}}\" }}",
+        server.url
+    );
+    let edited = EditedGateway::start(
+        Setup::new()
+            .http("a", &server.url)
+            .with("servers.b", &table),
+    )
+    .await;
     edited.ready("a").await;
     edited.state("b", "failed").await;
     let reply = edited.patch("a", json!({ "set": { "title": "A" } })).await;
-    assert_eq!((reply.status, &reply.json()["reload"]["outcome"]), (200, &json!("applied")), "{}", reply.text_body());
+    assert_eq!(
+        (reply.status, &reply.json()["reload"]["outcome"]),
+        (200, &json!("applied")),
+        "{}",
+        reply.text_body()
+    );
     assert_eq!(edited.gateway.status("a").await["title"], "A");
-    assert_eq!(edited.gateway.status("b").await["state"], "failed", "as before");
+    assert_eq!(
+        edited.gateway.status("b").await["state"],
+        "failed",
+        "as before"
+    );
     let own = edited.patch("b", json!({ "set": { "title": "B" } })).await;
-    assert_eq!((own.status, &own.json()["error"]), (422, &json!("problems")));
-    assert!(own.json()["problems"][0]["message"].as_str().unwrap().contains("MOONGATE_NO_SUCH_VARIABLE"));
+    assert_eq!(
+        (own.status, &own.json()["error"]),
+        (422, &json!("problems"))
+    );
+    assert!(
+        own.json()["problems"][0]["message"]
+            .as_str()
+            .unwrap()
+            .contains("MOONGATE_NO_SUCH_VARIABLE")
+    );
     // A reload by hand, and that of the watched file, read the same.
     let reload = edited.send("POST", "/reload", &[], &json!({})).await;
     assert_eq!(reload.status, 200, "{}", reload.text_body());
-    assert_eq!(edited.patch("b", json!({ "enabled": false })).await.status, 200);
+    assert_eq!(
+        edited.patch("b", json!({ "enabled": false })).await.status,
+        200
+    );
     assert_eq!(edited.gateway.status("b").await["state"], "disabled");
     let on = edited.patch("b", json!({ "enabled": true })).await;
-    assert_eq!((on.status, &on.json()["error"]), (422, &json!("problems")), "it did not run before");
+    assert_eq!(
+        (on.status, &on.json()["error"]),
+        (422, &json!("problems")),
+        "it did not run before"
+    );
     // A server that runs is never lost to an edit of another one.
-    let broken = edited.text().replace("[servers.a]", "[servers.a]\ntimeout = \"soon\"");
+    let broken = edited
+        .text()
+        .replace("[servers.a]", "[servers.a]\ntimeout = \"soon\"");
     std::fs::write(edited.setup.path("moongate.toml"), &broken).unwrap();
-    let reply = edited.send("POST", "/keys", &[], &json!({ "name": "ci" })).await;
-    assert_eq!((reply.status, &reply.json()["error"], edited.text()), (422, &json!("problems"), broken));
+    let reply = edited
+        .send("POST", "/keys", &[], &json!({ "name": "ci" }))
+        .await;
+    assert_eq!(
+        (reply.status, &reply.json()["error"], edited.text()),
+        (422, &json!("problems"), broken)
+    );
     assert_eq!(edited.gateway.status("a").await["state"], "ready");
 }
 
@@ -184,63 +371,153 @@ async fn a_config_that_is_gone_is_not_begun_anew() {
         ("PATCH", "/servers/a", json!({ "enabled": false })),
     ] {
         let reply = edited.send(method, route, &[], &body).await;
-        assert_eq!((reply.status, &reply.json()["error"]), (409, &json!("no_file")), "{}", reply.text_body());
-        assert!(reply.text_body().contains("moongate.toml is gone") && !path.exists(), "{}", reply.text_body());
+        assert_eq!(
+            (reply.status, &reply.json()["error"]),
+            (409, &json!("no_file")),
+            "{}",
+            reply.text_body()
+        );
+        assert!(
+            reply.text_body().contains("moongate.toml is gone") && !path.exists(),
+            "{}",
+            reply.text_body()
+        );
     }
     assert_eq!(edited.gateway.status("a").await["state"], "ready");
     std::fs::write(&path, before).unwrap();
-    assert_eq!(edited.patch("a", json!({ "set": { "title": "A" } })).await.status, 200);
+    assert_eq!(
+        edited
+            .patch("a", json!({ "set": { "title": "A" } }))
+            .await
+            .status,
+        200
+    );
 }
 
 #[tokio::test]
 async fn a_config_that_is_kept_elsewhere_is_not_changed_here() {
     let server = serve(only(legacy(), &["echo"])).await;
-    let edited = EditedGateway::start(Setup::new().http("a", &server.url).with("admin", "edit = false")).await;
+    let edited = EditedGateway::start(
+        Setup::new()
+            .http("a", &server.url)
+            .with("admin", "edit = false"),
+    )
+    .await;
     let before = edited.text();
     let reply = edited.patch("a", json!({ "enabled": false })).await;
     assert_eq!(
-        (reply.status, &reply.json()["error"], &reply.json()["setting"]),
+        (
+            reply.status,
+            &reply.json()["error"],
+            &reply.json()["setting"]
+        ),
         (403, &json!("read_only"), &json!("admin.edit"))
     );
-    assert_eq!(edited.send("POST", "/config/undo", &[], &json!({})).await.status, 403);
+    assert_eq!(
+        edited
+            .send("POST", "/config/undo", &[], &json!({}))
+            .await
+            .status,
+        403
+    );
     // What is not written can be pasted, all of it.
-    let reply = edited.patch("a", json!({ "tools": { "off": ["echo"] }, "set": { "title": "A" } })).await.json();
+    let reply = edited
+        .patch(
+            "a",
+            json!({ "tools": { "off": ["echo"] }, "set": { "title": "A" } }),
+        )
+        .await
+        .json();
     let snippet = reply["snippet"].as_str().unwrap();
-    assert!(snippet.contains("deny = [\"echo\"]") && snippet.contains("title = \"A\""), "{reply}");
+    assert!(
+        snippet.contains("deny = [\"echo\"]") && snippet.contains("title = \"A\""),
+        "{reply}"
+    );
     // A hash without its key would be of no use.
-    let key = edited.send("POST", "/keys", &[], &json!({ "name": "ci" })).await;
-    assert_eq!((key.status, &key.json()["snippet"], key.text_body().contains("sha256")), (403, &Value::Null, false));
-    assert!(key.json()["message"].as_str().unwrap().contains("moongate key new \"ci\""), "{}", key.text_body());
+    let key = edited
+        .send("POST", "/keys", &[], &json!({ "name": "ci" }))
+        .await;
+    assert_eq!(
+        (
+            key.status,
+            &key.json()["snippet"],
+            key.text_body().contains("sha256")
+        ),
+        (403, &Value::Null, false)
+    );
+    assert!(
+        key.json()["message"]
+            .as_str()
+            .unwrap()
+            .contains("moongate key new \"ci\""),
+        "{}",
+        key.text_body()
+    );
     assert_eq!(edited.text(), before);
     let source = edited.get("/servers/a").await["source"].clone();
-    assert_eq!((&source["editable"], &source["why_not"]), (&json!(false), &json!("admin.edit is false")));
+    assert_eq!(
+        (&source["editable"], &source["why_not"]),
+        (&json!(false), &json!("admin.edit is false"))
+    );
 }
 
 #[tokio::test]
 async fn the_config_is_shown_without_secrets_and_watchers_hear_of_its_changes() {
     let server = serve(only(legacy(), &["echo"])).await;
-    let table = format!("url = {:?}\nheaders = {{ Authorization = \"Bearer s3cr3t-value\" }}", server.url);
+    let table = format!(
+        "url = {:?}\nheaders = {{ Authorization = \"Bearer s3cr3t-value\" }}",
+        server.url
+    );
     let edited = EditedGateway::start(Setup::new().with("servers.a", &table)).await;
     edited.ready("a").await;
     let config = edited.gateway.admin("/api/v1/config").await;
-    assert!(!config.text_body().contains("s3cr3t"), "{}", config.text_body());
+    assert!(
+        !config.text_body().contains("s3cr3t"),
+        "{}",
+        config.text_body()
+    );
     let config = config.json();
-    assert!(config["files"][0]["text_masked"].as_str().unwrap().contains("[servers.a]"), "{config}");
+    assert!(
+        config["files"][0]["text_masked"]
+            .as_str()
+            .unwrap()
+            .contains("[servers.a]"),
+        "{config}"
+    );
     let url = format!("{}/api/v1/events", edited.gateway.admin_url().await);
     let mut stream = EventStream::new(HttpClient::new().open("GET", &url, &[], "").await);
     while !stream.next().await.unwrap().contains("event: snapshot") {}
     let reply = edited.send("DELETE", "/servers/a", &[], &Value::Null).await;
-    assert!(reply.status == 200 && !reply.text_body().contains("s3cr3t"), "{}", reply.text_body());
+    assert!(
+        reply.status == 200 && !reply.text_body().contains("s3cr3t"),
+        "{}",
+        reply.text_body()
+    );
     while !stream.next().await.unwrap().contains("event: config") {}
 }
 
 /// Ways of other pages to send a request that a browser does not ask about first.
 const FOREIGN: [(&str, &[(&str, &str)]); 7] = [
-    ("another origin", &[("origin", "https://evil.example"), JSON]),
+    (
+        "another origin",
+        &[("origin", "https://evil.example"), JSON],
+    ),
     ("another site", &[("sec-fetch-site", "cross-site"), JSON]),
     ("another port", &[("sec-fetch-site", "same-site"), JSON]),
-    ("a form", &[("content-type", "application/x-www-form-urlencoded"), ("origin", "null")]),
-    ("plain text", &[("content-type", "text/plain;charset=UTF-8"), ("sec-fetch-mode", "no-cors")]),
+    (
+        "a form",
+        &[
+            ("content-type", "application/x-www-form-urlencoded"),
+            ("origin", "null"),
+        ],
+    ),
+    (
+        "plain text",
+        &[
+            ("content-type", "text/plain;charset=UTF-8"),
+            ("sec-fetch-mode", "no-cors"),
+        ],
+    ),
     ("a proxy", &[("x-forwarded-for", "203.0.113.9"), JSON]),
     ("a rebinding host", &[("host", "evil.example:9090"), JSON]),
 ];
@@ -248,7 +525,13 @@ const FOREIGN: [(&str, &[(&str, &str)]); 7] = [
 #[tokio::test]
 async fn other_pages_change_nothing() {
     let (_server, edited) = EditedGateway::with_echo().await;
-    assert_eq!(edited.patch("a", json!({ "set": { "title": "x" } })).await.status, 200);
+    assert_eq!(
+        edited
+            .patch("a", json!({ "set": { "title": "x" } }))
+            .await
+            .status,
+        200
+    );
     let before = edited.text();
     let admin = format!("{}/api/v1", edited.gateway.admin_url().await);
     for (way, headers) in FOREIGN {
@@ -259,16 +542,27 @@ async fn other_pages_change_nothing() {
             ("POST", "/reload", json!({})),
             ("POST", "/servers/a/restart", json!({})),
         ] {
-            let reply = HttpClient::new().send(method, &format!("{admin}{path}"), headers, body.to_string()).await;
-            assert!(matches!(reply.status, 403 | 415), "{way}, {method} {path}: {}", reply.status);
+            let reply = HttpClient::new()
+                .send(method, &format!("{admin}{path}"), headers, body.to_string())
+                .await;
+            assert!(
+                matches!(reply.status, 403 | 415),
+                "{way}, {method} {path}: {}",
+                reply.status
+            );
         }
         // A page may ask beforehand, and is not told yes.
         let ask = [
             headers,
-            &[("access-control-request-method", "PATCH"), ("access-control-request-headers", "content-type")],
+            &[
+                ("access-control-request-method", "PATCH"),
+                ("access-control-request-headers", "content-type"),
+            ],
         ]
         .concat();
-        let reply = HttpClient::new().send("OPTIONS", &format!("{admin}/servers/a"), &ask, "").await;
+        let reply = HttpClient::new()
+            .send("OPTIONS", &format!("{admin}/servers/a"), &ask, "")
+            .await;
         let allowed = reply.headers.get("access-control-allow-origin");
         assert!(allowed.is_none(), "{way}: {allowed:?}");
         assert_eq!(edited.text(), before, "{way}");
@@ -281,13 +575,49 @@ async fn a_server_may_be_called_preview() {
     let edited = EditedGateway::start(Setup::new().http("preview", &server.url)).await;
     edited.ready("preview").await;
     assert_eq!(edited.get("/servers/preview").await["state"], "ready");
-    let reply = edited.patch("preview", json!({ "set": { "title": "P" } })).await;
-    assert_eq!((reply.status, &reply.json()["servers"][0]["title"]), (200, &json!("P")), "{}", reply.text_body());
-    let looked = edited.send("POST", "/servers/preview", &[], &json!({ "url": "http://a.example/mcp" })).await;
-    assert_eq!((looked.status, &looked.json()["servers"][0]["state"]), (200, &json!("new")), "still the preview");
-    assert_eq!(edited.send("POST", "/servers/other", &[], &json!({})).await.status, 405);
-    assert_eq!(edited.send("DELETE", "/servers/preview", &[], &Value::Null).await.status, 200);
-    assert_eq!(edited.send("GET", "/servers/preview", &[], &Value::Null).await.status, 404);
+    let reply = edited
+        .patch("preview", json!({ "set": { "title": "P" } }))
+        .await;
+    assert_eq!(
+        (reply.status, &reply.json()["servers"][0]["title"]),
+        (200, &json!("P")),
+        "{}",
+        reply.text_body()
+    );
+    let looked = edited
+        .send(
+            "POST",
+            "/servers/preview",
+            &[],
+            &json!({ "url": "http://a.example/mcp" }),
+        )
+        .await;
+    assert_eq!(
+        (looked.status, &looked.json()["servers"][0]["state"]),
+        (200, &json!("new")),
+        "still the preview"
+    );
+    assert_eq!(
+        edited
+            .send("POST", "/servers/other", &[], &json!({}))
+            .await
+            .status,
+        405
+    );
+    assert_eq!(
+        edited
+            .send("DELETE", "/servers/preview", &[], &Value::Null)
+            .await
+            .status,
+        200
+    );
+    assert_eq!(
+        edited
+            .send("GET", "/servers/preview", &[], &Value::Null)
+            .await
+            .status,
+        404
+    );
     assert!(!edited.text().contains("servers.preview"));
 }
 
@@ -297,14 +627,31 @@ async fn a_server_may_have_no_prefix() {
     let edited = EditedGateway::start(Setup::new().http("a", &server.url)).await;
     edited.ready("a").await;
     let before = edited.text();
-    // The page cannot send an empty text, which removes a key there. Two quotes are what people type.
+    // The page cannot send an empty text, which removes a key there. Two quotes are what people
+    // type.
     for none in ["", "\"\"", " \"\" "] {
-        let reply = edited.patch("a", json!({ "set": { "prefix": none } })).await;
-        assert_eq!((reply.status, &reply.json()["servers"][0]["prefix"]), (200, &json!("")), "{}", reply.text_body());
+        let reply = edited
+            .patch("a", json!({ "set": { "prefix": none } }))
+            .await;
+        assert_eq!(
+            (reply.status, &reply.json()["servers"][0]["prefix"]),
+            (200, &json!("")),
+            "{}",
+            reply.text_body()
+        );
         assert!(edited.text().contains("prefix = \"\""), "{}", edited.text());
-        let form = edited.gateway.admin("/servers/a?tab=settings").await.text_body();
-        assert!(form.contains("name=\"prefix\" value=\"&quot;&quot;\""), "an empty prefix is not an unset one: {form}");
-        let reply = edited.patch("a", json!({ "set": { "prefix": null } })).await;
+        let form = edited
+            .gateway
+            .admin("/servers/a?tab=settings")
+            .await
+            .text_body();
+        assert!(
+            form.contains("name=\"prefix\" value=\"&quot;&quot;\""),
+            "an empty prefix is not an unset one: {form}"
+        );
+        let reply = edited
+            .patch("a", json!({ "set": { "prefix": null } }))
+            .await;
         assert_eq!((reply.status, edited.text()), (200, before.clone()));
     }
 }

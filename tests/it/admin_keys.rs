@@ -1,63 +1,154 @@
-//! Keys of clients and operators through the admin API: what is shown, what is written, and who is locked out.
+//! Keys of clients and operators through the admin API: what is shown, what is written, and who is
+//! locked out.
 
 use serde_json::{Value, json};
 
 use crate::harness::{
-    EditedGateway, Era, EventStream, HttpClient, HttpReply, JSON, McpClient, Setup, legacy, only, serve, until,
+    EditedGateway, Era, EventStream, HttpClient, HttpReply, JSON, McpClient, Setup, legacy, only,
+    serve, until,
 };
 
-async fn with_key(edited: &EditedGateway, key: &str, method: &str, path: &str, body: &Value) -> HttpReply {
-    edited.send(method, path, &[("authorization", &format!("Bearer {key}"))], body).await
+async fn with_key(
+    edited: &EditedGateway,
+    key: &str,
+    method: &str,
+    path: &str,
+    body: &Value,
+) -> HttpReply {
+    edited
+        .send(
+            method,
+            path,
+            &[("authorization", &format!("Bearer {key}"))],
+            body,
+        )
+        .await
 }
 
 async fn initialize(edited: &EditedGateway, key: Option<&str>) -> u16 {
     let key = key.map(|key| format!("Bearer {key}"));
-    let headers: Vec<(&str, &str)> = key.iter().map(|key| ("authorization", key.as_str())).chain([JSON]).collect();
+    let headers: Vec<(&str, &str)> = key
+        .iter()
+        .map(|key| ("authorization", key.as_str()))
+        .chain([JSON])
+        .collect();
     let body = moongate_testing::messages::initialize(1, "2025-11-25", "test", &json!({}));
-    HttpClient::new().send("POST", &edited.gateway.mcp(), &headers, body).await.status
+    HttpClient::new()
+        .send("POST", &edited.gateway.mcp(), &headers, body)
+        .await
+        .status
 }
 
 #[tokio::test]
 async fn a_key_is_shown_once_and_the_first_one_closes_the_endpoint() {
     let (_server, edited) = EditedGateway::with_echo().await;
     let before = edited.text();
-    assert_eq!(edited.get("/keys").await, json!({ "clients": [], "operators": [] }));
+    assert_eq!(
+        edited.get("/keys").await,
+        json!({ "clients": [], "operators": [] })
+    );
     assert_ne!(initialize(&edited, None).await, 401);
-    let body =
-        json!({ "name": "lap$top", "tools": ["a__*"], "views": ["a"], "rate": "100/min", "expires": "2999-12-31" });
+    let body = json!({ "name": "lap$top", "tools": ["a__*"], "views": ["a"], "rate": "100/min",
+        "expires": "2999-12-31" });
     let made = edited.send("POST", "/keys", &[], &body).await;
-    assert_eq!((made.status, made.header("cache-control")), (201, "no-store"), "{}", made.text_body());
+    assert_eq!(
+        (made.status, made.header("cache-control")),
+        (201, "no-store"),
+        "{}",
+        made.text_body()
+    );
     let made = made.json();
     let key = made["key"].as_str().unwrap().to_owned();
-    assert_eq!((&made["first_key"], &made["name"], &made["undo"]), (&json!(true), &json!("lap$top"), &json!(true)));
-    assert_eq!((&made["reload"]["outcome"], &made["outcome"]), (&json!("applied"), &json!("changed")));
-    assert!(key.starts_with("mg_") && !edited.text().contains(&key) && !made["diff"].as_str().unwrap().contains(&key));
-    assert_eq!((initialize(&edited, None).await, initialize(&edited, Some("mg_wrong")).await), (401, 401));
+    assert_eq!(
+        (&made["first_key"], &made["name"], &made["undo"]),
+        (&json!(true), &json!("lap$top"), &json!(true))
+    );
+    assert_eq!(
+        (&made["reload"]["outcome"], &made["outcome"]),
+        (&json!("applied"), &json!("changed"))
+    );
+    assert!(
+        key.starts_with("mg_")
+            && !edited.text().contains(&key)
+            && !made["diff"].as_str().unwrap().contains(&key)
+    );
+    assert_eq!(
+        (
+            initialize(&edited, None).await,
+            initialize(&edited, Some("mg_wrong")).await
+        ),
+        (401, 401)
+    );
     let listed = edited.get("/keys").await["clients"][0].clone();
     assert_eq!(
         (&listed["name"], &listed["views"], &listed["tools"]),
         (&json!("lap$top"), &json!(["a"]), &json!(["a__*"]))
     );
-    assert_eq!((&listed["rate"], &listed["expires"]), (&json!("100/min"), &json!("2999-12-31T00:00:00Z")));
     assert_eq!(
-        (&listed["last_used"], &listed["expired"], &listed["editable"]),
+        (&listed["rate"], &listed["expires"]),
+        (&json!("100/min"), &json!("2999-12-31T00:00:00Z"))
+    );
+    assert_eq!(
+        (
+            &listed["last_used"],
+            &listed["expired"],
+            &listed["editable"]
+        ),
         (&Value::Null, &json!(false), &json!(true))
     );
     let prefix = listed["hash_prefix"].as_str().unwrap();
-    assert!(prefix.len() == 8 && edited.text().contains(&format!("sha256:{prefix}")), "{prefix}");
+    assert!(
+        prefix.len() == 8 && edited.text().contains(&format!("sha256:{prefix}")),
+        "{prefix}"
+    );
     let line = listed["line"].as_u64().unwrap() as usize;
-    assert!(edited.text().lines().nth(line - 1).unwrap().contains("lap$$top"), "{line}: {}", edited.text());
+    assert!(
+        edited
+            .text()
+            .lines()
+            .nth(line - 1)
+            .unwrap()
+            .contains("lap$$top"),
+        "{line}: {}",
+        edited.text()
+    );
     let client = McpClient::with_key(&edited.gateway.mcp(), Era::Modern, Some(&key)).await;
-    client.call("a__echo", json!({ "text": "x" })).await.result();
+    client
+        .call("a__echo", json!({ "text": "x" }))
+        .await
+        .result();
     assert!(edited.get("/keys").await["clients"][0]["last_used"].is_string());
-    let second = edited.send("POST", "/keys", &[], &json!({ "name": "ci" })).await.json();
-    assert_eq!((&second["first_key"], &second["outcome"]), (&json!(false), &json!("changed")));
-    let twin = edited.send("POST", "/keys", &[], &json!({ "name": "ci" })).await;
-    assert_eq!((twin.status, &twin.json()["error"]), (409, &json!("already_there")));
+    let second = edited
+        .send("POST", "/keys", &[], &json!({ "name": "ci" }))
+        .await
+        .json();
+    assert_eq!(
+        (&second["first_key"], &second["outcome"]),
+        (&json!(false), &json!("changed"))
+    );
+    let twin = edited
+        .send("POST", "/keys", &[], &json!({ "name": "ci" }))
+        .await;
+    assert_eq!(
+        (twin.status, &twin.json()["error"]),
+        (409, &json!("already_there"))
+    );
     let removed = edited.send("DELETE", "/keys/ci", &[], &Value::Null).await;
-    assert_eq!((removed.status, &removed.json()["last_key"]), (200, &json!(false)), "{}", removed.text_body());
-    let removed = edited.send("DELETE", "/keys/lap$top", &[], &Value::Null).await;
-    assert_eq!((removed.status, &removed.json()["last_key"]), (200, &json!(true)), "{}", removed.text_body());
+    assert_eq!(
+        (removed.status, &removed.json()["last_key"]),
+        (200, &json!(false)),
+        "{}",
+        removed.text_body()
+    );
+    let removed = edited
+        .send("DELETE", "/keys/lap$top", &[], &Value::Null)
+        .await;
+    assert_eq!(
+        (removed.status, &removed.json()["last_key"]),
+        (200, &json!(true)),
+        "{}",
+        removed.text_body()
+    );
     assert_ne!(initialize(&edited, None).await, 401);
     assert_eq!(edited.text(), before, "nothing is left of them");
 }
@@ -70,22 +161,55 @@ async fn what_no_key_can_be_is_refused() {
         (json!({ "name": "" }), 400, "bad_name"),
         (json!({ "name": "a\u{7}b" }), 400, "bad_name"),
         (json!({ "name": "a", "role": "operate" }), 400, "bad_value"),
-        (json!({ "name": "a", "list": "operators", "role": "operate", "tools": ["*"] }), 400, "bad_value"),
+        (
+            json!({ "name": "a", "list": "operators", "role": "operate", "tools": ["*"] }),
+            400,
+            "bad_value",
+        ),
         (json!({ "name": "a", "list": "others" }), 400, "bad_body"),
         (json!({ "name": "a", "key": "mine" }), 400, "bad_body"),
         (json!({ "name": "a", "views": ["none"] }), 422, "problems"),
         (json!({ "name": "a", "rate": "often" }), 422, "problems"),
         (json!({ "name": "a", "expires": "soon" }), 422, "problems"),
-        (json!({ "name": "a", "expires": "2020-01-01" }), 400, "bad_value"),
-        (json!({ "name": "a", "list": "operators", "role": "root" }), 422, "problems"),
-        (json!({ "name": "a", "list": "operators" }), 409, "last_operator"),
-        (json!({ "name": "a", "list": "operators", "role": "view" }), 409, "last_operator"),
+        (
+            json!({ "name": "a", "expires": "2020-01-01" }),
+            400,
+            "bad_value",
+        ),
+        (
+            json!({ "name": "a", "list": "operators", "role": "root" }),
+            422,
+            "problems",
+        ),
+        (
+            json!({ "name": "a", "list": "operators" }),
+            409,
+            "last_operator",
+        ),
+        (
+            json!({ "name": "a", "list": "operators", "role": "view" }),
+            409,
+            "last_operator",
+        ),
     ] {
         let reply = edited.send("POST", "/keys", &[], &body).await;
-        assert_eq!((reply.status, &reply.json()["error"]), (status, &json!(error)), "{body}: {}", reply.text_body());
+        assert_eq!(
+            (reply.status, &reply.json()["error"]),
+            (status, &json!(error)),
+            "{body}: {}",
+            reply.text_body()
+        );
     }
-    for (path, status) in [("/keys/none", 404), ("/keys/none?list=operators", 404), ("/keys/none?list=x", 400)] {
-        assert_eq!(edited.send("DELETE", path, &[], &Value::Null).await.status, status, "{path}");
+    for (path, status) in [
+        ("/keys/none", 404),
+        ("/keys/none?list=operators", 404),
+        ("/keys/none?list=x", 400),
+    ] {
+        assert_eq!(
+            edited.send("DELETE", path, &[], &Value::Null).await.status,
+            status,
+            "{path}"
+        );
     }
     assert_eq!(edited.text(), before);
 }
@@ -94,44 +218,119 @@ async fn what_no_key_can_be_is_refused() {
 async fn operators_cannot_lock_themselves_out_and_sessions_end_with_their_key() {
     let edited = EditedGateway::start(Setup::new()).await;
     let operator = |name: &str| json!({ "name": name, "list": "operators", "role": "operate" });
-    let first = edited.send("POST", "/keys", &[], &operator("ada")).await.json();
+    let first = edited
+        .send("POST", "/keys", &[], &operator("ada"))
+        .await
+        .json();
     assert_eq!(first["first_key"], true);
     let ada = first["key"].as_str().unwrap();
-    assert_eq!(edited.send("GET", "/keys", &[], &Value::Null).await.status, 401, "from now on a key is needed");
-    let listed = with_key(&edited, ada, "GET", "/keys", &Value::Null).await.json()["operators"][0].clone();
-    assert_eq!((&listed["name"], &listed["role"]), (&json!("ada"), &json!("operate")));
-    assert!(listed["last_used"].is_string() && listed["line"].is_number(), "{listed}");
-    let last = with_key(&edited, ada, "DELETE", "/keys/ada?list=operators", &Value::Null).await;
-    assert_eq!((last.status, &last.json()["setting"]), (409, &json!("admin.keys")), "{}", last.text_body());
+    assert_eq!(
+        edited.send("GET", "/keys", &[], &Value::Null).await.status,
+        401,
+        "from now on a key is needed"
+    );
+    let listed = with_key(&edited, ada, "GET", "/keys", &Value::Null)
+        .await
+        .json()["operators"][0]
+        .clone();
+    assert_eq!(
+        (&listed["name"], &listed["role"]),
+        (&json!("ada"), &json!("operate"))
+    );
+    assert!(
+        listed["last_used"].is_string() && listed["line"].is_number(),
+        "{listed}"
+    );
+    let last = with_key(
+        &edited,
+        ada,
+        "DELETE",
+        "/keys/ada?list=operators",
+        &Value::Null,
+    )
+    .await;
+    assert_eq!(
+        (last.status, &last.json()["setting"]),
+        (409, &json!("admin.keys")),
+        "{}",
+        last.text_body()
+    );
     assert_eq!(last.json()["error"], "last_operator");
     let viewer = json!({ "name": "eve", "list": "operators" });
-    let viewer = with_key(&edited, ada, "POST", "/keys", &viewer).await.json()["key"].clone();
-    let refused = with_key(&edited, viewer.as_str().unwrap(), "POST", "/keys", &operator("eve2")).await;
-    assert_eq!((refused.status, &refused.json()["error"]), (403, &json!("role_not_allowed")));
-    let bob = with_key(&edited, ada, "POST", "/keys", &operator("bob")).await.json()["key"].clone();
+    let viewer = with_key(&edited, ada, "POST", "/keys", &viewer)
+        .await
+        .json()["key"]
+        .clone();
+    let refused = with_key(
+        &edited,
+        viewer.as_str().unwrap(),
+        "POST",
+        "/keys",
+        &operator("eve2"),
+    )
+    .await;
+    assert_eq!(
+        (refused.status, &refused.json()["error"]),
+        (403, &json!("role_not_allowed"))
+    );
+    let bob = with_key(&edited, ada, "POST", "/keys", &operator("bob"))
+        .await
+        .json()["key"]
+        .clone();
     // Ada signs in, and removes her own key with that session.
-    let signin = edited.send("POST", "/signin", &[], &json!({ "key": ada })).await;
-    let cookie = signin.header("set-cookie").split(';').next().unwrap().to_owned();
-    let own = [("cookie", cookie.as_str()), ("sec-fetch-site", "same-origin")];
+    let signin = edited
+        .send("POST", "/signin", &[], &json!({ "key": ada }))
+        .await;
+    let cookie = signin
+        .header("set-cookie")
+        .split(';')
+        .next()
+        .unwrap()
+        .to_owned();
+    let own = [
+        ("cookie", cookie.as_str()),
+        ("sec-fetch-site", "same-origin"),
+    ];
     let url = format!("{}/api/v1/events", edited.gateway.admin_url().await);
     let mut stream = EventStream::new(HttpClient::new().open("GET", &url, &own, "").await);
     assert!(stream.next().await.is_some());
-    let removed = edited.send("DELETE", "/keys/ada?list=operators", &own, &Value::Null).await;
+    let removed = edited
+        .send("DELETE", "/keys/ada?list=operators", &own, &Value::Null)
+        .await;
     assert_eq!(removed.status, 200, "{}", removed.text_body());
-    assert_eq!(edited.send("GET", "/me", &own, &Value::Null).await.status, 401);
+    assert_eq!(
+        edited.send("GET", "/me", &own, &Value::Null).await.status,
+        401
+    );
     while stream.next().await.is_some() {}
-    assert_eq!(with_key(&edited, ada, "GET", "/me", &Value::Null).await.status, 401);
-    assert_eq!(with_key(&edited, bob.as_str().unwrap(), "GET", "/me", &Value::Null).await.status, 200);
+    assert_eq!(
+        with_key(&edited, ada, "GET", "/me", &Value::Null)
+            .await
+            .status,
+        401
+    );
+    assert_eq!(
+        with_key(&edited, bob.as_str().unwrap(), "GET", "/me", &Value::Null)
+            .await
+            .status,
+        200
+    );
 }
 
 #[tokio::test]
 async fn a_gateway_for_other_machines_keeps_its_last_key() {
     let key = "name = \"ci\"\nkey = \"client-key-number-1-0123456789\"";
-    let setup = Setup::new().lasting().with("gateway", "listen = \"0.0.0.0:0\"").with("auth.keys.1", key);
+    let setup = Setup::new()
+        .lasting()
+        .with("gateway", "listen = \"0.0.0.0:0\"")
+        .with("auth.keys.1", key);
     let edited = EditedGateway::with(setup).await;
     let before = edited.text();
     let refused = edited.send("DELETE", "/keys/ci", &[], &Value::Null).await;
-    assert_eq!((refused.status, &refused.json()["error"], edited.text()), (422, &json!("problems"), before));
+    assert_eq!(
+        (refused.status, &refused.json()["error"], edited.text()),
+        (422, &json!("problems"), before)
+    );
 }
 
 #[tokio::test]
@@ -140,18 +339,46 @@ async fn what_an_expired_key_has_open_ends() {
     let expires = jiff::Timestamp::now() + std::time::Duration::from_secs(4);
     let key = "client-key-number-1-0123456789";
     let entry = format!("name = \"ci\"\nkey = {key:?}\nexpires = \"{expires}\"");
-    let edited = EditedGateway::start(Setup::new().http("a", &server.url).with("auth.keys.1", &entry)).await;
+    let edited = EditedGateway::start(
+        Setup::new()
+            .http("a", &server.url)
+            .with("auth.keys.1", &entry),
+    )
+    .await;
     edited.ready("a").await;
     let client = McpClient::with_key(&edited.gateway.mcp(), Era::Legacy, Some(key)).await;
     let headers = client.headers();
-    let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let headers: Vec<(&str, &str)> = headers
+        .iter()
+        .map(|(name, value)| (*name, value.as_str()))
+        .collect();
     let get = [&headers[..], &[("accept", "text/event-stream")]].concat();
-    let mut stream = EventStream::new(HttpClient::new().open("GET", &edited.gateway.mcp(), &get, "").await);
+    let mut stream = EventStream::new(
+        HttpClient::new()
+            .open("GET", &edited.gateway.mcp(), &get, "")
+            .await,
+    );
     let call = client.call("a__sleep", json!({ "ms": 600_000 }));
     let (reply, ()) = tokio::join!(call, async { while stream.next().await.is_some() {} });
-    assert!(!reply.text_body().contains("slept"), "{}", reply.text_body());
-    let sessions = || async { edited.get("/sessions").await["sessions"].as_array().unwrap().len() };
-    until("no session is left", async || (sessions().await == 0).then_some(())).await;
+    assert!(
+        !reply.text_body().contains("slept"),
+        "{}",
+        reply.text_body()
+    );
+    let sessions = || async {
+        edited.get("/sessions").await["sessions"]
+            .as_array()
+            .unwrap()
+            .len()
+    };
+    until("no session is left", async || {
+        (sessions().await == 0).then_some(())
+    })
+    .await;
     assert_eq!(initialize(&edited, Some(key)).await, 401);
-    assert_eq!(edited.get("/keys").await["clients"][0]["expired"], true, "the key itself stays in the config");
+    assert_eq!(
+        edited.get("/keys").await["clients"][0]["expired"],
+        true,
+        "the key itself stays in the config"
+    );
 }

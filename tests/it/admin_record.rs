@@ -1,13 +1,16 @@
 //! Recorded answers of the admin API, one for each route, with the page's views.
 //!
-//! Times, ids and addresses are masked. `INSTA_UPDATE=always` writes the files in `tests/recorded` again. A changed
-//! file is a change for programs that read the API, or for people who read the page.
+//! Times, ids and addresses are masked. `INSTA_UPDATE=always` writes the files in `tests/recorded`
+//! again. A changed file is a change for programs that read the API, or for people who read the
+//! page.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::harness::{EditedGateway, Era, HttpClient, HttpReply, McpClient, Setup, legacy, only, serve};
+use crate::harness::{
+    EditedGateway, Era, HttpClient, HttpReply, McpClient, Setup, legacy, only, serve,
+};
 
 /// Patterns of what differs from run to run, each with its replacement.
 const MASKS: [(&str, &str); 16] = [
@@ -20,11 +23,17 @@ const MASKS: [(&str, &str); 16] = [
     (r"\bconfig=eyJ[\w=%+/-]+", "config=CONFIG"),
     (r"\b[0-9a-f]{32,64}\b", "DIGEST"),
     (r#"("(?:id|ticket|hash|etag)": ?)"[^"]+""#, "$1\"ID\""),
-    (r#"("(?:pid|since_seconds|idle_seconds|seconds_ago|next_attempt_seconds|line)": ?)[\d.]+"#, "$1\"NUMBER\""),
+    (
+        r#"("(?:pid|since_seconds|idle_seconds|seconds_ago|next_attempt_seconds|line)": ?)[\d.]+"#,
+        "$1\"NUMBER\"",
+    ),
     (r#"("(?:\w+_)?ms": ?)[\d.]+"#, "$1\"NUMBER\""),
     (r"\bc-\d+\b", "CALL"),
     (r"\bmg_[\w-]{20,}", "KEY"),
-    (r#"(nonce|integrity|data-etag|data-line)="[^"]*""#, "$1=\"MASKED\""),
+    (
+        r#"(nonce|integrity|data-etag|data-line)="[^"]*""#,
+        "$1=\"MASKED\"",
+    ),
     (r"\b(\d+ m( \d+ s)?|\d+(\.\d+)? ?(ms|s|min))\b", "DURATION"),
     (r"\b(session-[\w-]+|s-[0-9a-f]{12})", "SESSION"),
 ];
@@ -33,10 +42,19 @@ const MASKS: [(&str, &str); 16] = [
 async fn gateway() -> (moongate_mock::MockHandle, EditedGateway) {
     let server = serve(only(legacy(), &["echo", "fail"])).await;
     let setup = Setup::new()
-        .with("servers.a", &format!("url = {:?}\ntitle = \"First\"", server.url))
-        .with("servers.off", "url = \"http://127.0.0.1:9/mcp\"\nenabled = false")
+        .with(
+            "servers.a",
+            &format!("url = {:?}\ntitle = \"First\"", server.url),
+        )
+        .with(
+            "servers.off",
+            "url = \"http://127.0.0.1:9/mcp\"\nenabled = false",
+        )
         .with("servers.down", "command = \"no-program-has-this-name\"")
-        .with("servers.a.tools", "rename = { fail = \"breaks\" }\ndeny = [\"nothing\"]")
+        .with(
+            "servers.a.tools",
+            "rename = { fail = \"breaks\" }\ndeny = [\"nothing\"]",
+        )
         .with("views.few", "servers = [\"a\"]\ntools = [\"*echo\"]");
     let edited = EditedGateway::start(setup).await;
     edited.ready("a").await;
@@ -60,7 +78,9 @@ fn record(name: &str, reply: &HttpReply) {
     settings.set_snapshot_path("../recorded");
     settings.set_prepend_module_to_snapshot(false);
     settings.set_omit_expression(true);
-    MASKS.iter().for_each(|(pattern, mask)| settings.add_filter(pattern, *mask));
+    MASKS
+        .iter()
+        .for_each(|(pattern, mask)| settings.add_filter(pattern, *mask));
     settings.bind(|| insta::assert_snapshot!(name, format!("{}\n{body}", reply.status)));
 }
 
@@ -83,7 +103,10 @@ fn read_requests() -> Vec<RouteRequest> {
         get("/api/v1/connect", "/connect?client=cursor"),
         get("/api/v1/config", "/config"),
         get("/api/v1/keys", "/keys"),
-        get("/api/v1/explain", "/explain?principal=anybody&tool=a__breaks"),
+        get(
+            "/api/v1/explain",
+            "/explain?principal=anybody&tool=a__breaks",
+        ),
         get("/api/v1/popular", "/popular"),
         get("/api/v1/context", "/context"),
         get("/api/v1/doctor", "/doctor"),
@@ -94,7 +117,12 @@ fn read_requests() -> Vec<RouteRequest> {
 /// Requests that change something, in an order in which each can.
 fn write_requests() -> Vec<RouteRequest> {
     vec![
-        ("post", "/api/v1/servers/preview", "/servers/preview", json!({"text": "https://mcp.example/mcp"})),
+        (
+            "post",
+            "/api/v1/servers/preview",
+            "/servers/preview",
+            json!({"text": "https://mcp.example/mcp"}),
+        ),
         // Off, since it would be seen in one state or another.
         (
             "post",
@@ -102,28 +130,81 @@ fn write_requests() -> Vec<RouteRequest> {
             "/servers",
             json!({"servers": {"new": {"url": "http://127.0.0.1:9/mcp", "enabled": false}}}),
         ),
-        ("patch", "/api/v1/servers/{name}", "/servers/a", json!({"tools": {"off": ["fail"]}})),
-        ("delete", "/api/v1/servers/{name}", "/servers/new", Value::Null),
+        (
+            "patch",
+            "/api/v1/servers/{name}",
+            "/servers/a",
+            json!({"tools": {"off": ["fail"]}}),
+        ),
+        (
+            "delete",
+            "/api/v1/servers/{name}",
+            "/servers/new",
+            Value::Null,
+        ),
         ("post", "/api/v1/config/undo", "/config/undo", json!({})),
         ("post", "/api/v1/reload", "/reload", Value::Null),
-        ("post", "/api/v1/servers/{name}/restart", "/servers/a/restart", Value::Null),
-        ("post", "/api/v1/servers/{name}/refresh", "/servers/a/refresh", Value::Null),
-        ("post", "/api/v1/try", "/try", json!({"server": "a", "tool": "echo", "arguments": {"text": "x"}})),
-        ("post", "/api/v1/try/{id}/answer", "/try/none/answer", json!({"ask": "1", "action": "cancel"})),
+        (
+            "post",
+            "/api/v1/servers/{name}/restart",
+            "/servers/a/restart",
+            Value::Null,
+        ),
+        (
+            "post",
+            "/api/v1/servers/{name}/refresh",
+            "/servers/a/refresh",
+            Value::Null,
+        ),
+        (
+            "post",
+            "/api/v1/try",
+            "/try",
+            json!({"server": "a", "tool": "echo", "arguments": {"text": "x"}}),
+        ),
+        (
+            "post",
+            "/api/v1/try/{id}/answer",
+            "/try/none/answer",
+            json!({"ask": "1", "action": "cancel"}),
+        ),
         ("delete", "/api/v1/try/{id}", "/try/none", Value::Null),
-        ("post", "/api/v1/calls/{id}/cancel", "/calls/c-0/cancel", Value::Null),
-        ("delete", "/api/v1/sessions/{id}", "/sessions/none", Value::Null),
-        ("post", "/api/v1/signin", "/signin", json!({"key": "no-key-of-this-gateway"})),
+        (
+            "post",
+            "/api/v1/calls/{id}/cancel",
+            "/calls/c-0/cancel",
+            Value::Null,
+        ),
+        (
+            "delete",
+            "/api/v1/sessions/{id}",
+            "/sessions/none",
+            Value::Null,
+        ),
+        (
+            "post",
+            "/api/v1/signin",
+            "/signin",
+            json!({"key": "no-key-of-this-gateway"}),
+        ),
         ("post", "/api/v1/signout", "/signout", Value::Null),
         ("post", "/api/v1/tickets", "/tickets", Value::Null),
-        ("post", "/api/v1/keys", "/keys", json!({"name": "k", "views": ["few"]})),
+        (
+            "post",
+            "/api/v1/keys",
+            "/keys",
+            json!({"name": "k", "views": ["few"]}),
+        ),
         ("delete", "/api/v1/keys/{name}", "/keys/k", Value::Null),
     ]
 }
 
 /// Returns the name of the file of a route.
 fn file_name(method: &str, described: &str) -> String {
-    let path = described.trim_start_matches("/api/v1/").replace(['/', '.'], "-").replace(['{', '}'], "");
+    let path = described
+        .trim_start_matches("/api/v1/")
+        .replace(['/', '.'], "-")
+        .replace(['{', '}'], "");
     format!("{method}-{path}")
 }
 
@@ -131,7 +212,10 @@ fn file_name(method: &str, described: &str) -> String {
 async fn call_tools(edited: &EditedGateway) -> McpClient {
     let mut client = McpClient::open(&edited.gateway.mcp(), Era::Legacy).await;
     client.initialize_with(json!({})).await;
-    client.call("a__echo", json!({"text": "hello"})).await.result();
+    client
+        .call("a__echo", json!({"text": "hello"}))
+        .await
+        .result();
     client.call("a__breaks", json!({})).await.failure();
     client.call("a__nothing", json!({})).await.error();
     client
@@ -144,17 +228,30 @@ async fn each_route_answers_as_recorded() {
     let described = edited.get("/openapi.json").await;
     let mut routes: BTreeSet<(String, String)> = BTreeSet::new();
     for (path, operations) in described["paths"].as_object().unwrap() {
-        routes.extend(operations.as_object().unwrap().keys().map(|method| (method.clone(), path.clone())));
+        routes.extend(
+            operations
+                .as_object()
+                .unwrap()
+                .keys()
+                .map(|method| (method.clone(), path.clone())),
+        );
     }
     // An event stream has no end; `snapshot` is compared with the others' parts in `admin_api`.
     routes.remove(&("get".to_owned(), "/api/v1/events".to_owned()));
     for (method, described, path, body) in read_requests().into_iter().chain(write_requests()) {
         let reply = match body {
-            Value::Null => edited.send(&method.to_uppercase(), path, &[], &json!({})).await,
+            Value::Null => {
+                edited
+                    .send(&method.to_uppercase(), path, &[], &json!({}))
+                    .await
+            }
             body => edited.send(&method.to_uppercase(), path, &[], &body).await,
         };
         record(&file_name(method, described), &reply);
-        assert!(routes.remove(&(method.to_owned(), described.to_owned())), "{method} {described} is not described");
+        assert!(
+            routes.remove(&(method.to_owned(), described.to_owned())),
+            "{method} {described} is not described"
+        );
     }
     assert!(routes.is_empty(), "no request here uses {routes:?}");
 }
@@ -181,6 +278,9 @@ async fn each_view_of_the_page_is_drawn_as_recorded() {
         ("try", "/try/a/echo"),
         ("signin", "/signin"),
     ] {
-        record(&format!("page-{name}"), &HttpClient::new().get(&format!("{base}{path}")).await);
+        record(
+            &format!("page-{name}"),
+            &HttpClient::new().get(&format!("{base}{path}")).await,
+        );
     }
 }

@@ -12,7 +12,8 @@ fn config() -> String {
     let program = env!("CARGO_BIN_EXE_moongate");
     format!(
         "[gateway]\nlisten = \"127.0.0.1:{listen}\"\nadmin = \"127.0.0.1:{admin}\"\n\n\
-         [servers.a]\ncommand = {program:?}\nargs = [\"mock\"]\n[servers.a.tools]\ndeny = [\"no_such_*\"]\n"
+         [servers.a]\ncommand = {program:?}\nargs = [\"mock\"]\n[servers.a.tools]\ndeny = \
+         [\"no_such_*\"]\n"
     )
 }
 
@@ -31,19 +32,38 @@ async fn a_broken_config_cuts_no_command_off_from_the_gateway_that_runs() {
     let working = home.read("work/moongate.toml");
     home.write("work/moongate.toml", &format!("{working}[gateway\n"));
     let status = home.run(&["status"]).await;
-    assert!(status.code == Some(0) && status.out.contains("ready"), "{status:?}");
+    assert!(
+        status.code == Some(0) && status.out.contains("ready"),
+        "{status:?}"
+    );
     let reload = home.run(&["reload"]).await;
-    assert!(reload.code != Some(0) && reload.err.contains("moongate.toml"), "{reload:?}");
+    assert!(
+        reload.code != Some(0) && reload.err.contains("moongate.toml"),
+        "{reload:?}"
+    );
     assert!(!reload.err.contains("--admin says"), "{reload:?}");
     let list = home.run(&["undo", "--list"]).await;
-    assert!(list.code == Some(0) && list.out.contains("moongate.toml"), "{list:?}");
+    assert!(
+        list.code == Some(0) && list.out.contains("moongate.toml"),
+        "{list:?}"
+    );
     let undo = home.run(&["undo"]).await;
-    assert!(undo.code == Some(1) && undo.err.contains("changed after the last edit"), "{undo:?}");
+    assert!(
+        undo.code == Some(1) && undo.err.contains("changed after the last edit"),
+        "{undo:?}"
+    );
     let looked = home.run(&["doctor", "--format", "json"]).await;
     let findings: Value = serde_json::from_str(&looked.out).unwrap();
-    let codes: Vec<&str> =
-        findings["findings"].as_array().unwrap().iter().filter_map(|finding| finding["code"].as_str()).collect();
-    assert!(codes.contains(&"MG-C02") && codes.contains(&"MG-C15"), "{looked:?}");
+    let codes: Vec<&str> = findings["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|finding| finding["code"].as_str())
+        .collect();
+    assert!(
+        codes.contains(&"MG-C02") && codes.contains(&"MG-C15"),
+        "{looked:?}"
+    );
     // Once the file is whole again, it is the one that says where the gateway is.
     home.write("work/moongate.toml", &working);
     assert_eq!(home.run(&["undo"]).await.code, Some(0));
@@ -55,16 +75,31 @@ async fn a_candidate_is_planned_against_the_running_gateway() {
     let now = config();
     home.write("work/moongate.toml", &now);
     let _gateway = home.start(&["serve"]);
-    until("the gateway is ready", || async { (home.run(&["status"]).await.code == Some(0)).then_some(()) }).await;
-    home.write("work/new.toml", &format!("{now}[servers.b]\nurl = \"http://127.0.0.1:1/mcp\"\n"));
+    until("the gateway is ready", || async {
+        (home.run(&["status"]).await.code == Some(0)).then_some(())
+    })
+    .await;
+    home.write(
+        "work/new.toml",
+        &format!("{now}[servers.b]\nurl = \"http://127.0.0.1:1/mcp\"\n"),
+    );
     let plan = home.run(&["check", "new.toml", "--plan"]).await;
-    assert!(plan.code == Some(0) && plan.out.contains("servers that are connected: b"), "{plan:?}");
+    assert!(
+        plan.code == Some(0) && plan.out.contains("servers that are connected: b"),
+        "{plan:?}"
+    );
     home.write("work/new.toml", "[servers.b]\nurl = 5\n");
-    assert_eq!(home.run(&["check", "new.toml", "--plan"]).await.code, Some(2));
+    assert_eq!(
+        home.run(&["check", "new.toml", "--plan"]).await.code,
+        Some(2)
+    );
     let same = home.run(&["check", "moongate.toml", "--plan"]).await;
     assert!(same.out.contains("nothing is different"), "{same:?}");
     let away = UserHome::new();
     away.write("work/new.toml", &now);
     let nobody = away.run(&["check", "new.toml", "--plan"]).await;
-    assert!(nobody.code == Some(1) && nobody.err.contains("cannot connect"), "{nobody:?}");
+    assert!(
+        nobody.code == Some(1) && nobody.err.contains("cannot connect"),
+        "{nobody:?}"
+    );
 }

@@ -28,21 +28,38 @@ struct RunOutput {
     err: String,
 }
 
-/// The command with nothing of our environment that it would take as settings, in an empty directory.
+/// The command with nothing of our environment that it would take as settings, in an empty
+/// directory.
 fn command(args: &[&str], dir: &Path) -> Command {
     let mut command = Command::new(MOONGATE);
-    command.args(args).current_dir(dir).env("HOME", dir).env_remove("XDG_CONFIG_HOME").env_remove("XDG_STATE_HOME");
+    command
+        .args(args)
+        .current_dir(dir)
+        .env("HOME", dir)
+        .env_remove("XDG_CONFIG_HOME")
+        .env_remove("XDG_STATE_HOME");
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("MOONGATE_")) {
         command.env_remove(name);
     }
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
     command
 }
 
 async fn end(child: Child) -> RunOutput {
-    let output = timeout(LONG, child.wait_with_output()).await.expect("the command ends").unwrap();
+    let output = timeout(LONG, child.wait_with_output())
+        .await
+        .expect("the command ends")
+        .unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
-    RunOutput { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    RunOutput {
+        code: output.status.code(),
+        out: text(output.stdout),
+        err: text(output.stderr),
+    }
 }
 
 async fn run_in(dir: &Path, args: &[&str]) -> RunOutput {
@@ -60,10 +77,14 @@ async fn piped(verb: &[&str], mock: &[&str]) -> RunOutput {
 
 /// A script that offers one tool, whose answer and definition are spelled oddly.
 const ODD_TOOL: &str = r#"{"inputSchema":{"type":"object","properties":{"n":{"type":"number"},"i":{"type":"integer"},"b":{"type":"boolean"},"o":{"type":"object"},"s":{"type":"string"}}, "required":["n"]},"name":"odd","x":1.0,"y":"\u00e9"}"#;
-const ODD_ANSWER: &str = r#"{"content":[{"text":"a\u0062","type":"text"}],"structuredContent":{"z":1.0, "a":1e5}}"#;
+const ODD_ANSWER: &str =
+    r#"{"content":[{"text":"a\u0062","type":"text"}],"structuredContent":{"z":1.0, "a":1e5}}"#;
 
 fn odd_script(dir: &Path) -> String {
-    let mut script = MockScript { tools: vec![ODD_TOOL.into()], ..MockScript::default() };
+    let mut script = MockScript {
+        tools: vec![ODD_TOOL.into()],
+        ..MockScript::default()
+    };
     script.answers.insert("odd".into(), ODD_ANSWER.into());
     let path = dir.join("odd.json");
     std::fs::write(&path, serde_json::to_string(&script).unwrap()).unwrap();
@@ -93,7 +114,8 @@ impl RunningGateway {
     async fn start_with(more: &str) -> Self {
         let dir = TempDir::new().unwrap();
         let config = format!(
-            "[gateway]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n[servers.std]\ncommand = {MOONGATE:?}\n\
+            "[gateway]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n[servers.std]\ncommand \
+             = {MOONGATE:?}\n\
              args = [\"mock\"]\n[servers.off]\ncommand = \"nothing\"\nenabled = false\n\
              [[auth.keys]]\nname = \"test\"\nkey = {KEY:?}\n{more}"
         );
@@ -103,16 +125,29 @@ impl RunningGateway {
         let mut url = None;
         let mut admin = None;
         while url.is_none() || admin.is_none() {
-            let line = timeout(LONG, lines.next_line()).await.unwrap().unwrap().expect("it says where it listens");
-            let address = line.split_once("http://").map(|(_, rest)| rest.split(' ').next().unwrap().to_owned());
+            let line = timeout(LONG, lines.next_line())
+                .await
+                .unwrap()
+                .unwrap()
+                .expect("it says where it listens");
+            let address = line
+                .split_once("http://")
+                .map(|(_, rest)| rest.split(' ').next().unwrap().to_owned());
             match address {
-                Some(address) if line.contains("listening on") => url = Some(format!("http://{address}")),
+                Some(address) if line.contains("listening on") => {
+                    url = Some(format!("http://{address}"))
+                }
                 Some(address) if line.contains("metrics") => admin = Some(address),
                 _ => {}
             }
         }
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        let gateway = RunningGateway { child, url: url.unwrap(), admin: admin.unwrap(), dir };
+        let gateway = RunningGateway {
+            child,
+            url: url.unwrap(),
+            admin: admin.unwrap(),
+            dir,
+        };
         for _ in 0..200 {
             if gateway.run(&["tools"]).await.out.contains("std__echo") {
                 return gateway;
@@ -131,12 +166,17 @@ impl RunningGateway {
     async fn heap_bytes(&self) -> Option<f64> {
         let address = self.admin.split('/').next().unwrap();
         let mut stream = TcpStream::connect(address).await.unwrap();
-        let request = format!("GET /metrics HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+        let request =
+            format!("GET /metrics HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut metrics = String::new();
         stream.read_to_string(&mut metrics).await.unwrap();
         assert!(metrics.contains("moongate_inflight"), "{metrics}");
-        metrics.lines().find_map(|line| line.strip_prefix("moongate_heap_bytes "))?.parse().ok()
+        metrics
+            .lines()
+            .find_map(|line| line.strip_prefix("moongate_heap_bytes "))?
+            .parse()
+            .ok()
     }
 
     async fn stop(mut self) {
@@ -154,35 +194,67 @@ fn pid_of(child: &Child) -> Pid {
 
 #[tokio::test]
 async fn a_misspelt_entry_costs_that_server_and_not_the_gateway() {
-    let broken =
-        "[servers.unset]\nurl = \"https://a.example/${NOT_SET}\"\n[servers.typo]\ncommand = \"x\"\ntols = {}\n";
+    let broken = "[servers.unset]\nurl = \"https://a.example/${NOT_SET}\"\n[servers.typo]\ncommand \
+                  = \"x\"\ntols = {}\n";
     let gateway = RunningGateway::start_with(broken).await;
     let status = gateway.status().await;
-    let server = |name: &str| status["servers"].as_array().unwrap().iter().find(|s| s["name"] == name).unwrap().clone();
+    let server = |name: &str| {
+        status["servers"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|s| s["name"] == name)
+            .unwrap()
+            .clone()
+    };
     for (name, word) in [("unset", "NOT_SET"), ("typo", "`tols`")] {
         let server = server(name);
         assert_eq!(server["state"], "failed", "{server}");
-        assert!(server["reason"].as_str().unwrap().contains(word), "{server}");
-        assert!(server["next_attempt_seconds"].is_null(), "nothing but another config helps: {server}");
+        assert!(
+            server["reason"].as_str().unwrap().contains(word),
+            "{server}"
+        );
+        assert!(
+            server["next_attempt_seconds"].is_null(),
+            "nothing but another config helps: {server}"
+        );
     }
     assert_eq!(server("std")["state"], "ready");
     let check = run_in(gateway.dir.path(), &["check"]).await;
     assert_eq!(check.code, Some(2), "{}", check.err);
-    assert!(check.err.contains("unknown key `tols`") && check.err.contains("NOT_SET is not set"), "{}", check.err);
-    // The gateway runs without these two already, so they do not keep a reload from changing others.
+    assert!(
+        check.err.contains("unknown key `tols`") && check.err.contains("NOT_SET is not set"),
+        "{}",
+        check.err
+    );
+    // The gateway runs without these two already, so they do not keep a reload from changing
+    // others.
     let path = gateway.dir.path().join("moongate.toml");
     let text = std::fs::read_to_string(&path).unwrap();
-    std::fs::write(&path, text.replace("[servers.std]", "[servers.std]\nprefix = \"other\"")).unwrap();
+    std::fs::write(
+        &path,
+        text.replace("[servers.std]", "[servers.std]\nprefix = \"other\""),
+    )
+    .unwrap();
     let reload = run_in(gateway.dir.path(), &["reload", "--admin", &gateway.admin]).await;
     assert_eq!(reload.code, Some(0), "{}", reload.err);
     assert!(gateway.run(&["tools"]).await.out.contains("other__echo"));
     // A problem in the entry of a server that runs changes nothing.
-    std::fs::write(&path, text.replace("[servers.std]", "[servers.std]\nprefix = \"third\"\nstrat = 1")).unwrap();
+    std::fs::write(
+        &path,
+        text.replace(
+            "[servers.std]",
+            "[servers.std]\nprefix = \"third\"\nstrat = 1",
+        ),
+    )
+    .unwrap();
     let reload = run_in(gateway.dir.path(), &["reload", "--admin", &gateway.admin]).await;
     assert_eq!(reload.code, Some(2), "{}", reload.err);
     assert!(gateway.run(&["tools"]).await.out.contains("other__echo"));
     // Corrected, it starts what had failed.
-    let text = text.replace("tols = {}", "").replace("\"x\"", &format!("{MOONGATE:?}\nargs = [\"mock\"]"));
+    let text = text
+        .replace("tols = {}", "")
+        .replace("\"x\"", &format!("{MOONGATE:?}\nargs = [\"mock\"]"));
     std::fs::write(&path, text.replace("${NOT_SET}", "mcp")).unwrap();
     let reload = run_in(gateway.dir.path(), &["reload", "--admin", &gateway.admin]).await;
     assert_eq!(reload.code, Some(0), "{}", reload.err);
@@ -208,20 +280,31 @@ async fn commands_find_the_gateway_by_its_config() {
     let admin = dir.path().join("admin.sock");
     let certified = rcgen::generate_simple_self_signed(vec!["gateway.example".to_owned()]).unwrap();
     std::fs::write(dir.path().join("cert.pem"), certified.cert.pem()).unwrap();
-    std::fs::write(dir.path().join("key.pem"), certified.signing_key.serialize_pem()).unwrap();
+    std::fs::write(
+        dir.path().join("key.pem"),
+        certified.signing_key.serialize_pem(),
+    )
+    .unwrap();
     // The variable is the gateway's: whoever asks where it is need not have it.
     let config = format!(
-        "[gateway]\nlisten = \"127.0.0.1:{listen}\"\nadmin = \"unix:{}\"\ntls = {{ cert = \"cert.pem\", key = \"key.pem\" }}\n\
-         [servers.std]\ncommand = {MOONGATE:?}\nargs = [\"mock\"]\n[servers.off]\ncommand = \"x\"\nenabled = false\n\
+        "[gateway]\nlisten = \"127.0.0.1:{listen}\"\nadmin = \"unix:{}\"\ntls = \
+         {{ cert = \"cert.pem\", key = \"key.pem\" }}\n\
+         [servers.std]\ncommand = {MOONGATE:?}\nargs = [\"mock\"]\n[servers.off]\ncommand \
+         = \"x\"\nenabled = false\n\
          [[auth.keys]]\nname = \"test\"\nkey = \"${{GATEWAY_KEY}}\"\n",
         admin.display()
     );
     std::fs::write(dir.path().join("own.toml"), config).unwrap();
     let args = ["--config", "own.toml", "serve"];
-    let mut serving = command(&args, dir.path()).env("GATEWAY_KEY", KEY).spawn().unwrap();
+    let mut serving = command(&args, dir.path())
+        .env("GATEWAY_KEY", KEY)
+        .spawn()
+        .unwrap();
     let client = |args: &[&str]| {
         let mut command = command(args, dir.path());
-        command.env("MOONGATE_CONFIG", "own.toml").env("MOONGATE_KEY", KEY);
+        command
+            .env("MOONGATE_CONFIG", "own.toml")
+            .env("MOONGATE_KEY", KEY);
         async move { end(command.spawn().unwrap()).await }
     };
     let mut tools = client(&["tools"]).await;
@@ -233,21 +316,40 @@ async fn commands_find_the_gateway_by_its_config() {
         tools = client(&["tools"]).await;
     }
     assert!(tools.out.contains("std__echo"), "{}", tools.err);
-    for args in [&["health"][..], &["status"], &["reload"], &["restart", "std"], &["call", "std__echo", "text=hi"]] {
+    for args in [
+        &["health"][..],
+        &["status"],
+        &["reload"],
+        &["restart", "std"],
+        &["call", "std__echo", "text=hi"],
+    ] {
         let ran = client(args).await;
         assert_eq!(ran.code, Some(0), "{args:?}: {}", ran.err);
     }
     let before = run_in(dir.path(), &["--config", "own.toml", "status"]).await;
-    assert!(before.out.contains("std"), "flags may stand before the command: {}", before.err);
+    assert!(
+        before.out.contains("std"),
+        "flags may stand before the command: {}",
+        before.err
+    );
     let off = client(&["restart", "off"]).await;
-    assert_eq!((off.code, off.err.lines().count()), (Some(1), 1), "{}", off.err);
+    assert_eq!(
+        (off.code, off.err.lines().count()),
+        (Some(1), 1),
+        "{}",
+        off.err
+    );
     assert!(off.err.contains("off is disabled"), "{}", off.err);
     kill_process(pid_of(&serving), Signal::TERM).unwrap();
-    assert_eq!(timeout(LONG, serving.wait()).await.unwrap().unwrap().code(), Some(0));
+    assert_eq!(
+        timeout(LONG, serving.wait()).await.unwrap().unwrap().code(),
+        Some(0)
+    );
     // What was tried, and the flag that the command has.
-    for (args, flag, place) in
-        [(["status"], "--admin", admin.display().to_string()), (["tools"], "--url", format!("127.0.0.1:{listen}"))]
-    {
+    for (args, flag, place) in [
+        (["status"], "--admin", admin.display().to_string()),
+        (["tools"], "--url", format!("127.0.0.1:{listen}")),
+    ] {
         let ran = client(&args).await;
         assert_eq!(ran.code, Some(1));
         for word in [&*place, "own.toml", flag] {
@@ -261,10 +363,18 @@ async fn commands_find_the_gateway_by_its_config() {
 #[tokio::test]
 async fn the_default_build_allocates_with_jemalloc_where_it_can() {
     let manifest = include_str!("../../Cargo.toml");
-    assert!(manifest.lines().any(|line| line == "default = [\"jemalloc\"]"), "the default features name jemalloc");
+    assert!(
+        manifest
+            .lines()
+            .any(|line| line == "default = [\"jemalloc\"]"),
+        "the default features name jemalloc"
+    );
     let gateway = RunningGateway::start_with("").await;
     let heap = gateway.heap_bytes().await;
-    if cfg!(all(feature = "jemalloc", any(target_os = "linux", target_os = "macos"))) {
+    if cfg!(all(
+        feature = "jemalloc",
+        any(target_os = "linux", target_os = "macos")
+    )) {
         // An allocator that is linked and not used counts next to nothing.
         assert!(heap.is_some_and(|bytes| bytes > 1e6), "{heap:?}");
     } else {
@@ -284,8 +394,15 @@ async fn the_version_names_the_allocator_that_is_in_use() {
     }
     let ran = run_in(dir.path(), &["--version", "--verbose"]).await;
     assert!(ran.out.starts_with(first), "{}", ran.out);
-    let has_jemalloc = cfg!(all(feature = "jemalloc", any(target_os = "linux", target_os = "macos")));
-    let expected = if has_jemalloc { "\nallocator: jemalloc 5." } else { "\nallocator: system\n" };
+    let has_jemalloc = cfg!(all(
+        feature = "jemalloc",
+        any(target_os = "linux", target_os = "macos")
+    ));
+    let expected = if has_jemalloc {
+        "\nallocator: jemalloc 5."
+    } else {
+        "\nallocator: system\n"
+    };
     assert!(ran.out.contains(expected), "{}", ran.out);
     let refused = run_in(dir.path(), &["--verbose"]).await;
     assert_eq!(refused.code, Some(2), "{}", refused.err);
@@ -295,35 +412,71 @@ async fn the_version_names_the_allocator_that_is_in_use() {
 async fn a_search_finds_tools_by_what_they_do() {
     let gateway = RunningGateway::start().await;
     let search = async |args: &[&str]| {
-        run_in(gateway.dir.path(), &[&["search", "--admin", &gateway.admin], args].concat()).await
+        run_in(
+            gateway.dir.path(),
+            &[&["search", "--admin", &gateway.admin], args].concat(),
+        )
+        .await
     };
     let found = search(&["add", "two", "numbers", "--limit", "1"]).await;
     assert_eq!(found.code, Some(0), "{}", found.err);
-    assert!(found.out.starts_with("std__add(a: ") && found.out.ends_with(")\n  Adds two numbers.\n"), "{}", found.out);
+    assert!(
+        found.out.starts_with("std__add(a: ") && found.out.ends_with(")\n  Adds two numbers.\n"),
+        "{}",
+        found.out
+    );
     assert!(found.err.starts_with("1 of "), "{}", found.err);
     let json = search(&["add", "--format", "json", "--endpoint", "std"]).await;
     let answer: serde_json::Value = serde_json::from_str(&json.out).unwrap();
-    assert_eq!((&answer["endpoint"], &answer["tools"][0]["name"]), (&"/mcp/std".into(), &"std__add".into()));
+    assert_eq!(
+        (&answer["endpoint"], &answer["tools"][0]["name"]),
+        (&"/mcp/std".into(), &"std__add".into())
+    );
     let none = search(&["xylophone"]).await;
-    assert_eq!((none.code, none.err.contains("tools fits; try other words")), (Some(1), true), "{}", none.err);
+    assert_eq!(
+        (none.code, none.err.contains("tools fits; try other words")),
+        (Some(1), true),
+        "{}",
+        none.err
+    );
     let unknown = search(&["add", "--endpoint", "nothing"]).await;
-    assert!(unknown.code == Some(1) && unknown.err.contains("There is no endpoint \"nothing\""), "{}", unknown.err);
+    assert!(
+        unknown.code == Some(1) && unknown.err.contains("There is no endpoint \"nothing\""),
+        "{}",
+        unknown.err
+    );
     gateway.stop().await;
 }
 
 #[tokio::test]
 async fn check_takes_a_file_and_commands_of_later_versions_say_so() {
     let dir = TempDir::new().unwrap();
-    std::fs::write(dir.path().join("a.toml"), "[servers.a]\ncommand = \"npx\"\nargs = [\"-y\", \"pkg\"]\n").unwrap();
-    for args in [&["check", "a.toml"][..], &["--config", "a.toml", "check"], &["check", "--config", "a.toml"]] {
+    std::fs::write(
+        dir.path().join("a.toml"),
+        "[servers.a]\ncommand = \"npx\"\nargs = [\"-y\", \"pkg\"]\n",
+    )
+    .unwrap();
+    for args in [
+        &["check", "a.toml"][..],
+        &["--config", "a.toml", "check"],
+        &["check", "--config", "a.toml"],
+    ] {
         let ran = run_in(dir.path(), args).await;
         assert_eq!(ran.code, Some(0), "{args:?}: {}", ran.err);
-        assert!(ran.err.contains("whatever version of `pkg` is newest"), "{}", ran.err);
+        assert!(
+            ran.err.contains("whatever version of `pkg` is newest"),
+            "{}",
+            ran.err
+        );
     }
     for command in ["login", "logout", "audit", "pin"] {
         let ran = run(&[command, "x"]).await;
         assert_eq!(ran.code, Some(2));
-        assert!(ran.err.contains("is not available in this version"), "{}", ran.err);
+        assert!(
+            ran.err.contains("is not available in this version"),
+            "{}",
+            ran.err
+        );
     }
 }
 
@@ -332,17 +485,36 @@ async fn check_takes_a_file_and_commands_of_later_versions_say_so() {
 #[tokio::test]
 async fn every_command_has_its_exit_codes() {
     let dir = TempDir::new().unwrap();
-    std::fs::write(dir.path().join("good.toml"), "[servers.a]\ncommand = \"a\"\n").unwrap();
+    std::fs::write(
+        dir.path().join("good.toml"),
+        "[servers.a]\ncommand = \"a\"\n",
+    )
+    .unwrap();
     std::fs::write(dir.path().join("bad.toml"), "[gateway]\nlisen = \"a\"\n").unwrap();
     for (args, code, out, err) in [
-        (&["--version"][..], 0, concat!("moongate ", env!("CARGO_PKG_VERSION"), "\n"), ""),
+        (
+            &["--version"][..],
+            0,
+            concat!("moongate ", env!("CARGO_PKG_VERSION"), "\n"),
+            "",
+        ),
         (&["check", "-c", "good.toml"], 0, "", "fine; 1 server"),
-        (&["check", "--print", "-c", "good.toml"], 0, "\"command\": \"a\"", "fine"),
+        (
+            &["check", "--print", "-c", "good.toml"],
+            0,
+            "\"command\": \"a\"",
+            "fine",
+        ),
         (&["check", "-c", "bad.toml"], 2, "", "lisen"),
         (&["check", "-c", "none.toml"], 2, "", "none.toml"),
         (&["check", "--nonsense"], 2, "", "--nonsense"),
         (&["serve", "-c", "bad.toml"], 2, "", "lisen"),
-        (&["serve", "-c", "good.toml", "--only", "b"], 2, "", "--only"),
+        (
+            &["serve", "-c", "good.toml", "--only", "b"],
+            2,
+            "",
+            "--only",
+        ),
         (&["schema"], 0, "\"$schema\"", ""),
         (&["key", "new", "laptop"], 0, "mg_", "hash = \"sha256:"),
         (&["key", "new", ""], 2, "", "1 to 64"),
@@ -352,7 +524,10 @@ async fn every_command_has_its_exit_codes() {
     ] {
         let ran = run_in(dir.path(), args).await;
         assert_eq!(ran.code, Some(code), "{args:?}: {}", ran.err);
-        assert!(ran.out.contains(out) && ran.err.contains(err), "{args:?}: {ran:?}");
+        assert!(
+            ran.out.contains(out) && ran.err.contains(err),
+            "{args:?}: {ran:?}"
+        );
         assert!(!out.is_empty() || ran.out.is_empty(), "{args:?}: {ran:?}");
     }
     let schema = run(&["schema"]).await.out;
@@ -366,10 +541,21 @@ async fn a_config_that_is_broken_is_bad_usage_for_each_command() {
     std::fs::write(dir.path().join("moongate.toml"), "[gateway]\nlisten = 5\n").unwrap();
     let code = async |line: &str, code| {
         let ran = run_in(dir.path(), &line.split(' ').collect::<Vec<_>>()).await;
-        assert!(ran.code == Some(code) && !ran.err.contains("sha256:"), "{line}: {ran:?}");
+        assert!(
+            ran.code == Some(code) && !ran.err.contains("sha256:"),
+            "{line}: {ran:?}"
+        );
     };
-    for line in ["status", "open --print", "search x", "tools", "undo", "explain a b", "disable a", "key new x --write"]
-    {
+    for line in [
+        "status",
+        "open --print",
+        "search x",
+        "tools",
+        "undo",
+        "explain a b",
+        "disable a",
+        "key new x --write",
+    ] {
         code(line, 2).await;
     }
     code("search x --limit 0 --admin 127.0.0.1:1", 2).await;
@@ -385,27 +571,49 @@ async fn a_gateway_outlives_the_reader_of_its_messages() {
     let listen = listen_port.address().to_string();
     let admin = admin_port.address().to_string();
     let mut command = command(&["serve", "--listen", &listen], dir.path());
-    let mut child = command.env("MOONGATE_GATEWAY__ADMIN", &admin).spawn().unwrap();
+    let mut child = command
+        .env("MOONGATE_GATEWAY__ADMIN", &admin)
+        .spawn()
+        .unwrap();
     drop(child.stderr.take());
     let ready = async { while run(&["health", "--admin", &admin]).await.code != Some(0) {} };
     timeout(LONG, ready).await.expect("it becomes ready");
     kill_process(pid_of(&child), Signal::TERM).unwrap();
-    assert_eq!(timeout(LONG, child.wait()).await.unwrap().unwrap().code(), Some(0));
+    assert_eq!(
+        timeout(LONG, child.wait()).await.unwrap().unwrap().code(),
+        Some(0)
+    );
 }
 
 #[tokio::test]
 async fn every_command_explains_itself() {
     let help = run(&["--help"]).await;
     let (_, commands) = help.out.split_once("Commands:\n").unwrap();
-    let names = commands.lines().map_while(|line| line.split_whitespace().next());
+    let names = commands
+        .lines()
+        .map_while(|line| line.split_whitespace().next());
     let names: Vec<&str> = names.filter(|name| *name != "help").collect();
-    for verb in ["serve", "check", "tools", "call", "resources", "read", "prompts", "get", "mock"] {
+    for verb in [
+        "serve",
+        "check",
+        "tools",
+        "call",
+        "resources",
+        "read",
+        "prompts",
+        "get",
+        "mock",
+    ] {
         assert!(names.contains(&verb), "{names:?}");
     }
     for name in names {
         let help = run(&[name, "--help"]).await;
         assert_eq!((help.code, &*help.err), (Some(0), ""), "{name}");
         assert!(help.out.contains("Usage: moongate"), "{name}: {}", help.out);
-        assert!(help.out.lines().next().is_some_and(|line| line.len() > 10), "{name}: {}", help.out);
+        assert!(
+            help.out.lines().next().is_some_and(|line| line.len() > 10),
+            "{name}: {}",
+            help.out
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Configs as users write them: the examples, every kind of mistake with the exact message for it, and layers.
+//! Configs as users write them: the examples, every kind of mistake with the exact message for it,
+//! and layers.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,8 @@ use std::time::Duration;
 use moongate::cli;
 use moongate_access::auth::{AdminRole, MetricsAccess};
 use moongate_config::{
-    self, ConfigProblems, ErrorTolerance, LoadOptions, LoadedConfig, Plan, ProblemKind, ProblemOrigin,
+    self, ConfigProblems, ErrorTolerance, LoadOptions, LoadedConfig, Plan, ProblemKind,
+    ProblemOrigin,
 };
 use moongate_listener::ListenAddress;
 use moongate_model::SharingMode;
@@ -25,17 +27,27 @@ fn address(text: &str) -> ListenAddress {
 const REVISIONS: &[&str] = &["2001-01-01", "2002-02-02"];
 
 fn variables(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-    pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    pairs
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect()
 }
 
 fn load(paths: &[PathBuf], env: &[(&str, &str)]) -> Result<LoadedConfig, ConfigProblems> {
-    let options =
-        LoadOptions { paths: paths.to_vec(), env: variables(env), revisions: REVISIONS, ..Default::default() };
+    let options = LoadOptions {
+        paths: paths.to_vec(),
+        env: variables(env),
+        revisions: REVISIONS,
+        ..Default::default()
+    };
     moongate_config::load(&options)
 }
 
 /// Writes texts to files of a directory that is gone afterwards, and loads them over one another.
-fn load_texts(files: &[(&str, &str)], env: &[(&str, &str)]) -> Result<LoadedConfig, ConfigProblems> {
+fn load_texts(
+    files: &[(&str, &str)],
+    env: &[(&str, &str)],
+) -> Result<LoadedConfig, ConfigProblems> {
     let directory = tempfile::tempdir().unwrap();
     let paths: Vec<PathBuf> = files
         .iter()
@@ -50,14 +62,21 @@ fn load_texts(files: &[(&str, &str)], env: &[(&str, &str)]) -> Result<LoadedConf
 
 #[track_caller]
 fn plan(files: &[(&str, &str)], env: &[(&str, &str)]) -> Plan {
-    load_texts(files, env).unwrap_or_else(|problems| panic!("{problems}")).plan
+    load_texts(files, env)
+        .unwrap_or_else(|problems| panic!("{problems}"))
+        .plan
 }
 
 fn files_in(directory: &str) -> Vec<PathBuf> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join(directory);
-    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let entries = std::fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
     let mut paths: Vec<PathBuf> = entries
-        .filter(|path| path.extension().is_some_and(|it| it == "toml" || it == "yaml" || it == "json"))
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|it| it == "toml" || it == "yaml" || it == "json")
+        })
         .collect();
     paths.sort();
     paths
@@ -68,10 +87,17 @@ fn every_example_loads() {
     let paths = files_in("config");
     assert!(paths.len() >= 4, "{paths:?}");
     for path in paths {
-        let loaded = load(std::slice::from_ref(&path), &[("MOONGATE_KEY", "a-long-enough-test-key")])
-            .unwrap_or_else(|problems| panic!("{problems}"));
+        let loaded = load(
+            std::slice::from_ref(&path),
+            &[("MOONGATE_KEY", "a-long-enough-test-key")],
+        )
+        .unwrap_or_else(|problems| panic!("{problems}"));
         let client = path.ends_with("from-a-client.json");
-        assert!(client || loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+        assert!(
+            client || loaded.warnings.is_empty(),
+            "{:?}",
+            loaded.warnings
+        );
     }
 }
 
@@ -93,16 +119,22 @@ fn the_full_example_has_every_key() {
     let spellings = ["disabled", "isActive", "keys"];
     for definition in schema["$defs"].as_object().unwrap().values() {
         for (key, rule) in definition["properties"].as_object().into_iter().flatten() {
-            if rule["description"].as_str().is_some_and(|text| text.starts_with("The same as")) {
+            if rule["description"]
+                .as_str()
+                .is_some_and(|text| text.starts_with("The same as"))
+            {
                 continue;
             }
-            assert!(spellings.contains(&key.as_str()) || text.contains(&format!("{key} = ")), "{key}");
+            assert!(
+                spellings.contains(&key.as_str()) || text.contains(&format!("{key} = ")),
+                "{key}"
+            );
         }
     }
 }
 
-/// Each file of `tests/config/invalid` and the whole text that is printed for it, in the `.txt` beside it. Set
-/// `UPDATE_EXPECTED` to write those.
+/// Each file of `tests/config/invalid` and the whole text that is printed for it, in the `.txt`
+/// beside it. Set `UPDATE_EXPECTED` to write those.
 #[test]
 fn every_mistake_is_explained() {
     let paths = files_in("tests/config/invalid");
@@ -110,7 +142,11 @@ fn every_mistake_is_explained() {
     for path in paths {
         let shown = load(
             std::slice::from_ref(&path),
-            &[("SHORT", "abc"), ("TOKEN", "leaked-value-5"), ("SCHEME", "leaked:secret")],
+            &[
+                ("SHORT", "abc"),
+                ("TOKEN", "leaked-value-5"),
+                ("SCHEME", "leaked:secret"),
+            ],
         );
         let problems = shown.expect_err(&path.display().to_string());
         let directory = format!("{}/", path.parent().unwrap().display());
@@ -121,7 +157,11 @@ fn every_mistake_is_explained() {
             std::fs::write(&expected, &text).unwrap();
         }
         let expected = std::fs::read_to_string(&expected).unwrap_or_default();
-        assert!(text == expected, "{} shows\n{text}\ninstead of\n{expected}", path.display());
+        assert!(
+            text == expected,
+            "{} shows\n{text}\ninstead of\n{expected}",
+            path.display()
+        );
     }
 }
 
@@ -131,7 +171,12 @@ fn load_at_start(text: &str, name: &str) -> Result<LoadedConfig, ConfigProblems>
     let path = directory.path().join(name);
     std::fs::write(&path, text).unwrap();
     let tolerance = ErrorTolerance::PerServer;
-    moongate_config::load(&LoadOptions { paths: vec![path], revisions: REVISIONS, tolerance, ..Default::default() })
+    moongate_config::load(&LoadOptions {
+        paths: vec![path],
+        revisions: REVISIONS,
+        tolerance,
+        ..Default::default()
+    })
 }
 
 #[test]
@@ -139,26 +184,46 @@ fn at_the_start_a_problem_in_an_entry_costs_that_server() {
     let text = "[gateway]\ndrain = '1s'\n[servers.good]\ncommand = 'a'\n\
         [servers.unset]\nurl = 'https://a.example/'\nheaders = { A = '${NOT_SET}' }\n\
         [servers.typo]\ncommand = 't'\ntols = { deny = ['delete_*'] }\n[servers.nowhere]\n\
-        [servers.'two words']\ncommand = 'a'\n[servers.off]\ncommand = 'a'\nenabled = false\ncolour = 'red'\n\
+        [servers.'two words']\ncommand = 'a'\n[servers.off]\ncommand = 'a'\nenabled = \
+        false\ncolour = 'red'\n\
         [views.v]\nservers = ['typo', 'good']\n";
-    assert!(load_texts(&[("a.toml", text)], &[]).is_err(), "a reload and `check` refuse it");
-    let loaded = load_at_start(text, "moongate.toml").unwrap_or_else(|problems| panic!("{problems}"));
+    assert!(
+        load_texts(&[("a.toml", text)], &[]).is_err(),
+        "a reload and `check` refuse it"
+    );
+    let loaded =
+        load_at_start(text, "moongate.toml").unwrap_or_else(|problems| panic!("{problems}"));
     let failed: Vec<(&str, &str)> = loaded
         .plan
         .servers
         .iter()
         .filter_map(|server| match &server.connect {
-            ConnectTarget::Misconfigured { reason } => Some((server.name.as_str(), reason.as_str())),
+            ConnectTarget::Misconfigured { reason } => {
+                Some((server.name.as_str(), reason.as_str()))
+            }
             _ => None,
         })
         .collect();
     let names: Vec<&str> = failed.iter().map(|(name, _)| *name).collect();
     assert_eq!(names, ["nowhere", "two-words", "typo", "unset"]);
-    assert!(failed[2].1.contains("unknown key `tols`") && failed[2].1.contains("moongate.toml:10"), "{failed:?}");
+    assert!(
+        failed[2].1.contains("unknown key `tols`") && failed[2].1.contains("moongate.toml:10"),
+        "{failed:?}"
+    );
     assert!(failed[3].1.contains("NOT_SET is not set"), "{failed:?}");
-    let off: Vec<&str> = loaded.plan.disabled.iter().map(|server| server.name.as_str()).collect();
+    let off: Vec<&str> = loaded
+        .plan
+        .disabled
+        .iter()
+        .map(|server| server.name.as_str())
+        .collect();
     assert_eq!((loaded.plan.servers.len(), &off[..]), (5, &["off"][..]));
-    assert_eq!(loaded.failed.len(), 5, "what is wrong with a disabled one is told, too: {:?}", loaded.failed);
+    assert_eq!(
+        loaded.failed.len(),
+        5,
+        "what is wrong with a disabled one is told, too: {:?}",
+        loaded.failed
+    );
 }
 
 #[test]
@@ -172,20 +237,39 @@ fn at_the_start_a_problem_of_the_gateway_s_own_stops_it() {
         "servers = 5",
         "[servers.a",
     ] {
-        assert!(load_at_start(&format!("{own}\n"), "moongate.toml").is_err(), "{own}");
+        assert!(
+            load_at_start(&format!("{own}\n"), "moongate.toml").is_err(),
+            "{own}"
+        );
     }
 }
 
 #[test]
 fn unknown_log_levels_are_config_errors() {
-    for (word, level) in
-        [("verbose", "debug"), ("warning", "warn"), ("none", "off"), ("info,moongate=verbose", "debug")]
-    {
-        let problems = load_texts(&[("a.toml", &format!("[telemetry]\nlog = '{word}'\n"))], &[]).unwrap_err();
-        assert_eq!(problems.errors[0].fix, format!("did you mean `{level}`?"), "{word}");
+    for (word, level) in [
+        ("verbose", "debug"),
+        ("warning", "warn"),
+        ("none", "off"),
+        ("info,moongate=verbose", "debug"),
+    ] {
+        let problems = load_texts(
+            &[("a.toml", &format!("[telemetry]\nlog = '{word}'\n"))],
+            &[],
+        )
+        .unwrap_err();
+        assert_eq!(
+            problems.errors[0].fix,
+            format!("did you mean `{level}`?"),
+            "{word}"
+        );
     }
     assert!(load_texts(&[("a.toml", "[telemetry]\nlog = 'loud'\n")], &[]).is_err());
-    assert_eq!(plan(&[("a.toml", "[telemetry]\nlog = 'info,hyper=warn'\n")], &[]).log.filter, "info,hyper=warn");
+    assert_eq!(
+        plan(&[("a.toml", "[telemetry]\nlog = 'info,hyper=warn'\n")], &[])
+            .log
+            .filter,
+        "info,hyper=warn"
+    );
 }
 
 #[test]
@@ -194,17 +278,30 @@ fn a_config_that_others_may_write_is_warned_of() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.toml");
     std::fs::write(&path, "[servers.a]\ncommand = 'a'\n").unwrap();
-    let mode = |path: &Path, mode: u32| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    let mode = |path: &Path, mode: u32| {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap()
+    };
     let warnings = || load(std::slice::from_ref(&path), &[]).unwrap().warnings;
     mode(&path, 0o640);
     assert_eq!(warnings(), []);
     mode(&path, 0o666);
-    let [warning] = &warnings()[..] else { panic!("{:?}", warnings()) };
-    assert!(warning.message.starts_with("everybody on this machine may write"), "{warning:?}");
+    let [warning] = &warnings()[..] else {
+        panic!("{:?}", warnings())
+    };
+    assert!(
+        warning
+            .message
+            .starts_with("everybody on this machine may write"),
+        "{warning:?}"
+    );
     assert!(warning.fix.starts_with("chmod go-w"), "{warning:?}");
     mode(&path, 0o600);
     mode(directory.path(), 0o777);
-    assert!(warnings()[0].message.contains("may replace"), "{:?}", warnings());
+    assert!(
+        warnings()[0].message.contains("may replace"),
+        "{:?}",
+        warnings()
+    );
     mode(directory.path(), 0o1777);
     assert_eq!(warnings(), []);
 }
@@ -214,44 +311,83 @@ fn packages_without_a_version_are_advised_against() {
     let advice = |command: &str, args: &str| {
         let text = format!("[servers.a]\ncommand = '{command}'\nargs = {args}\n");
         let loaded = load_texts(&[("a.toml", &text)], &[]).unwrap();
-        loaded.advice.into_iter().map(|it| format!("{}: {}", it.message, it.fix)).collect::<Vec<_>>()
+        loaded
+            .advice
+            .into_iter()
+            .map(|it| format!("{}: {}", it.message, it.fix))
+            .collect::<Vec<_>>()
     };
     for (command, args, package) in [
         ("npx", "['-y', '@s/files', '/data']", "@s/files@1.2.3"),
         ("/usr/bin/npx", "['-y', 'files@latest']", "files@1.2.3"),
-        ("uvx", "['--from', 'git-server', 'run']", "git-server==1.2.3"),
+        (
+            "uvx",
+            "['--from', 'git-server', 'run']",
+            "git-server==1.2.3",
+        ),
         ("uv", "['tool', 'run', 'git-server']", "git-server==1.2.3"),
     ] {
         let found = advice(command, args);
-        assert!(found.len() == 1 && found[0].contains(package), "{command} {args}: {found:?}");
+        assert!(
+            found.len() == 1 && found[0].contains(package),
+            "{command} {args}: {found:?}"
+        );
     }
-    for (command, args) in
-        [("npx", "['-y', '@s/files@2.0.1']"), ("uvx", "['git-server@2.1']"), ("uvx", "['a==1']"), ("node", "['npx']")]
-    {
-        assert_eq!(advice(command, args), Vec::<String>::new(), "{command} {args}");
+    for (command, args) in [
+        ("npx", "['-y', '@s/files@2.0.1']"),
+        ("uvx", "['git-server@2.1']"),
+        ("uvx", "['a==1']"),
+        ("node", "['npx']"),
+    ] {
+        assert_eq!(
+            advice(command, args),
+            Vec::<String>::new(),
+            "{command} {args}"
+        );
     }
 }
 
 #[test]
 fn unreplaced_dollar_signs_are_warned_of() {
-    let text = "[servers.a]\ncommand = 'sh'\nargs = ['-c', 'echo $HOME']\nenv = { A = '$HOME', B = '$$HOME', C = '5$', D = '${X:-1}' }\n";
+    let text = "[servers.a]\ncommand = 'sh'\nargs = ['-c', 'echo $HOME']\nenv = \
+                { A = '$HOME', B = '$$HOME', C = '5$', D = '${X:-1}' }\n";
     let loaded = load_texts(&[("a.toml", text)], &[]).unwrap();
-    let [advice] = &loaded.advice[..] else { panic!("{:?}", loaded.advice) };
-    assert_eq!(advice.message, "`servers.a.env.A` has `$HOME`, which is not replaced");
-    assert!(loaded.warnings.is_empty(), "it is said by `check`, not at each start");
+    let [advice] = &loaded.advice[..] else {
+        panic!("{:?}", loaded.advice)
+    };
+    assert_eq!(
+        advice.message,
+        "`servers.a.env.A` has `$HOME`, which is not replaced"
+    );
+    assert!(
+        loaded.warnings.is_empty(),
+        "it is said by `check`, not at each start"
+    );
 }
 
 #[test]
 fn an_empty_config_warns() {
     for text in ["", "[gateway]\ndrain = '1s'\n", "[servers]\n"] {
         let warnings = load_texts(&[("a.toml", text)], &[]).unwrap().warnings;
-        assert!(warnings.len() == 1 && warnings[0].message.starts_with("no server is configured"), "{warnings:?}");
+        assert!(
+            warnings.len() == 1 && warnings[0].message.starts_with("no server is configured"),
+            "{warnings:?}"
+        );
     }
     let empty = load_texts(&[("a.json", r#"{ "mcpServers": {} }"#)], &[]).unwrap();
     assert_eq!(empty.warnings.len(), 1);
-    assert!(load(&[], &[]).unwrap().warnings.is_empty(), "without a file a demo is served");
     assert!(
-        load_texts(&[("a.toml", "[servers.a]\ncommand = 'a'\nenabled = false\n")], &[]).unwrap().warnings.is_empty()
+        load(&[], &[]).unwrap().warnings.is_empty(),
+        "without a file a demo is served"
+    );
+    assert!(
+        load_texts(
+            &[("a.toml", "[servers.a]\ncommand = 'a'\nenabled = false\n")],
+            &[]
+        )
+        .unwrap()
+        .warnings
+        .is_empty()
     );
 }
 
@@ -260,17 +396,32 @@ fn options_of_search_mode_without_it_are_told() {
     let warnings = |text: &str| {
         let text = format!("servers.a.command = 'a'\n{text}");
         let warnings = load_texts(&[("a.toml", &text)], &[]).unwrap().warnings;
-        warnings.into_iter().map(|warning| warning.render("warning")).collect::<Vec<_>>()
+        warnings
+            .into_iter()
+            .map(|warning| warning.render("warning"))
+            .collect::<Vec<_>>()
     };
     for table in ["gateway", "views.small"] {
-        for (key, line) in [("always", "always = ['a__x']"), ("search", "search = { split_calls = true }")] {
+        for (key, line) in [
+            ("always", "always = ['a__x']"),
+            ("search", "search = { split_calls = true }"),
+        ] {
             let said = warnings(&format!("[{table}]\n{line}"));
-            let expected = format!("`{table}.{key}` has no effect without `{table}.discovery = \"search\"`");
+            let expected =
+                format!("`{table}.{key}` has no effect without `{table}.discovery = \"search\"`");
             assert!(said.len() == 1 && said[0].contains(&expected), "{said:?}");
-            assert_eq!(warnings(&format!("[{table}]\ndiscovery = 'search'\n{line}")), [""; 0]);
+            assert_eq!(
+                warnings(&format!("[{table}]\ndiscovery = 'search'\n{line}")),
+                [""; 0]
+            );
         }
         // What changes nothing anyway may stand there.
-        assert_eq!(warnings(&format!("[{table}]\nalways = []\nsearch = {{ resources = true }}")), [""; 0]);
+        assert_eq!(
+            warnings(&format!(
+                "[{table}]\nalways = []\nsearch = {{ resources = true }}"
+            )),
+            [""; 0]
+        );
     }
 }
 
@@ -283,36 +434,60 @@ fn problems_of_variables_and_flags_name_them() {
         ("MOONGATE_LIMITS__SESSIONS", "many"),
         ("MOONGATE_LIMITS_BODY", "4MiB"),
     ];
-    let mut options = LoadOptions { env: variables(&env), only: vec!["x".to_owned()], ..Default::default() };
+    let mut options = LoadOptions {
+        env: variables(&env),
+        only: vec!["x".to_owned()],
+        ..Default::default()
+    };
     let problems = moongate_config::load(&options).unwrap_err();
-    let found: Vec<(ProblemKind, ProblemOrigin)> =
-        problems.errors.iter().map(|it| (it.kind, it.origin.clone())).collect();
+    let found: Vec<(ProblemKind, ProblemOrigin)> = problems
+        .errors
+        .iter()
+        .map(|it| (it.kind, it.origin.clone()))
+        .collect();
     let variable = |name: &str| ProblemOrigin::Variable(name.to_owned());
     assert_eq!(
         found,
         [
             (ProblemKind::Value, variable("MOONGATE_GATEWAY__DRAIN")),
-            (ProblemKind::OpenListener, variable("MOONGATE_GATEWAY__LISTEN")),
+            (
+                ProblemKind::OpenListener,
+                variable("MOONGATE_GATEWAY__LISTEN")
+            ),
             (ProblemKind::UnknownKey, variable("MOONGATE_GATWAY__ADMIN")),
             (ProblemKind::Type, variable("MOONGATE_LIMITS__SESSIONS")),
-            (ProblemKind::Conflict, ProblemOrigin::Flag("--only".to_owned())),
+            (
+                ProblemKind::Conflict,
+                ProblemOrigin::Flag("--only".to_owned())
+            ),
         ],
         "{problems}"
     );
     assert_eq!(problems.warnings.len(), 1);
-    assert!(problems.to_string().contains("write MOONGATE_LIMITS__BODY"), "{problems}");
+    assert!(
+        problems.to_string().contains("write MOONGATE_LIMITS__BODY"),
+        "{problems}"
+    );
     options.env.clear();
     options.only.clear();
     options.listen = vec!["nowhere".to_owned()];
     let problems = moongate_config::load(&options).unwrap_err();
-    assert_eq!(problems.errors[0].origin, ProblemOrigin::Flag("--listen".to_owned()));
+    assert_eq!(
+        problems.errors[0].origin,
+        ProblemOrigin::Flag("--listen".to_owned())
+    );
 }
 
 #[test]
 fn variables_of_a_disabled_server_may_be_missing() {
     let text = "[servers.a]\ncommand = 'a'\n[servers.b]\nurl = 'https://${HOST}/mcp'\n";
     assert!(load_texts(&[("a.toml", text)], &[]).is_err());
-    assert_eq!(plan(&[("a.toml", &format!("{text}enabled = false\n"))], &[]).servers.len(), 1);
+    assert_eq!(
+        plan(&[("a.toml", &format!("{text}enabled = false\n"))], &[])
+            .servers
+            .len(),
+        1
+    );
     let env = [("MOONGATE_SERVERS__B__ENABLED", "false")];
     assert_eq!(plan(&[("a.toml", text)], &env).servers.len(), 1);
 }
@@ -321,36 +496,62 @@ fn variables_of_a_disabled_server_may_be_missing() {
 fn secrets_come_from_variables_and_files_and_are_not_shown() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("token"), "from-a-file\n").unwrap();
-    let text = "[servers.a]\nurl = 'https://a.example/${PART:-mcp}?k=hidden-1'\nheaders = { A = '${file:token}', B = 'hidden-2' }\n\
-        [servers.b]\ncommand = 'b'\nargs = ['--token', 'hidden-3', '--api-key=hidden-4', '$${LITERAL}']\nenv = { S = '${S}' }\n\
+    let text = "[servers.a]\nurl = 'https://a.example/${PART:-mcp}?k=hidden-1'\nheaders = \
+                { A = '${file:token}', B = 'hidden-2' }\n\
+        [servers.b]\ncommand = 'b'\nargs = ['--token', 'hidden-3', '--api-key=hidden-4', \
+        '$${LITERAL}']\nenv = { S = '${S}' }\n\
         [[auth.keys]]\nname = 'k'\nkey = '${K}'\n";
     let path = directory.path().join("a.toml");
     std::fs::write(&path, text).unwrap();
-    let loaded = load(&[path], &[("S", "hidden-5"), ("K", "hidden-6-hidden-6-hidden-6")]).unwrap();
-    let ConnectTarget::Http { headers, url, .. } = &loaded.plan.servers[0].connect else { panic!() };
+    let loaded = load(
+        &[path],
+        &[("S", "hidden-5"), ("K", "hidden-6-hidden-6-hidden-6")],
+    )
+    .unwrap();
+    let ConnectTarget::Http { headers, url, .. } = &loaded.plan.servers[0].connect else {
+        panic!()
+    };
     assert_eq!(headers[0].1.to_str().unwrap(), "from-a-file");
     assert_eq!(url.path(), "/mcp");
-    let ConnectTarget::Stdio { args, .. } = &loaded.plan.servers[1].connect else { panic!() };
+    let ConnectTarget::Stdio { args, .. } = &loaded.plan.servers[1].connect else {
+        panic!()
+    };
     assert_eq!(args[3], "${LITERAL}");
     let printed = loaded.print();
-    assert!(!printed.contains("hidden") && !printed.contains("from-a-file"), "{printed}");
-    assert!(printed.contains("${LITERAL}") && printed.contains("\"timeout\": \"60s\""), "{printed}");
+    assert!(
+        !printed.contains("hidden") && !printed.contains("from-a-file"),
+        "{printed}"
+    );
+    assert!(
+        printed.contains("${LITERAL}") && printed.contains("\"timeout\": \"60s\""),
+        "{printed}"
+    );
 }
 
 #[test]
 fn check_prints_a_valid_config() {
     let first = load_texts(&[("a.toml", layers::TOML)], &[("TOKEN", "secret")]).unwrap();
     let printed = first.print();
-    let again = plan(&[("a.json", &printed.replace("\"X\": \"***\"", "\"X\": \"1\""))], &[]);
+    let again = plan(
+        &[("a.json", &printed.replace("\"X\": \"***\"", "\"X\": \"1\""))],
+        &[],
+    );
     assert_eq!(again.servers[1].connect, first.plan.servers[1].connect);
     assert_eq!(again.servers[1].timeout, first.plan.servers[1].timeout);
-    assert_eq!((again.limits, again.names), (first.plan.limits, first.plan.names));
+    assert_eq!(
+        (again.limits, again.names),
+        (first.plan.limits, first.plan.names)
+    );
 }
 
 #[test]
 fn a_revision_can_be_forced_if_it_is_spoken() {
     let text = |revision: &str| format!("[servers.a]\ncommand = 'a'\nprotocol = '{revision}'\n");
-    let protocol = |revision: &str| plan(&[("a.toml", &text(revision))], &[]).servers[0].protocol.clone();
+    let protocol = |revision: &str| {
+        plan(&[("a.toml", &text(revision))], &[]).servers[0]
+            .protocol
+            .clone()
+    };
     assert_eq!(protocol("auto"), None);
     assert_eq!(protocol(REVISIONS[0]).as_deref(), Some(REVISIONS[0]));
     assert!(load_texts(&[("a.toml", &text("2020-01-01"))], &[]).is_err());
@@ -358,23 +559,45 @@ fn a_revision_can_be_forced_if_it_is_spoken() {
 
 #[test]
 fn files_that_cannot_be_read_are_named() {
-    let problems = load(&["/nowhere/a.toml".into()], &[]).unwrap_err().to_string();
-    assert!(problems.contains("--> /nowhere/a.toml\n") && problems.contains("it does not exist"), "{problems}");
+    let problems = load(&["/nowhere/a.toml".into()], &[])
+        .unwrap_err()
+        .to_string();
+    assert!(
+        problems.contains("--> /nowhere/a.toml\n") && problems.contains("it does not exist"),
+        "{problems}"
+    );
     let deep = format!("x-a = {}{}", "[".repeat(100_000), "]".repeat(100_000));
-    for (name, text) in
-        [("a.toml", deep.clone()), ("a.yaml", deep.replace(" =", ":")), ("a.json", deep.replace("x-a =", ""))]
-    {
-        assert_eq!(load_texts(&[(name, &text)], &[]).unwrap_err().errors.len(), 1, "{name}");
+    for (name, text) in [
+        ("a.toml", deep.clone()),
+        ("a.yaml", deep.replace(" =", ":")),
+        ("a.json", deep.replace("x-a =", "")),
+    ] {
+        assert_eq!(
+            load_texts(&[(name, &text)], &[]).unwrap_err().errors.len(),
+            1,
+            "{name}"
+        );
     }
-    let problems = load_texts(&[("a.conf", "x = 1")], &[]).unwrap_err().to_string();
-    assert!(problems.contains("name it .toml, .yaml or .json"), "{problems}");
+    let problems = load_texts(&[("a.conf", "x = 1")], &[])
+        .unwrap_err()
+        .to_string();
+    assert!(
+        problems.contains("name it .toml, .yaml or .json"),
+        "{problems}"
+    );
 }
 
 #[test]
 fn check_says_by_its_exit_code_whether_a_config_can_be_used() {
     let check = |path: &str| {
         let config = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join(path)];
-        cli::check::run(&cli::check::CheckArgs { config, ..cli::check::CheckArgs::default() }, REVISIONS)
+        cli::check::run(
+            &cli::check::CheckArgs {
+                config,
+                ..cli::check::CheckArgs::default()
+            },
+            REVISIONS,
+        )
     };
     assert_eq!(check("config/minimal.toml"), ExitCode::SUCCESS);
     assert_eq!(check("tests/config/invalid/units.toml"), ExitCode::from(2));
@@ -406,13 +629,32 @@ fn empty_files_are_empty_configs() {
 #[test]
 fn the_schema_describes_the_keys() {
     let schema: serde_json::Value = serde_json::from_str(&moongate_config::json_schema()).unwrap();
-    assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+    assert_eq!(
+        schema["$schema"],
+        "https://json-schema.org/draft/2020-12/schema"
+    );
     assert_eq!(schema["additionalProperties"], false);
-    for key in ["gateway", "names", "defaults", "servers", "mcpServers", "views", "auth", "limits", "telemetry"] {
+    for key in [
+        "gateway",
+        "names",
+        "defaults",
+        "servers",
+        "mcpServers",
+        "views",
+        "auth",
+        "limits",
+        "telemetry",
+    ] {
         assert!(schema["properties"][key].is_object(), "{key}");
     }
-    assert_eq!(schema["$defs"]["Gateway"]["properties"]["drain"]["default"], "30s");
-    assert!(schema["$defs"]["Server"]["properties"]["timeout"].is_object(), "what all servers have is in each");
+    assert_eq!(
+        schema["$defs"]["Gateway"]["properties"]["drain"]["default"],
+        "30s"
+    );
+    assert!(
+        schema["$defs"]["Server"]["properties"]["timeout"].is_object(),
+        "what all servers have is in each"
+    );
     assert!(!moongate_config::json_schema().contains("null"));
 }
 
@@ -427,14 +669,30 @@ fn an_open_admin_listener_is_warned_of_once_and_needs_no_other_config() {
         ("MOONGATE_GATEWAY__ADMIN", "0.0.0.0:9090"),
     ];
     let loaded = load(std::slice::from_ref(&container), &image).unwrap();
-    let warnings: Vec<String> = loaded.warnings.iter().map(|warning| warning.render("warning")).collect();
-    assert!(warnings.len() == 1 && warnings[0].contains("`admin.keys`"), "{warnings:?}");
+    let warnings: Vec<String> = loaded
+        .warnings
+        .iter()
+        .map(|warning| warning.render("warning"))
+        .collect();
+    assert!(
+        warnings.len() == 1 && warnings[0].contains("`admin.keys`"),
+        "{warnings:?}"
+    );
     assert!(warnings[0].contains("0.0.0.0:9090"), "{warnings:?}");
-    let keys = "[servers.a]\ncommand = \"a\"\n[gateway]\nadmin = \"0.0.0.0:9090\"\n[[admin.keys]]\nname = \"me\"\nkey = \"a-long-enough-test-key\"";
+    let keys = "[servers.a]\ncommand = \"a\"\n[gateway]\nadmin \
+                = \"0.0.0.0:9090\"\n[[admin.keys]]\nname = \"me\"\nkey \
+                = \"a-long-enough-test-key\"";
     let loaded = load_texts(&[("a.toml", keys)], &[("MOONGATE_ADMIN__METRICS", "key")]).unwrap();
     let plan = loaded.plan.admin_access;
-    assert_eq!((plan.keys[0].role, plan.metrics), (AdminRole::View, MetricsAccess::Key));
-    assert!(loaded.warnings[0].render("warning").contains("plain text"), "{:?}", loaded.warnings);
+    assert_eq!(
+        (plan.keys[0].role, plan.metrics),
+        (AdminRole::View, MetricsAccess::Key)
+    );
+    assert!(
+        loaded.warnings[0].render("warning").contains("plain text"),
+        "{:?}",
+        loaded.warnings
+    );
 }
 
 #[test]
@@ -442,7 +700,10 @@ fn a_proxy_and_authorities_come_from_the_server_or_the_defaults() {
     use moongate_transport::proxy::ProxyChoice;
     let directory = tempfile::tempdir().unwrap();
     let key = rcgen::KeyPair::generate().unwrap();
-    let own = rcgen::CertificateParams::new(["mcp.test".to_owned()]).unwrap().self_signed(&key).unwrap();
+    let own = rcgen::CertificateParams::new(["mcp.test".to_owned()])
+        .unwrap()
+        .self_signed(&key)
+        .unwrap();
     std::fs::write(directory.path().join("ca.pem"), own.pem()).unwrap();
     let path = directory.path().join("a.toml");
     let text = "[defaults]\nproxy = \"user:leaked@proxy.test:3128\"\nca = \"ca.pem\"\n\
@@ -456,14 +717,23 @@ fn a_proxy_and_authorities_come_from_the_server_or_the_defaults() {
         ConnectTarget::Http { network, .. } => network,
         other => panic!("{other:?}"),
     };
-    assert_eq!(format!("{:?}", network(0).proxy), "Fixed(the proxy proxy.test:3128 (from defaults.proxy))");
+    assert_eq!(
+        format!("{:?}", network(0).proxy),
+        "Fixed(the proxy proxy.test:3128 (from defaults.proxy))"
+    );
     assert!(network(0).ca.is_some() && network(0).ca == network(1).ca);
     assert_eq!(network(1).proxy, ProxyChoice::Direct);
-    assert_eq!(format!("{:?}", network(2).proxy), "Fixed(the proxy other.test:80 (from servers.c.proxy))");
+    assert_eq!(
+        format!("{:?}", network(2).proxy),
+        "Fixed(the proxy other.test:80 (from servers.c.proxy))"
+    );
     assert!(
         !loaded.print().contains("leaked") && !format!("{:?}", loaded.plan).contains("leaked"),
         "{}",
         loaded.print()
     );
-    assert!(loaded.files.contains(&directory.path().join("ca.pem")), "a change of the file is seen");
+    assert!(
+        loaded.files.contains(&directory.path().join("ca.pem")),
+        "a change of the file is seen"
+    );
 }

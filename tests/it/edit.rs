@@ -10,11 +10,18 @@ use crate::harness::{Era, Setup, legacy, only, serve, until};
 async fn moongate(args: Vec<String>) -> (i32, String) {
     let output = tokio::task::spawn_blocking(move || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_moongate"));
-        command.args(args).env_remove("MOONGATE_CONFIG").output().unwrap()
+        command
+            .args(args)
+            .env_remove("MOONGATE_CONFIG")
+            .output()
+            .unwrap()
     });
     let output = output.await.unwrap();
     let text = [output.stdout, output.stderr].concat();
-    (output.status.code().unwrap(), String::from_utf8(text).unwrap())
+    (
+        output.status.code().unwrap(),
+        String::from_utf8(text).unwrap(),
+    )
 }
 
 fn words(line: &str) -> Vec<String> {
@@ -27,21 +34,46 @@ async fn servers_and_tools_are_added_switched_and_removed_in_a_running_gateway()
     let setup = Setup::new().http("a", &server.url).lasting();
     let gateway = setup.program().await;
     let file = setup.file().display().to_string();
-    let admin = gateway.admin_url().await.trim_start_matches("http://").to_owned();
+    let admin = gateway
+        .admin_url()
+        .await
+        .trim_start_matches("http://")
+        .to_owned();
     let before = std::fs::read_to_string(&file).unwrap();
-    let run =
-        async |line: &str| moongate([words(line), words(&format!("--config {file} --admin {admin}"))].concat()).await;
+    let run = async |line: &str| {
+        moongate(
+            [
+                words(line),
+                words(&format!("--config {file} --admin {admin}")),
+            ]
+            .concat(),
+        )
+        .await
+    };
     let (code, said) = run(&format!("add b {}", server.url)).await;
     assert_eq!(code, 0, "{said}");
-    assert!(said.contains("b: ready, 2 of 2 tools") && said.contains(&server.url), "{said}");
+    assert!(
+        said.contains("b: ready, 2 of 2 tools") && said.contains(&server.url),
+        "{said}"
+    );
     let client = moongate_testing::McpClient::open(&gateway.mcp(), Era::Modern).await;
     client.call("b__echo", json!({"text": "x"})).await.result();
-    for (line, part) in [("disable b fial", "did you mean `fail`?"), ("disable b fa*", "servers.b.tools.deny")] {
+    for (line, part) in [
+        ("disable b fial", "did you mean `fail`?"),
+        ("disable b fa*", "servers.b.tools.deny"),
+    ] {
         let (code, said) = run(line).await;
-        assert!(code == 2 && said.contains("nothing was changed") && said.contains(part), "{line}: {said}");
+        assert!(
+            code == 2 && said.contains("nothing was changed") && said.contains(part),
+            "{line}: {said}"
+        );
     }
     let (code, said) = run("disable b fail").await;
-    assert_eq!((code, client.tools().await.contains(&"b__fail".to_owned())), (0, false), "{said}");
+    assert_eq!(
+        (code, client.tools().await.contains(&"b__fail".to_owned())),
+        (0, false),
+        "{said}"
+    );
     assert!(said.contains("b: ready, 1 of 2 tools"), "{said}");
     run("enable b fail").await;
     assert!(client.tools().await.contains(&"b__fail".to_owned()));
@@ -49,12 +81,26 @@ async fn servers_and_tools_are_added_switched_and_removed_in_a_running_gateway()
     assert_eq!((code, said.contains("b: off")), (0, true), "{said}");
     run("enable b").await;
     let (code, said) = run("remove b").await;
-    assert_eq!((code, std::fs::read_to_string(&file).unwrap()), (0, before), "{said}");
+    assert_eq!(
+        (code, std::fs::read_to_string(&file).unwrap()),
+        (0, before),
+        "{said}"
+    );
     // It was said that the server is added all the same.
     let (code, said) = run("add later http://127.0.0.1:2/mcp").await;
-    assert!(code == 0 && said.contains("added all the same") && said.contains("later: backing_off"), "{said}");
+    assert!(
+        code == 0 && said.contains("added all the same") && said.contains("later: backing_off"),
+        "{said}"
+    );
     let (code, said) = run("remove b").await;
-    assert_eq!((code, said.contains("there is no server \"b\"; there is `a`")), (2, true), "{said}");
+    assert_eq!(
+        (
+            code,
+            said.contains("there is no server \"b\"; there is `a`")
+        ),
+        (2, true),
+        "{said}"
+    );
 }
 
 #[tokio::test]
@@ -63,7 +109,8 @@ async fn without_a_gateway_the_edit_holds_from_the_next_start() {
     let file = folder.path().join("moongate.toml");
     std::fs::write(&file, "# mine\n[gateway]\nadmin = \"127.0.0.1:1\"\n").unwrap();
     let file = file.display().to_string();
-    let run = async |line: &str| moongate([words(&format!("{line} --config {file}"))].concat()).await;
+    let run =
+        async |line: &str| moongate([words(&format!("{line} --config {file}"))].concat()).await;
     let add = vec![
         "add",
         "files",
@@ -82,25 +129,49 @@ async fn without_a_gateway_the_edit_holds_from_the_next_start() {
     assert_eq!(code, 0, "{said}");
     assert!(said.contains("no gateway is running here"), "{said}");
     let text = std::fs::read_to_string(&file).unwrap();
-    assert!(text.starts_with("# mine\n[gateway]\n") && text.contains("@scope/server@1.0.0"), "{text}");
+    assert!(
+        text.starts_with("# mine\n[gateway]\n") && text.contains("@scope/server@1.0.0"),
+        "{text}"
+    );
     let (code, said) = run("disable files --dry-run").await;
-    assert_eq!((code, said.contains("+ enabled = false")), (0, true), "{said}");
+    assert_eq!(
+        (code, said.contains("+ enabled = false")),
+        (0, true),
+        "{said}"
+    );
     assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
     let (code, dry) = run("key new laptop --write --dry-run").await;
-    assert!(code == 0 && dry.contains("this key is stored nowhere") && !dry.contains("first key"), "{dry}");
+    assert!(
+        code == 0 && dry.contains("this key is stored nowhere") && !dry.contains("first key"),
+        "{dry}"
+    );
     assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
     let (code, key) = run("key new laptop --write").await;
-    assert_eq!((code, key.lines().next().unwrap().starts_with("mg_")), (0, true), "{key}");
-    assert!(key.contains("this is the first key: from now on, every client needs one"), "{key}");
+    assert_eq!(
+        (code, key.lines().next().unwrap().starts_with("mg_")),
+        (0, true),
+        "{key}"
+    );
+    assert!(
+        key.contains("this is the first key: from now on, every client needs one"),
+        "{key}"
+    );
     let (_, second) = run("key new desk --write").await;
     assert!(!second.contains("first key"), "{second}");
     let text = std::fs::read_to_string(&file).unwrap();
-    assert!(text.contains("name = \"laptop\"") && !text.contains(key.lines().next().unwrap()), "{text}");
+    assert!(
+        text.contains("name = \"laptop\"") && !text.contains(key.lines().next().unwrap()),
+        "{text}"
+    );
     for (line, code, part) in [
         ("add files https://x.example/mcp", 2, "already"),
         ("add x", 2, "give a URL"),
         ("add x npx", 2, "is no URL"),
-        ("add x https://x.example/mcp -H nothing", 2, "has no name and value"),
+        (
+            "add x https://x.example/mcp -H nothing",
+            2,
+            "has no name and value",
+        ),
         ("enable nothing", 2, "there is no server \"nothing\""),
     ] {
         let (found, said) = run(line).await;
@@ -122,27 +193,61 @@ async fn a_name_where_no_server_is_leads_to_the_command_that_adds_one() {
 async fn a_gateway_that_asks_for_a_key_still_takes_the_change() {
     let server = serve(only(legacy(), &["echo"])).await;
     let key = "name = \"o\"\nkey = \"operator-key-0123456789\"\nrole = \"operate\"";
-    let setup = Setup::new().http("a", &server.url).lasting().with("admin.keys.1", key);
+    let setup = Setup::new()
+        .http("a", &server.url)
+        .lasting()
+        .with("admin.keys.1", key);
     let gateway = setup.program().await;
     let file = setup.file().display().to_string();
-    let admin = gateway.admin_url().await.trim_start_matches("http://").to_owned();
+    let admin = gateway
+        .admin_url()
+        .await
+        .trim_start_matches("http://")
+        .to_owned();
     let client = moongate_testing::McpClient::open(&gateway.mcp(), Era::Modern).await;
-    until("the tool is listed", async || client.tools().await.contains(&"a__echo".to_owned()).then_some(())).await;
+    until("the tool is listed", async || {
+        client
+            .tools()
+            .await
+            .contains(&"a__echo".to_owned())
+            .then_some(())
+    })
+    .await;
     let (code, said) = moongate(words(&format!("disable a --config {file} --admin {admin}"))).await;
-    assert!(code == 0 && said.contains("reloads by itself") && said.contains("MOONGATE_ADMIN_KEY"), "{code}: {said}");
-    until("the change is in use", async || client.tools().await.is_empty().then_some(())).await;
+    assert!(
+        code == 0 && said.contains("reloads by itself") && said.contains("MOONGATE_ADMIN_KEY"),
+        "{code}: {said}"
+    );
+    until("the change is in use", async || {
+        client.tools().await.is_empty().then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn an_edit_warns_only_of_its_own_server() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("moongate.toml");
-    let server =
-        |name: &str| format!("[servers.{name}]\nurl = \"http://a/\"\nheaders = {{ X = \"${{UNSET_{name}}}\" }}\n");
-    let text = format!("[gateway]\nadmin = \"127.0.0.1:1\"\n{}{}{}", server("a"), server("b"), server("c"));
+    let server = |name: &str| {
+        format!(
+            "[servers.{name}]\nurl = \"http://a/\"\nheaders = {{ X = \"${{UNSET_{name}}}\" }}\n"
+        )
+    };
+    let text = format!(
+        "[gateway]\nadmin = \"127.0.0.1:1\"\n{}{}{}",
+        server("a"),
+        server("b"),
+        server("c")
+    );
     std::fs::write(&file, text).unwrap();
     let (code, said) = moongate(words(&format!("disable a x --config {}", file.display()))).await;
-    assert!(code == 0 && said.contains("UNSET_a") && !said.contains("UNSET_b"), "{code}: {said}");
-    assert!(said.contains("other servers have problems, too (2): `moongate check` shows them"), "{said}");
+    assert!(
+        code == 0 && said.contains("UNSET_a") && !said.contains("UNSET_b"),
+        "{code}: {said}"
+    );
+    assert!(
+        said.contains("other servers have problems, too (2): `moongate check` shows them"),
+        "{said}"
+    );
     assert!(said.contains("the names are written unchecked"), "{said}");
 }

@@ -17,27 +17,63 @@ async fn what_fails_is_said() {
         let started = moongate::embed::EmbeddedGateway::start(config, [].into()).await;
         started.err().expect("it is refused").to_string()
     };
-    let problems = refused("[gateway]\nlisten = 5\n[servers.a]\nurll = \"http://127.0.0.1:1\"").await;
-    assert!(problems.contains("gateway.listen") && problems.contains("urll"), "{problems}");
+    let problems =
+        refused("[gateway]\nlisten = 5\n[servers.a]\nurll = \"http://127.0.0.1:1\"").await;
+    assert!(
+        problems.contains("gateway.listen") && problems.contains("urll"),
+        "{problems}"
+    );
     let config = "[gateway]\nlisten = \"127.0.0.1:0\"\nadmin = false\nstate = \"memory\"\n\
         [servers.a]\nurl = \"http://127.0.0.1:1/mcp\"";
-    let gateway = moongate::embed::EmbeddedGateway::start(config, [].into()).await.unwrap();
+    let gateway = moongate::embed::EmbeddedGateway::start(config, [].into())
+        .await
+        .unwrap();
     let wait = |name: &'static str| gateway.wait_ready(name, std::time::Duration::from_millis(500));
     let reason = wait("a").await.unwrap_err().to_string();
     assert!(reason.contains("\"a\" isn't ready"), "{reason}");
-    assert!(wait("b").await.unwrap_err().to_string().contains("the config has a"));
+    assert!(
+        wait("b")
+            .await
+            .unwrap_err()
+            .to_string()
+            .contains("the config has a")
+    );
     gateway.stop().await;
 }
 
 #[test]
 fn the_guide_has_the_example_that_is_tested() {
-    let shown = GUIDE.split("```rust\n").nth(1).unwrap().split("```").next().unwrap();
-    let code = |text: &str| text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n");
-    let tested = HERE.split("// The guide shows what follows.").nth(2).unwrap().split("// To here.").next().unwrap();
-    assert_eq!(code(shown), code(&tested.replace("pub(super) async", "async")));
+    let shown = GUIDE
+        .split("```rust\n")
+        .nth(1)
+        .unwrap()
+        .split("```")
+        .next()
+        .unwrap();
+    let code = |text: &str| {
+        text.lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty())
+            .collect::<Vec<_>>()
+            .join("\n")
+    };
+    let tested = HERE
+        .split("// The guide shows what follows.")
+        .nth(2)
+        .unwrap()
+        .split("// To here.")
+        .next()
+        .unwrap();
+    assert_eq!(
+        code(shown),
+        code(&tested.replace("pub(super) async", "async"))
+    );
 }
 
-#[expect(clippy::print_stdout, reason = "the example shows where clients connect")]
+#[expect(
+    clippy::print_stdout,
+    reason = "the example shows where clients connect"
+)]
 mod example {
     // The guide shows what follows.
     use std::collections::BTreeMap;

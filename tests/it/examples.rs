@@ -1,7 +1,9 @@
-//! The examples work: every config is checked, and the commands of every README are run where their programs are.
+//! The examples work: every config is checked, and the commands of every README are run where their
+//! programs are.
 //!
-//! nginx, Caddy and systemd's tools may be missing; a test that needs one then says `SKIPPED`. With `EXAMPLES_NEED_ALL=1`
-//! it fails instead. What Docker would run is checked without Docker; `deploy/build-and-try.sh` runs it.
+//! nginx, Caddy and systemd's tools may be missing; a test that needs one then says `SKIPPED`. With
+//! `EXAMPLES_NEED_ALL=1` it fails instead. What Docker would run is checked without Docker;
+//! `deploy/build-and-try.sh` runs it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -49,7 +51,11 @@ impl Example {
         for file in files_below(&source) {
             let target = example.path(file.strip_prefix(&source).unwrap());
             fs::create_dir_all(target.parent().unwrap()).unwrap();
-            fs::write(target, example.on_its_ports(&fs::read_to_string(file).unwrap())).unwrap();
+            fs::write(
+                target,
+                example.on_its_ports(&fs::read_to_string(file).unwrap()),
+            )
+            .unwrap();
         }
         example
     }
@@ -69,17 +75,31 @@ impl Example {
     /// The README's fenced blocks of a language.
     fn blocks(&self, language: &str) -> Vec<String> {
         let readme = self.read("README.md");
-        let fenced = readme.split("\n```").filter_map(|part| part.strip_prefix(language)?.strip_prefix('\n'));
+        let fenced = readme
+            .split("\n```")
+            .filter_map(|part| part.strip_prefix(language)?.strip_prefix('\n'));
         fenced.map(str::to_owned).collect()
     }
 
-    /// A command in the folder, with `moongate` on the path and nothing of this machine's own config or state.
+    /// A command in the folder, with `moongate` on the path and nothing of this machine's own
+    /// config or state.
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         let bin = Path::new(MOONGATE).parent().unwrap().display();
-        command.current_dir(self.dir.path()).env("PATH", format!("{bin}:{}:/usr/sbin", std::env::var("PATH").unwrap()));
-        command.env("HOME", self.dir.path()).env("MOONGATE_GATEWAY__ADMIN", &self.admin);
-        for name in ["XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "MOONGATE_CONFIG", "MOONGATE_KEY"] {
+        command.current_dir(self.dir.path()).env(
+            "PATH",
+            format!("{bin}:{}:/usr/sbin", std::env::var("PATH").unwrap()),
+        );
+        command
+            .env("HOME", self.dir.path())
+            .env("MOONGATE_GATEWAY__ADMIN", &self.admin);
+        for name in [
+            "XDG_CONFIG_HOME",
+            "XDG_STATE_HOME",
+            "XDG_DATA_HOME",
+            "MOONGATE_CONFIG",
+            "MOONGATE_KEY",
+        ] {
             command.env_remove(name);
         }
         command
@@ -89,7 +109,10 @@ impl Example {
     fn run(&self, script: &str) -> String {
         let script = script.replace("moongate serve\n", "serve_in_another_terminal\n");
         let mut command = self.command("timeout");
-        let output = command.args(["90", "bash", "-uc", &format!("{PRELUDE}\n{script}\n")]).output().unwrap();
+        let output = command
+            .args(["90", "bash", "-uc", &format!("{PRELUDE}\n{script}\n")])
+            .output()
+            .unwrap();
         said(&output)
     }
 
@@ -105,35 +128,63 @@ impl Example {
 
     fn assert_fit(&self, config: &str, environment: &[(&str, &str)]) {
         let mut command = self.command(MOONGATE);
-        let output = command.args(["check", config]).envs(environment.iter().copied()).output().unwrap();
-        assert!(output.status.success() && said(&output).contains(" 0 warnings"), "{config}: {}", said(&output));
+        let output = command
+            .args(["check", config])
+            .envs(environment.iter().copied())
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success() && said(&output).contains(" 0 warnings"),
+            "{config}: {}",
+            said(&output)
+        );
     }
 }
 
 fn said(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
 fn files_below(dir: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
-    entries.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
+    let entries = fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    entries
+        .flat_map(|path| {
+            if path.is_dir() {
+                files_below(&path)
+            } else {
+                vec![path]
+            }
+        })
+        .collect()
 }
 
 /// Ports below those that the system hands out by itself; tests in other processes begin elsewhere.
 fn free_ports<const N: usize>() -> [u16; N] {
     // Many places to begin at, since two tests that run at once have numbers near each other.
     let first = 13_000 + u16::try_from(std::process::id() % 800).unwrap() * 8;
-    let listeners = (first..20_000).filter_map(|port| std::net::TcpListener::bind(("127.0.0.1", port)).ok());
+    let listeners =
+        (first..20_000).filter_map(|port| std::net::TcpListener::bind(("127.0.0.1", port)).ok());
     let listeners: Vec<_> = listeners.take(N).collect();
     std::array::from_fn(|n| listeners[n].local_addr().unwrap().port())
 }
 
 /// Whether a program is installed; says so if not.
 fn is_installed(program: &str) -> bool {
-    let found =
-        Command::new("sh").args(["-c", &format!("PATH=$PATH:/usr/sbin; command -v {program}")]).output().unwrap();
+    let found = Command::new("sh")
+        .args(["-c", &format!("PATH=$PATH:/usr/sbin; command -v {program}")])
+        .output()
+        .unwrap();
     if !found.status.success() {
-        assert!(std::env::var_os("EXAMPLES_NEED_ALL").is_none(), "{program} is not installed");
+        assert!(
+            std::env::var_os("EXAMPLES_NEED_ALL").is_none(),
+            "{program} is not installed"
+        );
         eprintln!("SKIPPED: {program} is not installed, so its example was not run");
     }
     found.status.success()
@@ -142,29 +193,68 @@ fn is_installed(program: &str) -> bool {
 #[test]
 fn every_folder_is_in_the_list_and_its_links_lead_somewhere() {
     let list = fs::read_to_string(root().join("examples/README.md")).unwrap();
-    let folders = fs::read_dir(root().join("examples")).unwrap().map(|entry| entry.unwrap().path());
+    let folders = fs::read_dir(root().join("examples"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
     let mut folders: Vec<_> = folders.filter(|path| path.is_dir()).collect();
     folders.sort();
-    assert_eq!(folders.iter().map(|path| path.file_name().unwrap().to_str().unwrap()).collect::<Vec<_>>(), FOLDERS);
+    assert_eq!(
+        folders
+            .iter()
+            .map(|path| path.file_name().unwrap().to_str().unwrap())
+            .collect::<Vec<_>>(),
+        FOLDERS
+    );
     for folder in [root().join("examples")].iter().chain(&folders) {
         let readme = fs::read_to_string(folder.join("README.md")).unwrap();
-        for target in readme.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
-            assert!(folder.join(target).exists(), "{} links to {target}", folder.display());
+        for target in readme
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split([')', '#']).next())
+        {
+            assert!(
+                folder.join(target).exists(),
+                "{} links to {target}",
+                folder.display()
+            );
         }
     }
-    assert!(FOLDERS.iter().all(|name| list.contains(&format!("[{name}/]({name}/README.md)"))), "{list}");
+    assert!(
+        FOLDERS
+            .iter()
+            .all(|name| list.contains(&format!("[{name}/]({name}/README.md)"))),
+        "{list}"
+    );
 }
 
 #[test]
 fn the_configs_to_copy_name_the_versions_of_packages() {
-    let configs =
-        files_below(&root().join("config")).into_iter().filter(|path| !path.starts_with(root().join("config/mock")));
-    let configs: Vec<_> = configs.filter(|path| path.extension().is_some_and(|it| it != "md")).collect();
+    let configs = files_below(&root().join("config"))
+        .into_iter()
+        .filter(|path| !path.starts_with(root().join("config/mock")));
+    let configs: Vec<_> = configs
+        .filter(|path| path.extension().is_some_and(|it| it != "md"))
+        .collect();
     for config in &configs {
         let mut command = Command::new(MOONGATE);
-        let output = command.arg("check").arg(config).env("MOONGATE_KEY", "a-long-enough-test-key").output().unwrap();
-        assert!(output.status.success(), "{}: {}", config.display(), said(&output));
-        assert!(!said(&output).contains("runs whatever version"), "{}: {}", config.display(), said(&output));
+        let output = command
+            .arg("check")
+            .arg(config)
+            .env("MOONGATE_KEY", "a-long-enough-test-key")
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{}: {}",
+            config.display(),
+            said(&output)
+        );
+        assert!(
+            !said(&output).contains("runs whatever version"),
+            "{}: {}",
+            config.display(),
+            said(&output)
+        );
     }
     assert!(configs.len() > 4, "{configs:?}");
 }
@@ -191,35 +281,65 @@ fn a_key_opens_its_views_and_nothing_else() {
     example.assert_fit("moongate.toml", &[]);
     let tools = "MOONGATE_KEY=$(cat report.key) moongate tools";
     let output = example.run(&format!("{}\n{tools}", example.blocks("sh")[0]));
-    assert!(output.contains("docs__add") && !output.contains("ask_name") && !output.contains("tickets__"), "{output}");
+    assert!(
+        output.contains("docs__add")
+            && !output.contains("ask_name")
+            && !output.contains("tickets__"),
+        "{output}"
+    );
 }
 
 #[test]
 fn docker_gets_a_config_that_its_image_can_run() {
     let example = Example::copy("docker");
     let key = ("MOONGATE_KEY", "0123456789abcdef0123456789abcdef");
-    example.assert_fit("moongate.toml", &[key, ("MOONGATE_GATEWAY__LISTEN", "0.0.0.0:8080")]);
+    example.assert_fit(
+        "moongate.toml",
+        &[key, ("MOONGATE_GATEWAY__LISTEN", "0.0.0.0:8080")],
+    );
 
     // The versions are those that the script runs in the image.
     let tried = fs::read_to_string(root().join("deploy/build-and-try.sh")).unwrap();
     let config: toml::Table = example.read("moongate.toml").parse().unwrap();
     for server in config["servers"].as_table().unwrap().values() {
-        let package = server["args"].as_array().unwrap().last().unwrap().as_str().unwrap();
-        assert!(tried.contains(package), "deploy/build-and-try.sh does not run {package}");
+        let package = server["args"]
+            .as_array()
+            .unwrap()
+            .last()
+            .unwrap()
+            .as_str()
+            .unwrap();
+        assert!(
+            tried.contains(package),
+            "deploy/build-and-try.sh does not run {package}"
+        );
     }
 
     let folder = root().join("examples/docker");
-    let yaml = |path: PathBuf| serde_saphyr::from_str::<Value>(&fs::read_to_string(path).unwrap()).unwrap();
+    let yaml = |path: PathBuf| {
+        serde_saphyr::from_str::<Value>(&fs::read_to_string(path).unwrap()).unwrap()
+    };
     let compose = yaml(folder.join("compose.yaml"));
     let service = &compose["services"]["gateway"];
     let base_file = folder.join(service["extends"]["file"].as_str().unwrap());
     let base = yaml(base_file.clone());
     let base_service = &base["services"][service["extends"]["service"].as_str().unwrap()];
-    let context = base_file.parent().unwrap().join(base_service["build"]["context"].as_str().unwrap());
+    let context = base_file
+        .parent()
+        .unwrap()
+        .join(base_service["build"]["context"].as_str().unwrap());
     let dockerfile = fs::read_to_string(context.join("Dockerfile")).unwrap();
     let stage = format!(" AS {}", service["build"]["target"].as_str().unwrap());
-    assert!(dockerfile.lines().any(|line| line.starts_with("FROM ") && line.ends_with(&stage)), "no stage{stage}");
-    for volume in [service, base_service].iter().flat_map(|service| service["volumes"].as_array().unwrap()) {
+    assert!(
+        dockerfile
+            .lines()
+            .any(|line| line.starts_with("FROM ") && line.ends_with(&stage)),
+        "no stage{stage}"
+    );
+    for volume in [service, base_service]
+        .iter()
+        .flat_map(|service| service["volumes"].as_array().unwrap())
+    {
         let source = volume.as_str().unwrap().split(':').next().unwrap();
         let there = if source.starts_with('.') {
             folder.join(source).exists()
@@ -230,11 +350,16 @@ fn docker_gets_a_config_that_its_image_can_run() {
     }
 }
 
-/// Calls a tool through a proxy by its name, then opens a stream, whose first event must come at once.
+/// Calls a tool through a proxy by its name, then opens a stream, whose first event must come at
+/// once.
 fn call_through_a_proxy(example: &Example, start: &str) {
     let certificate = rcgen::generate_simple_self_signed(["mcp.example.com".to_owned()]).unwrap();
     fs::write(example.path("cert.pem"), certificate.cert.pem()).unwrap();
-    fs::write(example.path("key.pem"), certificate.signing_key.serialize_pem()).unwrap();
+    fs::write(
+        example.path("key.pem"),
+        certificate.signing_key.serialize_pem(),
+    )
+    .unwrap();
     let port = example.tls_port;
     let serve = &example.blocks("sh")[0];
     let output = example.run(&format!(
@@ -257,7 +382,10 @@ echo; echo "first line of the stream: $line"
 "#
     ));
     assert!(output.contains(r#""text":"42""#), "{output}");
-    assert!(output.contains("first line of the stream: id: "), "{output}");
+    assert!(
+        output.contains("first line of the stream: id: "),
+        "{output}"
+    );
 }
 
 #[test]
@@ -266,10 +394,14 @@ fn nginx_passes_calls_and_streams_on() {
     if !is_installed("nginx") {
         return;
     }
-    let site = example.read("nginx.conf").replace("listen 443", &format!("listen 127.0.0.1:{}", example.tls_port));
+    let site = example.read("nginx.conf").replace(
+        "listen 443",
+        &format!("listen 127.0.0.1:{}", example.tls_port),
+    );
     let site = site.replace("/etc/ssl/mcp.example.com/fullchain.pem", "cert.pem");
     let site = site.replace("/etc/ssl/mcp.example.com/privkey.pem", "key.pem");
-    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(|kind| format!("{kind}_temp_path tmp;\n"));
+    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|kind| format!("{kind}_temp_path tmp;\n"));
     let whole = format!(
         "daemon off;\nmaster_process off;\npid nginx.pid;\nerror_log stderr;\nevents {{}}\n\
          http {{\naccess_log off;\n{}\n{site}}}\n",
@@ -286,12 +418,19 @@ fn caddy_passes_calls_and_streams_on() {
         return;
     }
     // Certificates of an authority, and port 80, are the real name's.
-    let opened =
-        format!("https://mcp.example.com:{} {{\n    bind 127.0.0.1\n    tls cert.pem key.pem\n", example.tls_port);
-    let site = example.read("Caddyfile").replace("mcp.example.com {\n", &opened);
+    let opened = format!(
+        "https://mcp.example.com:{} {{\n    bind 127.0.0.1\n    tls cert.pem key.pem\n",
+        example.tls_port
+    );
+    let site = example
+        .read("Caddyfile")
+        .replace("mcp.example.com {\n", &opened);
     let whole = format!("{{\n    admin off\n    auto_https disable_redirects\n}}\n{site}");
     fs::write(example.path("whole.caddyfile"), whole).unwrap();
-    call_through_a_proxy(&example, "caddy run --adapter caddyfile --config whole.caddyfile");
+    call_through_a_proxy(
+        &example,
+        "caddy run --adapter caddyfile --config whole.caddyfile",
+    );
 }
 
 #[test]
@@ -304,11 +443,19 @@ fn systemd_finds_nothing_wrong_with_the_units() {
     command.arg("verify");
     for unit in ["moongate.service", "moongate.socket"] {
         let text = fs::read_to_string(root().join("deploy/systemd").join(unit)).unwrap();
-        fs::write(dir.path().join(unit), text.replace("/usr/local/bin/moongate", MOONGATE)).unwrap();
+        fs::write(
+            dir.path().join(unit),
+            text.replace("/usr/local/bin/moongate", MOONGATE),
+        )
+        .unwrap();
         command.arg(dir.path().join(unit));
     }
     let output = command.output().unwrap();
-    assert!(output.status.success() && !said(&output).contains("moongate."), "{}", said(&output));
+    assert!(
+        output.status.success() && !said(&output).contains("moongate."),
+        "{}",
+        said(&output)
+    );
 }
 
 #[test]
@@ -320,10 +467,14 @@ fn systemd_hands_over_a_port_that_the_gateway_serves() {
         return;
     }
     let readme = example.read("README.md");
-    let call = readme.lines().find(|line| line.starts_with("moongate call ")).unwrap();
+    let call = readme
+        .lines()
+        .find(|line| line.starts_with("moongate call "))
+        .unwrap();
     let passed = "-E MOONGATE_KEY -E MOONGATE_GATEWAY__ADMIN -E PATH -E HOME";
     let output = example.run(&format!(
-        "export {}={}\nsystemd-socket-activate -l {} {passed} {MOONGATE} serve >serve.log 2>&1 &\nsoon {call}\n{call}",
+        "export {}={}\nsystemd-socket-activate -l {} {passed} {MOONGATE} serve >serve.log 2>&1 \
+         &\nsoon {call}\n{call}",
         key.0, key.1, example.listen
     ));
     assert!(output.lines().any(|line| line == "42"), "{output}");

@@ -10,11 +10,21 @@ use crate::harness::{Era, Setup, legacy, only, serve};
 /// Runs a command of the program in an empty environment. Returns its exit code, stdout and stderr.
 async fn moongate(dir: &Path, line: &str) -> (i32, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_moongate"));
-    command.args(line.split(' ')).current_dir(dir).env("HOME", dir).env_remove("XDG_CONFIG_HOME");
+    command
+        .args(line.split(' '))
+        .current_dir(dir)
+        .env("HOME", dir)
+        .env_remove("XDG_CONFIG_HOME");
     command.env_remove("MOONGATE_CONFIG");
-    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap())
+        .await
+        .unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    (
+        output.status.code().unwrap(),
+        text(output.stdout),
+        text(output.stderr),
+    )
 }
 
 const CONFIG: &str = r#"[gateway]
@@ -46,32 +56,71 @@ async fn without_a_gateway_the_config_decides_and_its_line_is_named() {
     for part in [
         "no: ci may not call gh__delete_repo at /mcp (it looks unknown to ci)",
         "server github  not asked, since no gateway is running",
-        "servers.github.tools.deny = [\"delete_*\"]  ./moongate.toml:7  <- decides: \"delete_*\" fits delete_repo",
-        "auth.keys[0].tools \"ci\" = [\"*\", \"!*__merge\"]  ./moongate.toml:11  allows: \"*\" fits gh__delete_repo",
+        "servers.github.tools.deny = [\"delete_*\"]  ./moongate.toml:7  <- decides: \"delete_*\" \
+         fits delete_repo",
+        "auth.keys[0].tools \"ci\" = [\"*\", \"!*__merge\"]  ./moongate.toml:11  allows: \"*\" \
+         fits gh__delete_repo",
         "to change: moongate enable github delete_repo",
     ] {
         assert!(out.contains(part), "{part}\n{out}");
     }
     let (code, out, _) = moongate(dir.path(), "explain ci gh__merge --format json").await;
     let report: Value = serde_json::from_str(&out).unwrap();
-    let deciding = report["rules"].as_array().unwrap().iter().find(|rule| rule["decides"] == true).unwrap();
-    assert_eq!((code, &report["callable"], &report["running"]), (1, &json!(false), &json!(false)));
+    let deciding = report["rules"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|rule| rule["decides"] == true)
+        .unwrap();
+    assert_eq!(
+        (code, &report["callable"], &report["running"]),
+        (1, &json!(false), &json!(false))
+    );
     assert_eq!(
         (&deciding["key"], &deciding["place"]),
-        (&json!(["auth", "keys", "ci", "tools"]), &json!("./moongate.toml:11"))
+        (
+            &json!(["auth", "keys", "ci", "tools"]),
+            &json!("./moongate.toml:11")
+        )
     );
     for (line, change) in [
-        ("ci gh__merge", "take \"!*__merge\" out of auth.keys[0].tools (./moongate.toml:11)"),
-        ("reader gh__put", "add \"gh__put\" to auth.keys[1].tools (./moongate.toml:15)"),
-        ("ci sentry__get", "`moongate doctor sentry` says what to correct"),
+        (
+            "ci gh__merge",
+            "take \"!*__merge\" out of auth.keys[0].tools (./moongate.toml:11)",
+        ),
+        (
+            "reader gh__put",
+            "add \"gh__put\" to auth.keys[1].tools (./moongate.toml:15)",
+        ),
+        (
+            "ci sentry__get",
+            "`moongate doctor sentry` says what to correct",
+        ),
     ] {
         let (code, out, _) = moongate(dir.path(), &format!("explain {line}")).await;
-        assert!(code == 1 && out.contains(&format!("to change: {change}\n")), "{line}: {out}");
+        assert!(
+            code == 1 && out.contains(&format!("to change: {change}\n")),
+            "{line}: {out}"
+        );
     }
     let (code, out, _) = moongate(dir.path(), "explain ci gh__get --endpoint /mcp").await;
-    assert_eq!((code, out.contains("yes: ci may call gh__get at /mcp, if its server has it")), (0, true), "{out}");
+    assert_eq!(
+        (
+            code,
+            out.contains("yes: ci may call gh__get at /mcp, if its server has it")
+        ),
+        (0, true),
+        "{out}"
+    );
     let (code, _, said) = moongate(dir.path(), "explain cd gh__get").await;
-    assert_eq!((code, said.contains("there is no key \"cd\"; known are ci, reader")), (2, true), "{said}");
+    assert_eq!(
+        (
+            code,
+            said.contains("there is no key \"cd\"; known are ci, reader")
+        ),
+        (2, true),
+        "{said}"
+    );
     let (code, _, said) = moongate(dir.path(), "explain ci gh__get --endpoint gihub").await;
     let known = "there is no endpoint \"/mcp/gihub\"; known are /mcp/github, /mcp, /mcp/sentry";
     assert_eq!((code, said.contains(known)), (2, true), "{said}");
@@ -84,22 +133,77 @@ async fn a_running_gateway_explains_what_its_calls_do() {
     gateway.ready(&["a"]).await;
     let dir = tempfile::tempdir().unwrap();
     let admin = gateway.app.admin.unwrap();
-    let run = async |line: &str| moongate(dir.path(), &format!("explain anybody {line} --admin {admin}")).await;
+    let run = async |line: &str| {
+        moongate(
+            dir.path(),
+            &format!("explain anybody {line} --admin {admin}"),
+        )
+        .await
+    };
     let (code, out, _) = run("a__echo").await;
-    assert_eq!((code, out.contains("yes: anybody may call a__echo at /mcp\n  server a  ready")), (0, true), "{out}");
+    assert_eq!(
+        (
+            code,
+            out.contains("yes: anybody may call a__echo at /mcp\n  server a  ready")
+        ),
+        (0, true),
+        "{out}"
+    );
     assert!(out.contains("also at /mcp/a"), "{out}");
-    gateway.client(Era::Modern).await.call("a__echo", json!({"text": "x"})).await.result();
+    gateway
+        .client(Era::Modern)
+        .await
+        .call("a__echo", json!({"text": "x"}))
+        .await
+        .result();
     let (code, out, _) = run("a__nothing").await;
-    assert_eq!((code, out.contains("<- decides: the server lists no tool nothing")), (1, true), "{out}");
-    gateway.client(Era::Modern).await.call("a__nothing", json!({})).await.error();
+    assert_eq!(
+        (
+            code,
+            out.contains("<- decides: the server lists no tool nothing")
+        ),
+        (1, true),
+        "{out}"
+    );
+    gateway
+        .client(Era::Modern)
+        .await
+        .call("a__nothing", json!({}))
+        .await
+        .error();
     let (code, out, _) = run("a__ehco").await;
-    assert_eq!((code, out.contains("the server lists no tool ehco; did you mean a__echo?")), (1, true), "{out}");
+    assert_eq!(
+        (
+            code,
+            out.contains("the server lists no tool ehco; did you mean a__echo?")
+        ),
+        (1, true),
+        "{out}"
+    );
     let (code, _, said) = run("a__echo --endpoint aa").await;
-    assert_eq!((code, said.contains("no endpoint \"/mcp/aa\"; known are /mcp/a, /mcp")), (2, true), "{said}");
-    let answer = gateway.admin("/api/v1/explain?principal=anybody&tool=a__echo&endpoint=a").await;
-    assert_eq!((answer.status, &answer.json()["callable"]), (200, &json!(false)));
+    assert_eq!(
+        (
+            code,
+            said.contains("no endpoint \"/mcp/aa\"; known are /mcp/a, /mcp")
+        ),
+        (2, true),
+        "{said}"
+    );
+    let answer = gateway
+        .admin("/api/v1/explain?principal=anybody&tool=a__echo&endpoint=a")
+        .await;
+    assert_eq!(
+        (answer.status, &answer.json()["callable"]),
+        (200, &json!(false))
+    );
     let rule = answer.json()["rules"][0].clone();
-    assert!(rule.get("file").is_some() && rule.get("line").is_some(), "{rule}");
+    assert!(
+        rule.get("file").is_some() && rule.get("line").is_some(),
+        "{rule}"
+    );
     let answer = gateway.admin("/api/v1/explain?principal=anybody").await;
-    assert_eq!((answer.status, &answer.json()["error"]), (400, &json!("bad_query")));
+    assert_eq!(
+        (answer.status, &answer.json()["error"]),
+        (400, &json!("bad_query"))
+    );
 }

@@ -1,5 +1,5 @@
-//! What goes wrong with servers and with connections, through the mock, for clients of both eras: it costs the calls
-//! that it concerns, says why, and leaves everything else as it was.
+//! What goes wrong with servers and with connections, through the mock, for clients of both eras:
+//! it costs the calls that it concerns, says why, and leaves everything else as it was.
 
 mod cancel;
 mod child;

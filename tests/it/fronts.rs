@@ -1,5 +1,5 @@
-//! The ways in beside plain HTTP on TCP: a pipe, lines on TCP, a Unix socket, TLS, HTTP/2, a socket that another process
-//! opened.
+//! The ways in beside plain HTTP on TCP: a pipe, lines on TCP, a Unix socket, TLS, HTTP/2, a socket
+//! that another process opened.
 
 mod bounds;
 mod h2;

@@ -1,8 +1,9 @@
-//! What is fuzzed (`fuzz/`) holds for every input of its corpus, each of which was once of interest, and for some that
-//! chance makes of them.
+//! What is fuzzed (`fuzz/`) holds for every input of its corpus, each of which was once of
+//! interest, and for some that chance makes of them.
 //!
-//! `FUZZ_SECONDS=60` makes new ones for so long for each target, and `FUZZ_SEED` others than usual. That finds less than
-//! `cargo fuzz`, which follows the branches of the code, and needs nothing installed.
+//! `FUZZ_SECONDS=60` makes new ones for so long for each target, and `FUZZ_SEED` others than usual.
+//! That finds less than `cargo fuzz`, which follows the branches of the code, and needs nothing
+//! installed.
 
 #[path = "../../fuzz/src/lib.rs"]
 #[allow(unreachable_pub, reason = "it is a crate of its own there")]
@@ -19,10 +20,18 @@ const MADE: u64 = 200;
 const LONGEST: usize = 4096;
 
 fn corpus(name: &str) -> Vec<Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(name);
-    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("fuzz/corpus")
+        .join(name);
+    let mut paths: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     paths.sort();
-    paths.iter().map(|path| std::fs::read(path).unwrap()).collect()
+    paths
+        .iter()
+        .map(|path| std::fs::read(path).unwrap())
+        .collect()
 }
 
 #[test]
@@ -35,7 +44,10 @@ fn every_target_holds_for_its_corpus() {
         }
         told(name, target, b"");
         let file = format!("fuzz/fuzz_targets/{name}.rs");
-        assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(file).exists(), "{name} can be fuzzed");
+        assert!(
+            Path::new(env!("CARGO_MANIFEST_DIR")).join(file).exists(),
+            "{name} can be fuzzed"
+        );
     }
 }
 
@@ -54,7 +66,10 @@ fn told(name: &str, target: fuzz::Target, input: &[u8]) {
 }
 
 fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")))
+    std::env::var(variable).ok().map(|text| {
+        text.parse()
+            .unwrap_or_else(|_| panic!("{variable}={text} is no number"))
+    })
 }
 
 #[test]

@@ -1,8 +1,9 @@
-//! Golden bytes: for each revision, what a client of it sends and gets, and what a server of it is sent and sends.
+//! Golden bytes: for each revision, what a client of it sends and gets, and what a server of it is
+//! sent and sends.
 //!
-//! The files in `tests/golden/REVISION/` are reviewed by eye against the specification; `UPDATE_GOLDEN=1` writes them
-//! again. What differs from run to run (ids of the gateway's own, session ids, versions) is replaced; everything else
-//! is byte for byte as it was on the wire.
+//! The files in `tests/golden/REVISION/` are reviewed by eye against the specification;
+//! `UPDATE_GOLDEN=1` writes them again. What differs from run to run (ids of the gateway's own,
+//! session ids, versions) is replaced; everything else is byte for byte as it was on the wire.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -41,12 +42,22 @@ fn script(revision: &str) -> MockScript {
     let schema = json!({"type": "object"});
     let tool = |name: &str| json!({"name": name, "inputSchema": schema});
     script.tools = ["echo", "progress", "error", "elicit"].map(tool).to_vec();
-    script.tools.push(json!(r#"{"name":"odd","inputSchema":{"type":"object"},"x-unknown":[1.0, 1e5]}"#));
+    script.tools.push(json!(
+        r#"{"name":"odd","inputSchema":{"type":"object"},"x-unknown":[1.0, 1e5]}"#
+    ));
     if revision >= "2025-11-25" {
         // It asks, so that it stays as it is until it is answered.
-        script.tools.push(json!({"name": "job", "inputSchema": schema, "execution": {"taskSupport": "required"}}));
+        script.tools.push(
+            json!({"name": "job", "inputSchema": schema, "execution": {"taskSupport": "required"}}),
+        );
         script.behave.insert("job".into(), "elicit".into());
-        script.tasks.insert("job".into(), TaskRule { required: true, ..TaskRule::default() });
+        script.tasks.insert(
+            "job".into(),
+            TaskRule {
+                required: true,
+                ..TaskRule::default()
+            },
+        );
     }
     script.resources = vec![json!({"uri": "a://b", "name": "b"})];
     script
@@ -54,7 +65,9 @@ fn script(revision: &str) -> MockScript {
 
 impl GoldenStage {
     async fn set(revision: &'static str, server_revision: &'static str) -> Self {
-        let server = serve_http(script(server_revision), "127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let server = serve_http(script(server_revision), "127.0.0.1:0".parse().unwrap())
+            .await
+            .unwrap();
         let back = Tap::before(server.addr.unwrap()).await;
         let dir = tempfile::tempdir().unwrap();
         // Else the first call of a legacy client also tries the server's other era.
@@ -64,11 +77,25 @@ impl GoldenStage {
         let front = Tap::before(app.addresses[0]).await;
         holds("the server is listened to", || server.listeners() > 0).await;
         let key = moongate_jsonrpc::json::ByteString::from("a://b");
-        let find = || app.gateway.snapshot().find_exposed(moongate_model::ItemKind::Resources, &key).is_some();
+        let find = || {
+            app.gateway
+                .snapshot()
+                .find_exposed(moongate_model::ItemKind::Resources, &key)
+                .is_some()
+        };
         holds("the server is listed", find).await;
         let client = McpClient::new(revision, &front.url, json!({"elicitation": {}}));
         let played = BTreeMap::new();
-        GoldenStage { revision, front, back, client, server, app, played, _dir: dir }
+        GoldenStage {
+            revision,
+            front,
+            back,
+            client,
+            server,
+            app,
+            played,
+            _dir: dir,
+        }
     }
 
     fn is_modern(&self) -> bool {
@@ -99,7 +126,10 @@ impl GoldenStage {
         }
         let late = self.back.late();
         if !late.is_empty() {
-            text.add("gateway <- server, on the stream that was open before", &format!("\n{late}"));
+            text.add(
+                "gateway <- server, on the stream that was open before",
+                &format!("\n{late}"),
+            );
         }
         let known = self.played.insert(name.to_owned(), text.text);
         assert!(known.is_none(), "{name} was played before");
@@ -107,7 +137,14 @@ impl GoldenStage {
 
     async fn play(&mut self, name: &str, method: &str, members: &str, meta: &str) {
         self.begin();
-        self.client.prepare(method).id(r#""\u0031""#).members(members).meta(meta).send().await.end();
+        self.client
+            .prepare(method)
+            .id(r#""\u0031""#)
+            .members(members)
+            .meta(meta)
+            .send()
+            .await
+            .end();
         self.end(name);
     }
 }
@@ -124,13 +161,29 @@ struct GoldenText {
 
 impl GoldenText {
     fn request(&mut self, title: &str, exchange: &Exchange) {
-        let Exchange { method, headers, body, .. } = exchange;
-        self.add(title, &format!("{method}\n{}\n\n{body}", headers.join("\n")));
+        let Exchange {
+            method,
+            headers,
+            body,
+            ..
+        } = exchange;
+        self.add(
+            title,
+            &format!("{method}\n{}\n\n{body}", headers.join("\n")),
+        );
     }
 
     fn answer(&mut self, title: &str, exchange: &Exchange) {
-        let Exchange { status, answer_headers, answer, .. } = exchange;
-        self.add(title, &format!("{status}\n{}\n\n{answer}", answer_headers.join("\n")));
+        let Exchange {
+            status,
+            answer_headers,
+            answer,
+            ..
+        } = exchange;
+        self.add(
+            title,
+            &format!("{status}\n{}\n\n{answer}", answer_headers.join("\n")),
+        );
     }
 
     fn add(&mut self, title: &str, said: &str) {
@@ -159,7 +212,9 @@ impl GoldenText {
                 }
             }
         }
-        let named = |text: String, (n, name): (usize, &String)| text.replace(name, &format!("<task {}>", n + 1));
+        let named = |text: String, (n, name): (usize, &String)| {
+            text.replace(name, &format!("<task {}>", n + 1))
+        };
         let text = self.names.iter().enumerate().fold(text.to_owned(), named);
         let text = replaced(&text, "\"createdAt\":\"", "\"", "<time>");
         replaced(&text, "\"lastUpdatedAt\":\"", "\"", "<time>")
@@ -173,7 +228,11 @@ impl GoldenText {
             let id = &part[..part.len() - rest.len()];
             out.push_str(mark);
             if !id.is_empty() {
-                let at = self.ids.iter().position(|known| known == id).unwrap_or(self.ids.len());
+                let at = self
+                    .ids
+                    .iter()
+                    .position(|known| known == id)
+                    .unwrap_or(self.ids.len());
                 if at == self.ids.len() {
                     self.ids.push(id.to_owned());
                 }
@@ -190,17 +249,25 @@ fn replaced(text: &str, begin: &str, end: &str, by: &str) -> String {
     let mut parts = text.split(begin);
     let mut out = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        write!(out, "{begin}{by}{}", &part[part.find(end).unwrap_or(part.len())..]).unwrap();
+        write!(
+            out,
+            "{begin}{by}{}",
+            &part[part.find(end).unwrap_or(part.len())..]
+        )
+        .unwrap();
     }
     out
 }
 
 // === the cases ===
 
-/// How the gateway opens its server. The streams for changes come when they come, and are shown last.
+/// How the gateway opens its server. The streams for changes come when they come, and are shown
+/// last.
 fn opened(stage: &mut GoldenStage) {
     let mut all = stage.back.fresh();
-    all.sort_by_key(|exchange| exchange.method == "GET" || exchange.body.contains("subscriptions/listen"));
+    all.sort_by_key(|exchange| {
+        exchange.method == "GET" || exchange.body.contains("subscriptions/listen")
+    });
     let mut text = GoldenText::default();
     for exchange in &all {
         text.request("gateway -> server", exchange);
@@ -212,7 +279,13 @@ fn opened(stage: &mut GoldenStage) {
 async fn opening(stage: &mut GoldenStage) {
     stage.begin();
     if stage.is_modern() {
-        stage.client.prepare("server/discover").id("1").send().await.result();
+        stage
+            .client
+            .prepare("server/discover")
+            .id("1")
+            .send()
+            .await
+            .result();
     } else {
         let capabilities = json!({"elicitation": {}});
         stage.client = McpClient::connect(stage.revision, &stage.front.url, capabilities).await;
@@ -223,26 +296,57 @@ async fn opening(stage: &mut GoldenStage) {
 async fn calls(stage: &mut GoldenStage) {
     stage.play("tools-list", "tools/list", "", "").await;
     let echo = r#""name":"s__echo","arguments":{"n":1.0, "e":"\u00e9"}"#;
-    stage.play("tools-call", "tools/call", echo, r#""com.example/k":1E5"#).await;
-    stage.play("resources-read", "resources/read", r#""uri":"a://b""#, "").await;
+    stage
+        .play("tools-call", "tools/call", echo, r#""com.example/k":1E5"#)
+        .await;
+    stage
+        .play("resources-read", "resources/read", r#""uri":"a://b""#, "")
+        .await;
     let steps = r#""name":"s__progress","arguments":{"steps":2}"#;
-    stage.play("progress", "tools/call", steps, r#""progressToken":"\u0074""#).await;
+    stage
+        .play(
+            "progress",
+            "tools/call",
+            steps,
+            r#""progressToken":"\u0074""#,
+        )
+        .await;
     let error = r#""name":"s__error","arguments":{"code":-32002,"message":"no"}"#;
     stage.play("server-error", "tools/call", error, "").await;
-    stage.play("unknown-tool", "tools/call", r#""name":"s__nope""#, "").await;
-    stage.play("unknown-resource", "resources/read", r#""uri":"nope://x""#, "").await;
-    stage.play("unknown-method", "com.example/nope", "", "").await;
+    stage
+        .play("unknown-tool", "tools/call", r#""name":"s__nope""#, "")
+        .await;
+    stage
+        .play(
+            "unknown-resource",
+            "resources/read",
+            r#""uri":"nope://x""#,
+            "",
+        )
+        .await;
+    stage
+        .play("unknown-method", "com.example/nope", "", "")
+        .await;
 }
 
 async fn elicitation(stage: &mut GoldenStage, name: &str, answers_alone: bool) {
     stage.begin();
     let accept = |_: &str, _: &Value| json!({"action": "accept", "content": {"name": "Ada"}});
     let members = r#""name":"s__elicit","arguments":{}"#;
-    let (answer, _) = stage.client.prepare("tools/call").id("7").members(members).answering(accept).await;
+    let (answer, _) = stage
+        .client
+        .prepare("tools/call")
+        .id("7")
+        .members(members)
+        .answering(accept)
+        .await;
     answer.end();
     // The answer to the server goes its own way, and is not waited for by what the client gets.
     let posts = if answers_alone { 2 } else { 1 };
-    holds("the server has its answer", || stage.back.fresh().iter().filter(|e| e.status > 0).count() >= posts).await;
+    holds("the server has its answer", || {
+        stage.back.fresh().iter().filter(|e| e.status > 0).count() >= posts
+    })
+    .await;
     stage.end(name);
 }
 
@@ -256,15 +360,32 @@ async fn tasks(stage: &mut GoldenStage) {
         stage.client = McpClient::new(stage.revision, &stage.front.url, declared);
     }
     stage.begin();
-    let wish = if stage.is_modern() { "" } else { r#","task":{"ttl":60000}"# };
+    let wish = if stage.is_modern() {
+        ""
+    } else {
+        r#","task":{"ttl":60000}"#
+    };
     let members = format!(r#""name":"s__job","arguments":{{}}{wish}"#);
-    let answer = stage.client.prepare("tools/call").id("1").members(&members).send().await;
+    let answer = stage
+        .client
+        .prepare("tools/call")
+        .id("1")
+        .members(&members)
+        .send()
+        .await;
     let result = answer.result().clone();
-    let id = result["taskId"].as_str().or(result["task"]["taskId"].as_str()).unwrap().to_owned();
+    let id = result["taskId"]
+        .as_str()
+        .or(result["task"]["taskId"].as_str())
+        .unwrap()
+        .to_owned();
     stage.end("task-created");
     let asks = async {
         loop {
-            let answer = stage.client.exchange("tasks/get", json!({"taskId": id})).await;
+            let answer = stage
+                .client
+                .exchange("tasks/get", json!({"taskId": id}))
+                .await;
             if answer.result()["status"] == "input_required" {
                 return answer.result().clone();
             }
@@ -274,29 +395,62 @@ async fn tasks(stage: &mut GoldenStage) {
     let of = json!({"taskId": id}).to_string();
     let of = &of[1..of.len() - 1];
     stage.play("task-get", "tasks/get", of, "").await;
-    if let Some(key) = asked["inputRequests"].as_object().and_then(|all| all.keys().next()) {
+    if let Some(key) = asked["inputRequests"]
+        .as_object()
+        .and_then(|all| all.keys().next())
+    {
         let responses = json!({key: {"action": "accept", "content": {"name": "Ada"}}});
-        stage.play("task-update", "tasks/update", &format!(r#"{of},"inputResponses":{responses}"#), "").await;
+        stage
+            .play(
+                "task-update",
+                "tasks/update",
+                &format!(r#"{of},"inputResponses":{responses}"#),
+                "",
+            )
+            .await;
     } else {
         stage.begin();
         let accept = |_: &str, _: &Value| json!({"action": "accept", "content": {"name": "Ada"}});
-        stage.client.prepare("tasks/result").id("7").members(of).answering(accept).await.0.result();
+        stage
+            .client
+            .prepare("tasks/result")
+            .id("7")
+            .members(of)
+            .answering(accept)
+            .await
+            .0
+            .result();
         // The answer to the server goes its own way, and is not waited for by what the client gets.
-        holds("the server has its answer", || stage.back.fresh().iter().filter(|e| e.status > 0).count() >= 2).await;
+        holds("the server has its answer", || {
+            stage.back.fresh().iter().filter(|e| e.status > 0).count() >= 2
+        })
+        .await;
         stage.end("task-result");
         stage.play("task-list", "tasks/list", "", "").await;
     }
     let over = async {
-        while stage.client.exchange("tasks/get", json!({"taskId": id})).await.result()["status"] != "completed" {}
+        while stage
+            .client
+            .exchange("tasks/get", json!({"taskId": id}))
+            .await
+            .result()["status"]
+            != "completed"
+        {}
     };
     tokio::time::timeout(LONG, over).await.unwrap();
     stage.play("task-over", "tasks/get", of, "").await;
     stage.play("task-cancelled", "tasks/cancel", of, "").await;
-    stage.play("task-unknown", "tasks/get", r#""taskId":"s:nope""#, "").await;
+    stage
+        .play("task-unknown", "tasks/get", r#""taskId":"s:nope""#, "")
+        .await;
     if stage.is_modern() {
         stage.client = McpClient::new(stage.revision, &stage.front.url, json!({"elicitation": {}}));
-        stage.play("task-undeclared", "tasks/get", r#""taskId":"s:nope""#, "").await;
-        stage.play("task-required", "tools/call", r#""name":"s__job""#, "").await;
+        stage
+            .play("task-undeclared", "tasks/get", r#""taskId":"s:nope""#, "")
+            .await;
+        stage
+            .play("task-required", "tools/call", r#""name":"s__job""#, "")
+            .await;
     }
 }
 
@@ -304,13 +458,23 @@ async fn changes(stage: &mut GoldenStage) {
     stage.begin();
     let mut stream = if stage.is_modern() {
         let filter = json!({"notifications": {"toolsListChanged": true}});
-        let mut stream = stage.client.prepare("subscriptions/listen").id(r#""s\u0031""#).params(&filter).open().await;
-        stream.until("notifications/subscriptions/acknowledged").await;
+        let mut stream = stage
+            .client
+            .prepare("subscriptions/listen")
+            .id(r#""s\u0031""#)
+            .params(&filter)
+            .open()
+            .await;
+        stream
+            .until("notifications/subscriptions/acknowledged")
+            .await;
         stream
     } else {
         stage.client.open_server_stream().await
     };
-    stage.server.change_tools_and_notify(&[json!({"name": "new", "inputSchema": {"type": "object"}})]);
+    stage
+        .server
+        .change_tools_and_notify(&[json!({"name": "new", "inputSchema": {"type": "object"}})]);
     stream.until("notifications/tools/list_changed").await;
     stage.end("changes");
 }
@@ -336,7 +500,12 @@ async fn http_sse(stage: &mut GoldenStage) {
         .send()
         .await
         .result();
-    client.prepare("com.example/nope").id("2").send().await.error();
+    client
+        .prepare("com.example/nope")
+        .id("2")
+        .send()
+        .await
+        .error();
     drop(client);
     stage.end("http-sse");
 }
@@ -344,7 +513,11 @@ async fn http_sse(stage: &mut GoldenStage) {
 async fn batch(stage: &mut GoldenStage) {
     stage.begin();
     let body = r#"[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","method":"notifications/x"},{"jsonrpc":"2.0","id":"\u0032","method":"tools/call","params":{"name":"s__new"}}]"#;
-    let headers = if stage.is_modern() { vec![("mcp-protocol-version", stage.revision.to_owned())] } else { vec![] };
+    let headers = if stage.is_modern() {
+        vec![("mcp-protocol-version", stage.revision.to_owned())]
+    } else {
+        vec![]
+    };
     let mut stream = EventStream::of(stage.client.raw("POST", &headers, body).await);
     while stream.next_message().await.is_some() {}
     stage.end("batch");
@@ -353,7 +526,9 @@ async fn batch(stage: &mut GoldenStage) {
 // === the files ===
 
 fn directory(revision: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(revision)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/golden")
+        .join(revision)
 }
 
 /// Compares with the files, or writes them.
@@ -371,13 +546,26 @@ fn compare(revision: &str, played: &BTreeMap<String, String>) -> Vec<String> {
         let path = directory.join(format!("{name}.txt"));
         match std::fs::read_to_string(&path) {
             Ok(golden) if golden == *text => {}
-            Ok(golden) => wrong.push(format!("{}:\n{}", path.display(), difference(&golden, text))),
-            Err(e) => wrong.push(format!("{}: {e}; UPDATE_GOLDEN=1 writes it", path.display())),
+            Ok(golden) => wrong.push(format!(
+                "{}:\n{}",
+                path.display(),
+                difference(&golden, text)
+            )),
+            Err(e) => wrong.push(format!(
+                "{}: {e}; UPDATE_GOLDEN=1 writes it",
+                path.display()
+            )),
         }
     }
-    let files = std::fs::read_dir(&directory).map(Iterator::count).unwrap_or_default();
+    let files = std::fs::read_dir(&directory)
+        .map(Iterator::count)
+        .unwrap_or_default();
     if files != played.len() {
-        wrong.push(format!("{} has {files} files for {} cases", directory.display(), played.len()));
+        wrong.push(format!(
+            "{} has {files} files for {} cases",
+            directory.display(),
+            played.len()
+        ));
     }
     wrong
 }
@@ -385,9 +573,22 @@ fn compare(revision: &str, played: &BTreeMap<String, String>) -> Vec<String> {
 /// The first lines that differ.
 fn difference(golden: &str, text: &str) -> String {
     let (golden, text): (Vec<&str>, Vec<&str>) = (golden.lines().collect(), text.lines().collect());
-    let at = golden.iter().zip(&text).position(|(a, b)| a != b).unwrap_or(golden.len().min(text.len()));
-    let line = |lines: &[&str]| lines.get(at).map_or("(the end)".to_owned(), |line| (*line).to_owned());
-    format!("line {}:\n  golden: {}\n  now:    {}", at + 1, line(&golden), line(&text))
+    let at = golden
+        .iter()
+        .zip(&text)
+        .position(|(a, b)| a != b)
+        .unwrap_or(golden.len().min(text.len()));
+    let line = |lines: &[&str]| {
+        lines
+            .get(at)
+            .map_or("(the end)".to_owned(), |line| (*line).to_owned())
+    };
+    format!(
+        "line {}:\n  golden: {}\n  now:    {}",
+        at + 1,
+        line(&golden),
+        line(&text)
+    )
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -411,7 +612,15 @@ async fn the_bytes_on_both_sides_are_golden() {
         changes(&mut stage).await;
         batch(&mut stage).await;
         // The same across the eras: the newest server of the other one.
-        let mut across = GoldenStage::set(revision, if stage.is_modern() { "2025-11-25" } else { MODERN }).await;
+        let mut across = GoldenStage::set(
+            revision,
+            if stage.is_modern() {
+                "2025-11-25"
+            } else {
+                MODERN
+            },
+        )
+        .await;
         opening(&mut across).await;
         across.played.clear();
         elicitation(&mut across, "elicitation-across", true).await;
@@ -421,14 +630,27 @@ async fn the_bytes_on_both_sides_are_golden() {
         wrong.extend(compare(revision, &stage.played));
         stage.app.stop().await;
     }
-    assert!(cases >= SUPPORTED.len() * 10, "only {cases} cases were played");
-    assert!(wrong.is_empty(), "{} of {cases} differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        cases >= SUPPORTED.len() * 10,
+        "only {cases} cases were played"
+    );
+    assert!(
+        wrong.is_empty(),
+        "{} of {cases} differ:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 #[test]
 fn every_golden_directory_is_a_revision() {
     let directories = std::fs::read_dir(directory("")).unwrap();
-    let names: Vec<String> = directories.map(|d| d.unwrap().file_name().into_string().unwrap()).collect();
+    let names: Vec<String> = directories
+        .map(|d| d.unwrap().file_name().into_string().unwrap())
+        .collect();
     assert_eq!(names.len(), SUPPORTED.len(), "{names:?}");
-    assert!(names.iter().all(|name| SUPPORTED.contains(&name.as_str())), "{names:?}");
+    assert!(
+        names.iter().all(|name| SUPPORTED.contains(&name.as_str())),
+        "{names:?}"
+    );
 }

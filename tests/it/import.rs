@@ -11,42 +11,94 @@ const CONFIG: &str = ".config/moongate/moongate.toml";
 
 /// Entries that no config can have, each with a part of the reason.
 const UNUSABLE: [(&str, &str, &str); 9] = [
-    ("folder", r#"{"command": "a", "cwd": "${workspaceFolder}"}"#, "open in an editor"),
-    ("argument", r#"{"command": "b", "args": ["${workspaceFolder}/x"]}"#, "open in an editor"),
-    ("variable", r#"{"command": "c", "env": {"X": "${workspaceFolderBasename}"}}"#, "open in an editor"),
-    ("asks", r#"{"command": "d", "args": ["${command:x}"]}"#, "not the name of a variable"),
+    (
+        "folder",
+        r#"{"command": "a", "cwd": "${workspaceFolder}"}"#,
+        "open in an editor",
+    ),
+    (
+        "argument",
+        r#"{"command": "b", "args": ["${workspaceFolder}/x"]}"#,
+        "open in an editor",
+    ),
+    (
+        "variable",
+        r#"{"command": "c", "env": {"X": "${workspaceFolderBasename}"}}"#,
+        "open in an editor",
+    ),
+    (
+        "asks",
+        r#"{"command": "d", "args": ["${command:x}"]}"#,
+        "not the name of a variable",
+    ),
     ("empty", "{}", "neither"),
     ("no-url", r#"{"url": ""}"#, "does not start with"),
     ("hole", r#"{"url": "<YOUR URL>"}"#, "does not start with"),
-    ("both", r#"{"url": "http://x.example/mcp", "command": "a"}"#, "both"),
-    ("break", r#"{"url": "http://y.example/mcp", "headers": {"A": "b\nc"}}"#, "headers"),
+    (
+        "both",
+        r#"{"url": "http://x.example/mcp", "command": "a"}"#,
+        "both",
+    ),
+    (
+        "break",
+        r#"{"url": "http://y.example/mcp", "headers": {"A": "b\nc"}}"#,
+        "headers",
+    ),
 ];
 
 fn servers(entries: &[(&str, &str)]) -> String {
-    let entries: Vec<String> = entries.iter().map(|(name, entry)| format!("{name:?}: {entry}")).collect();
+    let entries: Vec<String> = entries
+        .iter()
+        .map(|(name, entry)| format!("{name:?}: {entry}"))
+        .collect();
     format!("{{\"mcpServers\": {{{}}}}}", entries.join(", "))
 }
 
 #[tokio::test]
 async fn unusable_entries_do_not_keep_the_others_out() {
     let home = UserHome::new();
-    let mut entries: Vec<(&str, &str)> = UNUSABLE.iter().map(|(name, entry, _)| (*name, *entry)).collect();
+    let mut entries: Vec<(&str, &str)> = UNUSABLE
+        .iter()
+        .map(|(name, entry, _)| (*name, *entry))
+        .collect();
     // To a client, a reference without an end is plain text.
-    entries.push(("fine", r#"{"command": "fine", "env": {"KEY": "${NOT_SET}", "X": "${abc"}}"#));
+    entries.push((
+        "fine",
+        r#"{"command": "fine", "env": {"KEY": "${NOT_SET}", "X": "${abc"}}"#,
+    ));
     let text = servers(&entries);
     home.write(".cursor/mcp.json", &text);
     home.write(".codex/config.toml", "[mcp_servers.odd]\nurl = 5\n");
     let dry = home.run(&["import", "--format", "json", "--dry-run"]).await;
     let rows: Value = serde_json::from_str(&dry.out).unwrap();
-    let row = |name: &str| rows["servers"].as_array().unwrap().iter().find(|row| row["name"] == name).unwrap();
+    let row = |name: &str| {
+        rows["servers"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|row| row["name"] == name)
+            .unwrap()
+    };
     for (name, _, why) in UNUSABLE {
         let row = row(name);
-        assert_eq!((&row["state"], row["notes"].to_string().contains(why)), (&json!("broken"), true), "{row}");
+        assert_eq!(
+            (&row["state"], row["notes"].to_string().contains(why)),
+            (&json!("broken"), true),
+            "{row}"
+        );
     }
-    assert_eq!((&row("odd")["state"], &row("fine")["state"]), (&json!("broken"), &json!("new")));
+    assert_eq!(
+        (&row("odd")["state"], &row("fine")["state"]),
+        (&json!("broken"), &json!("new"))
+    );
     let ran = home.run(&["import", "--yes"]).await;
     assert_eq!(ran.code, Some(0), "{}", ran.err);
-    assert_eq!(ran.out.matches("unusable").count(), UNUSABLE.len() + 1, "{}", ran.out);
+    assert_eq!(
+        ran.out.matches("unusable").count(),
+        UNUSABLE.len() + 1,
+        "{}",
+        ran.out
+    );
     assert!(
         home.read(CONFIG).contains("[servers.fine]") && !home.read(CONFIG).contains("odd"),
         "{}",
@@ -55,20 +107,38 @@ async fn unusable_entries_do_not_keep_the_others_out() {
     // The same servers, pasted.
     home.write("work/moongate.toml", "");
     let pasted = home.run_with(&["add", "-", "--no-probe"], "", &text).await;
-    assert_eq!((pasted.code, pasted.err.contains("were not added")), (Some(1), true), "{}", pasted.err);
-    assert!(home.read("work/moongate.toml").contains("[servers.fine]"), "{}", pasted.err);
+    assert_eq!(
+        (pasted.code, pasted.err.contains("were not added")),
+        (Some(1), true),
+        "{}",
+        pasted.err
+    );
+    assert!(
+        home.read("work/moongate.toml").contains("[servers.fine]"),
+        "{}",
+        pasted.err
+    );
 }
 
 #[tokio::test]
 async fn keys_that_moved_out_are_not_imported_again() {
     let home = UserHome::new();
-    let entry = r#"{"command": "db", "args": ["--x"], "env": {"DB_URL": "postgres://u:s3cr3t$$@h/d"}}"#;
+    let entry =
+        r#"{"command": "db", "args": ["--x"], "env": {"DB_URL": "postgres://u:s3cr3t$$@h/d"}}"#;
     home.write(".cursor/mcp.json", &servers(&[("postgres", entry)]));
-    assert_eq!(home.run(&["import", "--env-file", ".env", "--yes"]).await.code, Some(0));
+    assert_eq!(
+        home.run(&["import", "--env-file", ".env", "--yes"])
+            .await
+            .code,
+        Some(0)
+    );
     let config = home.read(CONFIG);
     assert!(config.contains("${DB_URL}"), "{config}");
     let again = home.run(&["import", "--yes"]).await;
-    assert!(again.out.contains("there as postgres") && again.err.contains("nothing new"), "{again:?}");
+    assert!(
+        again.out.contains("there as postgres") && again.err.contains("nothing new"),
+        "{again:?}"
+    );
     assert_eq!(home.read(CONFIG), config);
 }
 
@@ -76,26 +146,53 @@ async fn keys_that_moved_out_are_not_imported_again() {
 async fn a_server_that_two_clients_have_is_there_only_after_the_import() {
     let home = UserHome::new();
     home.write("work/moongate.toml", "[gateway]\nadmin = \"127.0.0.1:1\"\n");
-    home.write(".cursor/mcp.json", &servers(&[("gh", r#"{"url": "https://gh.example/mcp"}"#)]));
-    home.write(".kiro/settings/mcp.json", &servers(&[("github", r#"{"url": "https://gh.example/mcp"}"#)]));
+    home.write(
+        ".cursor/mcp.json",
+        &servers(&[("gh", r#"{"url": "https://gh.example/mcp"}"#)]),
+    );
+    home.write(
+        ".kiro/settings/mcp.json",
+        &servers(&[("github", r#"{"url": "https://gh.example/mcp"}"#)]),
+    );
     let dry = home.run(&["import", "--dry-run"]).await;
-    assert!(dry.out.contains("same as gh") && !dry.out.contains("there as"), "{}", dry.out);
+    assert!(
+        dry.out.contains("same as gh") && !dry.out.contains("there as"),
+        "{}",
+        dry.out
+    );
     assert_eq!(home.run(&["import", "--yes"]).await.code, Some(0));
     let again = home.run(&["import", "--dry-run"]).await;
-    assert!(again.out.contains("there as gh") && !again.out.contains("same as"), "{}", again.out);
+    assert!(
+        again.out.contains("there as gh") && !again.out.contains("same as"),
+        "{}",
+        again.out
+    );
 }
 
 #[tokio::test]
 async fn an_entry_stays_in_its_client_where_the_gateway_has_it_switched_off() {
     let home = UserHome::new();
-    home.write("work/moongate.toml", "[servers.docs]\nurl = \"https://docs.example/mcp\"\nenabled = false\n");
+    home.write(
+        "work/moongate.toml",
+        "[servers.docs]\nurl = \"https://docs.example/mcp\"\nenabled = false\n",
+    );
     let works = json!({ "command": PROGRAM, "args": ["mock", "--demo"] }).to_string();
-    let text = servers(&[("docs", r#"{"url": "https://docs.example/mcp"}"#), ("x", &works)]);
+    let text = servers(&[
+        ("docs", r#"{"url": "https://docs.example/mcp"}"#),
+        ("x", &works),
+    ]);
     home.write(".cursor/mcp.json", &text);
     let ran = home.run(&["import", "--take-over", "--yes"]).await;
-    assert!(ran.out.contains("there as docs") && ran.out.contains("switched off"), "{}", ran.out);
+    assert!(
+        ran.out.contains("there as docs") && ran.out.contains("switched off"),
+        "{}",
+        ran.out
+    );
     let left = home.read(".cursor/mcp.json");
-    assert!(left.contains("docs.example") && !left.contains("\"x\""), "{left}");
+    assert!(
+        left.contains("docs.example") && !left.contains("\"x\""),
+        "{left}"
+    );
 }
 
 #[tokio::test]
@@ -103,26 +200,54 @@ async fn an_entry_with_a_key_that_the_config_lacks_differs() {
     let home = UserHome::new();
     let config = "[servers.docs]\nurl = \"https://docs.example/mcp\"\n";
     home.write("work/moongate.toml", config);
-    let entry = r#"{"url": "https://docs.example/mcp", "headers": {"Authorization": "Bearer s3cr3t"}}"#;
+    let entry =
+        r#"{"url": "https://docs.example/mcp", "headers": {"Authorization": "Bearer s3cr3t"}}"#;
     home.write(".cursor/mcp.json", &servers(&[("docs", entry)]));
     let ran = home.run(&["import", "--take-over", "--yes"]).await;
-    assert_eq!((ran.code, ran.err.contains("nothing new")), (Some(0), true), "{ran:?}");
-    for part in ["differs from docs", "`docs` lacks `headers.Authorization`", "moongate import --only docs-2"] {
+    assert_eq!(
+        (ran.code, ran.err.contains("nothing new")),
+        (Some(0), true),
+        "{ran:?}"
+    );
+    for part in [
+        "differs from docs",
+        "`docs` lacks `headers.Authorization`",
+        "moongate import --only docs-2",
+    ] {
         assert!(ran.out.contains(part), "{part}: {}", ran.out);
     }
-    assert!(!ran.out.contains("s3cr3t") && home.read("work/moongate.toml") == config, "{ran:?}");
-    assert!(home.read(".cursor/mcp.json").contains("docs.example"), "its client keeps it");
+    assert!(
+        !ran.out.contains("s3cr3t") && home.read("work/moongate.toml") == config,
+        "{ran:?}"
+    );
+    assert!(
+        home.read(".cursor/mcp.json").contains("docs.example"),
+        "its client keeps it"
+    );
     let json = home.run(&["import", "--format", "json"]).await;
     let json: Value = serde_json::from_str(&json.out).unwrap();
     let row = &json["servers"][0];
-    assert_eq!((&row["state"], &row["same_as"]), (&json!("differs"), &json!("docs")));
+    assert_eq!(
+        (&row["state"], &row["same_as"]),
+        (&json!("differs"), &json!("docs"))
+    );
     assert_eq!(row["lacks"], json!(["headers.Authorization"]));
     let chosen = home.run(&["import", "--only", "docs-2", "--yes"]).await;
     assert_eq!(chosen.code, Some(0), "{}", chosen.err);
-    assert!(home.read("work/moongate.toml").starts_with(config), "the entry stays as it is");
-    assert!(home.read("work/moongate.toml").contains("[servers.docs-2]"), "{}", home.read("work/moongate.toml"));
+    assert!(
+        home.read("work/moongate.toml").starts_with(config),
+        "the entry stays as it is"
+    );
+    assert!(
+        home.read("work/moongate.toml").contains("[servers.docs-2]"),
+        "{}",
+        home.read("work/moongate.toml")
+    );
     let again = home.run(&["import", "--yes"]).await;
-    assert!(again.out.contains("there as docs-2") && again.err.contains("nothing new"), "{again:?}");
+    assert!(
+        again.out.contains("there as docs-2") && again.err.contains("nothing new"),
+        "{again:?}"
+    );
 }
 
 #[tokio::test]
@@ -135,77 +260,156 @@ async fn a_client_without_a_file_says_so() {
         ("cursor", ".cursor/mcp.json"),
     ] {
         let ran = home.run(&["import", client]).await;
-        assert_eq!((ran.code, ran.err.contains(part)), (Some(1), true), "{client}: {}", ran.err);
+        assert_eq!(
+            (ran.code, ran.err.contains(part)),
+            (Some(1), true),
+            "{client}: {}",
+            ran.err
+        );
     }
     home.write(".cursor/mcp.json", "{}");
     let none = home.run(&["import", "cursor"]).await;
-    assert_eq!((none.code, none.err.contains("nothing new")), (Some(0), true), "{}", none.err);
+    assert_eq!(
+        (none.code, none.err.contains("nothing new")),
+        (Some(0), true),
+        "{}",
+        none.err
+    );
 }
 
 #[tokio::test]
 async fn all_files_of_a_client_are_read() {
     let home = UserHome::new();
-    let extension = ".config/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json";
+    let extension =
+        ".config/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json";
     home.write(extension, &servers(&[("one", r#"{"command": "one"}"#)]));
-    home.write(".cline/data/settings/cline_mcp_settings.json", &servers(&[("two", r#"{"command": "two"}"#)]));
+    home.write(
+        ".cline/data/settings/cline_mcp_settings.json",
+        &servers(&[("two", r#"{"command": "two"}"#)]),
+    );
     let ran = home.run(&["import", "cline", "--dry-run"]).await;
-    assert!(ran.out.contains("one") && ran.out.contains("two"), "{ran:?}");
+    assert!(
+        ran.out.contains("one") && ran.out.contains("two"),
+        "{ran:?}"
+    );
 }
 
 #[tokio::test]
 async fn a_dry_run_shows_the_change_and_a_broken_config_is_one_error() {
     let home = UserHome::new();
     home.write("work/moongate.toml", "");
-    home.write(".cursor/mcp.json", &servers(&[("a", r#"{"command": "a", "env": {"KEY": "s3cr3t"}}"#)]));
-    let dry = home.run(&["import", "--dry-run", "--env-file", ".env"]).await;
+    home.write(
+        ".cursor/mcp.json",
+        &servers(&[("a", r#"{"command": "a", "env": {"KEY": "s3cr3t"}}"#)]),
+    );
+    let dry = home
+        .run(&["import", "--dry-run", "--env-file", ".env"])
+        .await;
     assert_eq!(dry.code, Some(0), "{}", dry.err);
-    assert!(dry.err.contains("+ [servers.a]") && dry.err.contains("+ KEY=***"), "{}", dry.err);
-    assert_eq!((&*home.read("work/moongate.toml"), home.path("work/.env").exists()), ("", false));
+    assert!(
+        dry.err.contains("+ [servers.a]") && dry.err.contains("+ KEY=***"),
+        "{}",
+        dry.err
+    );
+    assert_eq!(
+        (
+            &*home.read("work/moongate.toml"),
+            home.path("work/.env").exists()
+        ),
+        ("", false)
+    );
     home.write("work/moongate.toml", "[servers\n");
-    for args in [&["import", "--yes"][..], &["add", "-"], &["add", "x", "https://x.example/mcp", "--no-probe"]] {
+    for args in [
+        &["import", "--yes"][..],
+        &["add", "-"],
+        &["add", "x", "https://x.example/mcp", "--no-probe"],
+    ] {
         let broken = home.run_with(args, "", "https://x.example/mcp").await;
         assert_eq!(broken.code, Some(2), "{args:?}: {}", broken.err);
-        assert!(!broken.err.contains("error: error:"), "{args:?}: {}", broken.err);
+        assert!(
+            !broken.err.contains("error: error:"),
+            "{args:?}: {}",
+            broken.err
+        );
     }
 }
 
 #[tokio::test]
 async fn what_is_lost_is_said_and_settings_take_one_line() {
     let home = UserHome::new();
-    home.write(".config/goose/config.yaml", "GOOSE_MODEL: x\nGOOSE_MODE: y\nextensions:\n  developer: {type: builtin}\n  a:\n    type: stdio\n    cmd: run\n    args: [y, no]\n");
-    home.write(".config/zed/settings.json", r#"{"theme": "x", "context_servers": {"ext": {"settings": {}}}}"#);
-    home.write(".config/Code/User/mcp.json", r#"{"servers": {"v": {"command": "v", "envFile": "/x/.env"}}}"#);
+    home.write(
+        ".config/goose/config.yaml",
+        "GOOSE_MODEL: x\nGOOSE_MODE: y\nextensions:\n  \
+        developer: {type: builtin}\n  a:\n    type: stdio\n    cmd: run\n    args: [y, no]\n",
+    );
+    home.write(
+        ".config/zed/settings.json",
+        r#"{"theme": "x", "context_servers": {"ext": {"settings": {}}}}"#,
+    );
+    home.write(
+        ".config/Code/User/mcp.json",
+        r#"{"servers": {"v": {"command": "v", "envFile": "/x/.env"}}}"#,
+    );
     home.write(
         ".config/opencode/opencode.json",
         r#"{"mcp": {"gh": {"type": "local", "command": ["gh"]}}, "tools": {"gh_rm": false}}"#,
     );
     let ran = home.run(&["import", "--yes"]).await;
     assert_eq!(ran.code, Some(0), "{}", ran.err);
-    for part in ["`developer`", "`ext`", "`servers.v.envFile`", "of use only in"] {
+    for part in [
+        "`developer`",
+        "`ext`",
+        "`servers.v.envFile`",
+        "of use only in",
+    ] {
         assert!(ran.err.contains(part), "{part}: {}", ran.err);
     }
     assert_eq!(ran.err.matches("nothing here").count(), 1, "{}", ran.err);
-    assert!(!ran.err.contains("GOOSE_MODE") && !ran.err.contains("`tools`"), "{}", ran.err);
+    assert!(
+        !ran.err.contains("GOOSE_MODE") && !ran.err.contains("`tools`"),
+        "{}",
+        ran.err
+    );
     let config = home.read(CONFIG);
-    assert!(config.contains("args = [\"y\", \"no\"]") && config.contains("deny = [\"rm\"]"), "{config}");
+    assert!(
+        config.contains("args = [\"y\", \"no\"]") && config.contains("deny = [\"rm\"]"),
+        "{config}"
+    );
 }
 
 #[tokio::test]
 async fn codex_spelling_of_a_token_is_taken() {
     let home = UserHome::new();
     home.write("work/moongate.toml", "[gateway]\nadmin = \"127.0.0.1:1\"\n");
-    let args = ["add", "x", "--url", "https://x.example/mcp", "--bearer-token-env-var", "TOK", "--no-probe"];
+    let args = [
+        "add",
+        "x",
+        "--url",
+        "https://x.example/mcp",
+        "--bearer-token-env-var",
+        "TOK",
+        "--no-probe",
+    ];
     let ran = home.run(&args).await;
     assert_eq!(ran.code, Some(0), "{}", ran.err);
-    assert!(home.read("work/moongate.toml").contains("Bearer ${TOK}"), "{}", home.read("work/moongate.toml"));
+    assert!(
+        home.read("work/moongate.toml").contains("Bearer ${TOK}"),
+        "{}",
+        home.read("work/moongate.toml")
+    );
 }
 
 #[tokio::test]
 async fn a_server_of_many_projects_is_one_row_and_folders_that_are_gone_are_skipped() {
     let home = UserHome::new();
     let entry = json!({ "mcpServers": { "docs": { "url": "https://docs.example/mcp" } } });
-    let folders: Vec<String> = (0..40).map(|n| home.path(&format!("p{n}")).display().to_string()).collect();
-    let mut projects: serde_json::Map<String, Value> = folders.iter().map(|at| (at.clone(), entry.clone())).collect();
+    let folders: Vec<String> = (0..40)
+        .map(|n| home.path(&format!("p{n}")).display().to_string())
+        .collect();
+    let mut projects: serde_json::Map<String, Value> = folders
+        .iter()
+        .map(|at| (at.clone(), entry.clone()))
+        .collect();
     let gone = json!({ "mcpServers": { "old": { "command": "old" } } });
     projects.insert(home.path("gone").display().to_string(), gone);
     for folder in &folders {
@@ -213,8 +417,21 @@ async fn a_server_of_many_projects_is_one_row_and_folders_that_are_gone_are_skip
     }
     home.write(".claude.json", &json!({ "projects": projects }).to_string());
     let listed = home.run(&["import", "claude-code", "--dry-run"]).await;
-    assert_eq!(listed.out.lines().filter(|line| line.starts_with("docs")).count(), 1, "{}", listed.out);
-    assert!(listed.out.contains("and 39 more projects") && !listed.out.contains("old"), "{}", listed.out);
+    assert_eq!(
+        listed
+            .out
+            .lines()
+            .filter(|line| line.starts_with("docs"))
+            .count(),
+        1,
+        "{}",
+        listed.out
+    );
+    assert!(
+        listed.out.contains("and 39 more projects") && !listed.out.contains("old"),
+        "{}",
+        listed.out
+    );
 }
 
 /// The program under test, which also has servers.
@@ -227,14 +444,17 @@ async fn locked_server() -> MockHandle {
     harness::serve(script).await
 }
 
-/// A client's file with servers that work, soon work, need a login, are not there, and cannot be used.
+/// A client's file with servers that work, soon work, need a login, are not there, and cannot be
+/// used.
 fn mixed_servers(locked: &MockHandle) -> String {
     let fine = json!({ "command": PROGRAM, "args": ["mock", "--demo"] });
-    let slow = json!({ "command": "sh", "args": ["-c", format!("sleep 2; exec {PROGRAM} mock --demo")] });
+    let slow =
+        json!({ "command": "sh", "args": ["-c", format!("sleep 2; exec {PROGRAM} mock --demo")] });
     let off = json!({ "command": PROGRAM, "args": ["mock"], "disabled": true });
     let entries = json!({
         "fine": fine, "slow": slow, "off": off, "odd": { "url": 5 }, "login": { "url": locked.url },
-        "gone": { "url": "http://127.0.0.1:9/mcp" }, "missing": { "command": "/nonexistent/program" },
+        "gone": { "url": "http://127.0.0.1:9/mcp" },
+        "missing": { "command": "/nonexistent/program" },
     });
     json!({ "mcpServers": entries }).to_string()
 }
@@ -248,15 +468,30 @@ const LEFT: [(&str, &str); 5] = [
     ("missing", "failed"),
 ];
 
-/// Checks that servers which are ready left the client's file, and all others are there with their reasons.
+/// Checks that servers which are ready left the client's file, and all others are there with their
+/// reasons.
 fn assert_only_ready_ones_left(home: &UserHome, ran: &RunOutput) {
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     let after: Value = serde_json::from_str(&home.read(".cursor/mcp.json")).unwrap();
-    let mut names: Vec<&str> = after["mcpServers"].as_object().unwrap().keys().map(String::as_str).collect();
+    let mut names: Vec<&str> = after["mcpServers"]
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
     names.sort_unstable();
-    assert_eq!(names, ["gone", "login", "missing", "moongate", "odd", "off"], "{}", ran.err);
+    assert_eq!(
+        names,
+        ["gone", "login", "missing", "moongate", "odd", "off"],
+        "{}",
+        ran.err
+    );
     for (name, reason) in LEFT {
-        let line = ran.err.lines().find(|line| line.contains(&format!("`{name}` stays there"))).unwrap_or_default();
+        let line = ran
+            .err
+            .lines()
+            .find(|line| line.contains(&format!("`{name}` stays there")))
+            .unwrap_or_default();
         assert!(line.contains(reason), "{name}: {}", ran.err);
     }
 }
@@ -265,17 +500,29 @@ fn assert_only_ready_ones_left(home: &UserHome, ran: &RunOutput) {
 async fn without_a_gateway_only_servers_that_work_in_a_trial_are_taken_over() {
     let home = UserHome::new();
     let locked = locked_server().await;
-    home.write("work/moongate.toml", "[gateway]\nlisten = \"127.0.0.1:1\"\nadmin = \"127.0.0.1:2\"\n");
+    home.write(
+        "work/moongate.toml",
+        "[gateway]\nlisten = \"127.0.0.1:1\"\nadmin = \"127.0.0.1:2\"\n",
+    );
     home.write(".cursor/mcp.json", &mixed_servers(&locked));
     let ran = home.run(&["import", "--take-over", "--yes"]).await;
     assert_only_ready_ones_left(&home, &ran);
-    for part in ["no gateway is running here", "waiting up to", "run it again once they are ready"] {
+    for part in [
+        "no gateway is running here",
+        "waiting up to",
+        "run it again once they are ready",
+    ] {
         assert!(ran.err.contains(part), "{part}: {}", ran.err);
     }
     // Nothing more is ready, so nothing more changes.
     let before = home.read(".cursor/mcp.json");
     let again = home.run(&["import", "--take-over", "--yes"]).await;
-    assert_eq!((again.code, home.read(".cursor/mcp.json")), (Some(0), before), "{}", again.err);
+    assert_eq!(
+        (again.code, home.read(".cursor/mcp.json")),
+        (Some(0), before),
+        "{}",
+        again.err
+    );
 }
 
 #[tokio::test]
@@ -283,37 +530,61 @@ async fn a_gateway_that_runs_says_which_servers_are_taken_over() {
     let home = UserHome::new();
     let locked = locked_server().await;
     let [listen, admin] = [(); 2].map(|()| lasting_port());
-    let config = format!("[gateway]\nlisten = \"127.0.0.1:{listen}\"\nadmin = \"127.0.0.1:{admin}\"\n");
+    let config =
+        format!("[gateway]\nlisten = \"127.0.0.1:{listen}\"\nadmin = \"127.0.0.1:{admin}\"\n");
     home.write("work/moongate.toml", &config);
     let _gateway = home.start(&["serve"]);
-    until("the gateway answers", || async { (home.run(&["status"]).await.code == Some(0)).then_some(()) }).await;
+    until("the gateway answers", || async {
+        (home.run(&["status"]).await.code == Some(0)).then_some(())
+    })
+    .await;
     home.write(".cursor/mcp.json", &mixed_servers(&locked));
     let ran = home.run(&["import", "--take-over", "--yes"]).await;
     assert_only_ready_ones_left(&home, &ran);
-    assert!(!ran.err.contains("no gateway is running here"), "{}", ran.err);
+    assert!(
+        !ran.err.contains("no gateway is running here"),
+        "{}",
+        ran.err
+    );
 }
 
 #[tokio::test]
 async fn a_gateway_with_another_config_is_not_asked() {
     let home = UserHome::new();
     let [listen, admin] = [(); 2].map(|()| lasting_port());
-    let addresses = format!("[gateway]\nlisten = \"127.0.0.1:{listen}\"\nadmin = \"127.0.0.1:{admin}\"\n");
+    let addresses =
+        format!("[gateway]\nlisten = \"127.0.0.1:{listen}\"\nadmin = \"127.0.0.1:{admin}\"\n");
     let mock = serve(only(legacy(), &["echo"])).await;
-    home.write("work/other.toml", &format!("{addresses}[servers.gh]\nurl = {:?}\n", mock.url));
+    home.write(
+        "work/other.toml",
+        &format!("{addresses}[servers.gh]\nurl = {:?}\n", mock.url),
+    );
     home.write("work/moongate.toml", &addresses);
     let _gateway = home.start(&["serve", "--config", "other.toml"]);
-    until("the gateway answers", || async { (home.run(&["status"]).await.code == Some(0)).then_some(()) }).await;
-    let text = json!({ "mcpServers": { "gh": { "command": "/nonexistent/gh-server" } } }).to_string();
+    until("the gateway answers", || async {
+        (home.run(&["status"]).await.code == Some(0)).then_some(())
+    })
+    .await;
+    let text =
+        json!({ "mcpServers": { "gh": { "command": "/nonexistent/gh-server" } } }).to_string();
     home.write(".cursor/mcp.json", &text);
     let ran = home.run(&["import", "--take-over", "--yes"]).await;
     assert_eq!(home.read(".cursor/mcp.json"), text, "{}", ran.err);
-    assert!(ran.err.contains("the gateway that runs there has another config"), "{}", ran.err);
+    assert!(
+        ran.err
+            .contains("the gateway that runs there has another config"),
+        "{}",
+        ran.err
+    );
 }
 
 #[tokio::test]
 async fn a_client_whose_entry_reaches_a_part_keeps_its_servers() {
     let home = UserHome::new();
-    home.write("work/moongate.toml", "[gateway]\nlisten = \"127.0.0.1:1\"\nadmin = \"127.0.0.1:2\"\n");
+    home.write(
+        "work/moongate.toml",
+        "[gateway]\nlisten = \"127.0.0.1:1\"\nadmin = \"127.0.0.1:2\"\n",
+    );
     let mock = serve(only(legacy(), &["echo"])).await;
     for part in [
         json!({ "url": "http://127.0.0.1:1/mcp/files" }),
@@ -323,20 +594,41 @@ async fn a_client_whose_entry_reaches_a_part_keeps_its_servers() {
         home.write(".cursor/mcp.json", &text);
         let ran = home.run(&["import", "--take-over", "--yes"]).await;
         assert_eq!(home.read(".cursor/mcp.json"), text, "{}", ran.err);
-        assert!(ran.err.contains("its entry `part` reaches only a part"), "{}", ran.err);
+        assert!(
+            ran.err.contains("its entry `part` reaches only a part"),
+            "{}",
+            ran.err
+        );
     }
 }
 
 #[tokio::test]
 async fn a_bridge_that_logs_in_stays_a_program_and_its_client_keeps_it_until_it_is_ready() {
     let home = UserHome::new();
-    home.write("work/moongate.toml", "[gateway]\nlisten = \"127.0.0.1:1\"\nadmin = \"127.0.0.1:2\"\n");
-    let bridge = json!({ "command": "/nonexistent/npx", "args": ["-y", "mcp-remote", "https://a.example/sse"] });
+    home.write(
+        "work/moongate.toml",
+        "[gateway]\nlisten = \"127.0.0.1:1\"\nadmin = \"127.0.0.1:2\"\n",
+    );
+    let bridge = json!({ "command": "/nonexistent/npx",
+        "args": ["-y", "mcp-remote", "https://a.example/sse"] });
     let text = json!({ "mcpServers": { "tracker": bridge } }).to_string();
     home.write(".cursor/mcp.json", &text);
     let ran = home.run(&["import", "--take-over", "--yes"]).await;
-    assert_eq!((ran.code, &*home.read(".cursor/mcp.json")), (Some(0), &*text), "{}", ran.err);
-    assert!(ran.out.contains("`mcp-remote` stays, since it logs in by itself"), "{}", ran.out);
+    assert_eq!(
+        (ran.code, &*home.read(".cursor/mcp.json")),
+        (Some(0), &*text),
+        "{}",
+        ran.err
+    );
+    assert!(
+        ran.out
+            .contains("`mcp-remote` stays, since it logs in by itself"),
+        "{}",
+        ran.out
+    );
     let config = home.read("work/moongate.toml");
-    assert!(config.contains("command = \"/nonexistent/npx\"") && !config.contains("url ="), "{config}");
+    assert!(
+        config.contains("command = \"/nonexistent/npx\"") && !config.contains("url ="),
+        "{config}"
+    );
 }

@@ -1,7 +1,7 @@
 //! Masks of secrets: a hundred values that nobody may see, and a hundred that people need to see.
 //!
-//! `tests/masks/` has both, one a line: kind, place and text, and of a secret the part that is hidden. Each is looked for
-//! in the import, in `check --print`, in the API and on the page.
+//! `tests/masks/` has both, one a line: kind, place and text, and of a secret the part that is
+//! hidden. Each is looked for in the import, in `check --print`, in the API and on the page.
 
 use std::process::Command;
 
@@ -22,10 +22,16 @@ struct MaskedValue {
 
 /// Reads a corpus, each value as a server of its own. None of them runs.
 fn read(corpus: &str) -> Vec<MaskedValue> {
-    let lines: Vec<Vec<&str>> = corpus.lines().map(|line| line.split('\t').collect()).collect();
+    let lines: Vec<Vec<&str>> = corpus
+        .lines()
+        .map(|line| line.split('\t').collect())
+        .collect();
     let value = |(at, line): (usize, &Vec<&str>)| {
-        let [_, place, text, ..] = line[..] else { panic!("{line:?}") };
-        let program = |key: &str, value: Value| json!({ "command": "program", "enabled": false, key: value });
+        let [_, place, text, ..] = line[..] else {
+            panic!("{line:?}")
+        };
+        let program =
+            |key: &str, value: Value| json!({ "command": "program", "enabled": false, key: value });
         let remote = json!({ "url": "https://mcp.example.com/mcp", "enabled": false });
         let mut own = None;
         let entry = match place {
@@ -49,14 +55,21 @@ fn read(corpus: &str) -> Vec<MaskedValue> {
             _ => panic!("{line:?}"),
         };
         let text = line.get(3).copied().or(own).unwrap_or(text).to_owned();
-        MaskedValue { name: format!("s{at}"), entry, text }
+        MaskedValue {
+            name: format!("s{at}"),
+            entry,
+            text,
+        }
     };
     lines.iter().enumerate().map(value).collect()
 }
 
 fn run(args: &[&str]) -> String {
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_moongate")).args(args).env_remove("MOONGATE_CONFIG").output().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_moongate"))
+        .args(args)
+        .env_remove("MOONGATE_CONFIG")
+        .output()
+        .unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     text(&output.stdout) + &text(&output.stderr)
 }
@@ -64,12 +77,19 @@ fn run(args: &[&str]) -> String {
 /// Reads the object that a command printed, perhaps with warnings around it.
 fn first_object(out: &str) -> Value {
     let start = out.find('{').unwrap_or_else(|| panic!("{out}"));
-    serde_json::Deserializer::from_str(&out[start..]).into_iter().next().unwrap().unwrap()
+    serde_json::Deserializer::from_str(&out[start..])
+        .into_iter()
+        .next()
+        .unwrap()
+        .unwrap()
 }
 
 /// Returns what each of the four ways shows of each value.
 async fn shown(values: &[MaskedValue]) -> Vec<(&'static str, Vec<String>)> {
-    let servers: Map<String, Value> = values.iter().map(|value| (value.name.clone(), value.entry.clone())).collect();
+    let servers: Map<String, Value> = values
+        .iter()
+        .map(|value| (value.name.clone(), value.entry.clone()))
+        .collect();
     let setup = Setup::new();
     let config = setup.path("moongate.json");
     let listen = json!({ "listen": "127.0.0.1:0", "admin": "127.0.0.1:0", "state": "memory" });
@@ -78,9 +98,20 @@ async fn shown(values: &[MaskedValue]) -> Vec<(&'static str, Vec<String>)> {
     let file = config.to_str().unwrap().to_owned();
     let empty = setup.path("empty.toml");
     std::fs::write(&empty, "[gateway]\n").unwrap();
-    let args = ["import", &file, "--dry-run", "--format", "json", "--config", empty.to_str().unwrap()];
+    let args = [
+        "import",
+        &file,
+        "--dry-run",
+        "--format",
+        "json",
+        "--config",
+        empty.to_str().unwrap(),
+    ];
     let imported = first_object(&run(&args));
-    let rows = imported["servers"].as_array().unwrap_or_else(|| panic!("{imported}")).clone();
+    let rows = imported["servers"]
+        .as_array()
+        .unwrap_or_else(|| panic!("{imported}"))
+        .clone();
     let printed = first_object(&run(&["check", "--print", "--config", &file]));
     let gateway = crate::harness::Process::of(&config, tempfile::tempdir().unwrap()).await;
     let config_text = gateway.admin("/api/v1/config").await.text_body();
@@ -91,40 +122,76 @@ async fn shown(values: &[MaskedValue]) -> Vec<(&'static str, Vec<String>)> {
     let mut of_api = Vec::new();
     let mut page = Vec::new();
     for value in values {
-        let row = rows.iter().find(|row| row["name"] == *value.name).unwrap_or_else(|| panic!("{}", value.name));
+        let row = rows
+            .iter()
+            .find(|row| row["name"] == *value.name)
+            .unwrap_or_else(|| panic!("{}", value.name));
         import.push(unescaped(&row.to_string()));
         print.push(unescaped(&printed["servers"][&value.name].to_string()));
-        let body = json!({ "text": json!({ "servers": { &value.name: value.entry } }).to_string() }).to_string();
+        let body =
+            json!({ "text": json!({ "servers": { &value.name: value.entry } }).to_string() })
+                .to_string();
         let url = format!("{admin}/api/v1/servers/preview");
-        let preview = HttpClient::new().send("POST", &url, &[("content-type", "application/json")], body).await;
+        let preview = HttpClient::new()
+            .send("POST", &url, &[("content-type", "application/json")], body)
+            .await;
         // Of the config and the status, only what is about this value counts.
-        let about = [entry_of(&config_text, &value.name), status_of(&status, &value.name)];
+        let about = [
+            entry_of(&config_text, &value.name),
+            status_of(&status, &value.name),
+        ];
         of_api.push(unescaped(&preview.text_body()) + &about.map(|text| unescaped(&text)).concat());
         let path = format!("/servers/{}?tab=settings", value.name);
-        page.push(unescaped(&gateway.admin(&path).await.text_body().replace("&quot;", "\"").replace("&amp;", "&")));
+        page.push(unescaped(
+            &gateway
+                .admin(&path)
+                .await
+                .text_body()
+                .replace("&quot;", "\"")
+                .replace("&amp;", "&"),
+        ));
     }
-    vec![("import", import), ("check --print", print), ("API", of_api), ("page", page)]
+    vec![
+        ("import", import),
+        ("check --print", print),
+        ("API", of_api),
+        ("page", page),
+    ]
 }
 
 /// Cuts the entry of a server out of the text of a config, which is one line in a text of JSON.
 fn entry_of(text: &str, name: &str) -> String {
     let text = unescaped(text);
-    let from = text.find(&format!("\"{name}\":{{")).unwrap_or_else(|| panic!("{name} is in {text}"));
-    let end = text[from..].find("}}").or_else(|| text[from..].find('}')).map_or(text.len(), |at| from + at);
+    let from = text
+        .find(&format!("\"{name}\":{{"))
+        .unwrap_or_else(|| panic!("{name} is in {text}"));
+    let end = text[from..]
+        .find("}}")
+        .or_else(|| text[from..].find('}'))
+        .map_or(text.len(), |at| from + at);
     text[from..end].to_owned()
 }
 
 /// Returns what the status has of a server that is switched off.
 fn status_of(status: &Value, name: &str) -> String {
-    let lists = status.as_object().into_iter().flat_map(Map::values).filter_map(Value::as_array);
-    let found: Vec<String> =
-        lists.flatten().filter(|item| item["name"] == name || **item == *name).map(Value::to_string).collect();
+    let lists = status
+        .as_object()
+        .into_iter()
+        .flat_map(Map::values)
+        .filter_map(Value::as_array);
+    let found: Vec<String> = lists
+        .flatten()
+        .filter(|item| item["name"] == name || **item == *name)
+        .map(Value::to_string)
+        .collect();
     assert!(!found.is_empty(), "{name} is in {status}");
     found.concat()
 }
 
 fn unescaped(text: &str) -> String {
-    text.replace("\\\"", "\"").replace("\\\\", "\\").replace("$$", "$")
+    text.replace("\\\"", "\"")
+        .replace("\\\\", "\\")
+        .replace("$$", "$")
 }
 
 #[tokio::test]

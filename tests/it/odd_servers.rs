@@ -1,4 +1,5 @@
-//! Servers that are stricter, older or stranger than the newest SDKs, behind a gateway with its default settings.
+//! Servers that are stricter, older or stranger than the newest SDKs, behind a gateway with its
+//! default settings.
 //!
 //! Owns a scripted HTTP server. Invariant: a script decides about each request alone.
 
@@ -36,7 +37,10 @@ impl Asked {
     }
 
     fn header(&self, name: &str) -> &str {
-        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+        self.headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
     }
 }
 
@@ -54,8 +58,14 @@ impl ScriptedServer {
     async fn start(script: impl Fn(&Asked) -> Response + Send + Sync + 'static) -> Self {
         let listener = tokio::net::TcpListener::bind(loopback()).await.unwrap();
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
-        let server = ScriptedServer { script: Arc::new(script), asked: Arc::default(), url };
-        let router = axum::Router::new().fallback(respond).with_state(server.clone());
+        let server = ScriptedServer {
+            script: Arc::new(script),
+            asked: Arc::default(),
+            url,
+        };
+        let router = axum::Router::new()
+            .fallback(respond)
+            .with_state(server.clone());
         tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         server
     }
@@ -65,7 +75,10 @@ impl ScriptedServer {
     }
 
     fn count(&self, method: &str) -> usize {
-        self.asked().iter().filter(|asked| asked.method() == method).count()
+        self.asked()
+            .iter()
+            .filter(|asked| asked.method() == method)
+            .count()
     }
 }
 
@@ -82,7 +95,11 @@ async fn respond(State(server): State<ScriptedServer>, request: Request) -> Resp
 }
 
 fn response(status: u16, kind: &str, body: impl Into<axum::body::Body>) -> Response {
-    Response::builder().status(status).header("content-type", kind).body(body.into()).unwrap()
+    Response::builder()
+        .status(status)
+        .header("content-type", kind)
+        .body(body.into())
+        .unwrap()
 }
 
 fn json_response(status: u16, body: &Value) -> Response {
@@ -97,7 +114,8 @@ fn error(asked: &Asked, code: i64, text: &str) -> Value {
 fn legacy_answer(asked: &Asked) -> Value {
     let result = match asked.method() {
         "initialize" => json!({
-            "protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"},
+            "protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+            "serverInfo": {"name": "s", "version": "1"},
         }),
         "tools/list" => json!({"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}),
         "tools/call" => {

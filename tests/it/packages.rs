@@ -1,4 +1,5 @@
-//! Packages of this build's binary, installed and used as their users do. `tests/packages/` has the scripts.
+//! Packages of this build's binary, installed and used as their users do. `tests/packages/` has the
+//! scripts.
 //!
 //! `tests/packages/setup.sh` and `setup_debian.sh` install the tools. Only Linux has all of them.
 #![cfg(target_os = "linux")]
@@ -15,8 +16,14 @@ fn root() -> &'static Path {
 /// Folder of the tools, and of everything that the scripts write.
 fn home() -> PathBuf {
     let home = root().join("target/packages");
-    for (file, setup) in [("npm/.stamp", "setup.sh"), ("debian.stamp", "setup_debian.sh")] {
-        assert!(home.join(file).is_file(), "the tools are missing: run tests/packages/{setup}");
+    for (file, setup) in [
+        ("npm/.stamp", "setup.sh"),
+        ("debian.stamp", "setup_debian.sh"),
+    ] {
+        assert!(
+            home.join(file).is_file(),
+            "the tools are missing: run tests/packages/{setup}"
+        );
     }
     home
 }
@@ -24,20 +31,38 @@ fn home() -> PathBuf {
 /// Runs a command. Fails with all that it printed unless it succeeds.
 fn succeed(command: &mut Command) {
     let output = command.current_dir(root()).output().unwrap();
-    let said = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
-    assert!(output.status.success() && !said.contains("\nFAIL"), "{command:?}: {}\n{said}", output.status);
+    let said = [output.stdout, output.stderr]
+        .map(|text| String::from_utf8_lossy(&text).into_owned())
+        .concat();
+    assert!(
+        output.status.success() && !said.contains("\nFAIL"),
+        "{command:?}: {}\n{said}",
+        output.status
+    );
 }
 
 /// Runs a script with the binary and a folder for its files.
 fn try_package(script: &str) {
     let work = home().join("work").join(script);
-    succeed(Command::new(root().join("tests/packages").join(script)).arg(MOONGATE).arg(work));
+    succeed(
+        Command::new(root().join("tests/packages").join(script))
+            .arg(MOONGATE)
+            .arg(work),
+    );
 }
 
 #[test]
 fn packing_gives_the_same_bytes_everywhere_or_refuses() {
     home();
-    succeed(Command::new("python3").args(["-m", "unittest", "discover", "-s", "tests/packages", "-p", "*_test.py"]));
+    succeed(Command::new("python3").args([
+        "-m",
+        "unittest",
+        "discover",
+        "-s",
+        "tests/packages",
+        "-p",
+        "*_test.py",
+    ]));
 }
 
 #[test]
@@ -74,5 +99,7 @@ fn the_formula_and_binstall_name_the_archives() {
 #[test]
 fn the_workflows_pass_zizmor() {
     home();
-    succeed(&mut Command::new(root().join("tests/packages/workflows.sh")));
+    succeed(&mut Command::new(
+        root().join("tests/packages/workflows.sh"),
+    ));
 }

@@ -21,20 +21,28 @@ fn tools() -> Vec<Value> {
         "colour": { "enum": ["red", "green", "blue", "black", "white"] },
         "budget": { "anyOf": [{ "type": "number" }, { "type": "null" }] },
         "stops": { "type": "array", "items": stop, "maxItems": 5 },
-        "hotel": { "type": "object", "properties": { "stars": { "type": "integer" }, "breakfast": { "type": "boolean" } } },
-        "when": { "oneOf": [{ "type": "string", "format": "date", "title": "day" }, { "type": "integer", "title": "week" }] },
+        "hotel": { "type": "object",
+            "properties": { "stars": { "type": "integer" }, "breakfast": { "type": "boolean" } } },
+        "when": {
+            "oneOf": [{ "type": "string", "format": "date", "title": "day" },
+                { "type": "integer", "title": "week" }] },
         "tags": { "type": "object", "additionalProperties": { "type": "string" } },
         "odd": {},
     });
-    let hostile = "</p><script>fetch('http://attacker.example')</script><img src=x onerror=alert(1)>\u{202e}".repeat(3);
-    let bad =
-        json!({ hostile.clone(): { "type": "string", "description": hostile, "default": hostile, "title": hostile } });
+    let hostile =
+        "</p><script>fetch('http://attacker.example')</script><img src=x onerror=alert(1)>\u{202e}"
+            .repeat(3);
+    let bad = json!({
+        hostile.clone(): { "type": "string", "description": hostile, "default": hostile,
+            "title": hostile } });
     let number = json!({ "type": "integer" });
     let by = |member: &str| {
         let properties = json!({ member: { "type": "string" } });
-        json!({ "type": "object", "title": format!("by {member}"), "properties": properties, "required": [member] })
+        json!({ "type": "object", "title": format!("by {member}"), "properties": properties,
+            "required": [member] })
     };
-    let message = json!({ "target": { "oneOf": [by("id"), by("name")] }, "sizes": { "type": "array", "items": { "type": "number" } } });
+    let message = json!({ "target": { "oneOf": [by("id"), by("name")] },
+        "sizes": { "type": "array", "items": { "type": "number" } } });
     vec![
         tool("send", &message, &["target"]),
         tool("plan_trip", &trip, &["place", "days", "by"]),
@@ -59,10 +67,20 @@ async fn a_tool_is_tried_in_a_browser() {
         ("hostile", "echo"),
     ];
     let behave = behave.map(|(name, like)| (name.to_owned(), like.to_owned()));
-    let server = serve(MockScript { tools: tools(), behave: behave.into(), ..only(legacy(), &[]) }).await;
+    let server = serve(MockScript {
+        tools: tools(),
+        behave: behave.into(),
+        ..only(legacy(), &[])
+    })
+    .await;
     let gateway = Setup::new().http("a", &server.url).start().await;
     gateway.ready(&["a"]).await;
     let admin = gateway.app.admin.unwrap().to_string();
-    run_script("try.mjs", &admin, &page_home().join("pictures"), async |order| panic!("the script orders {order:?}"))
-        .await;
+    run_script(
+        "try.mjs",
+        &admin,
+        &page_home().join("pictures"),
+        async |order| panic!("the script orders {order:?}"),
+    )
+    .await;
 }

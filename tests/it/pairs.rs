@@ -1,5 +1,6 @@
-//! Every client revision against every server revision, over stdio, TCP and Streamable HTTP, and both eras over every other
-//! link, those with TLS too: each feature of the protocol through a gateway with several servers.
+//! Every client revision against every server revision, over stdio, TCP and Streamable HTTP, and
+//! both eras over every other link, those with TLS too: each feature of the protocol through a
+//! gateway with several servers.
 //!
 //! One test is one cell of the matrix; it runs every feature and names each that fails.
 
@@ -36,25 +37,32 @@ macro_rules! features {
 }
 
 const FEATURES: &[(&str, PairFeature)] = features! {
-    edges: opening, ending, ping, unknown_method, ids_come_back_as_they_are, batches, headers_must_agree,
+    edges: opening, ending, ping, unknown_method, ids_come_back_as_they_are, batches,
+        headers_must_agree,
         a_second_stream_replaces_the_first, an_endpoint_of_its_own;
-    tools: tools_list, arguments_byte_for_byte, both_servers_are_called_by_their_names, unknown_tool,
+    tools: tools_list, arguments_byte_for_byte, both_servers_are_called_by_their_names,
+        unknown_tool,
         tool_error_is_a_result, rpc_errors_pass, unknown_members_survive, large_results,
         meta_passes_and_nothing_leaks, mirrored_arguments;
-    lists: pages_become_one, resources, links_lead_back, templates, unknown_resource, prompts, completion;
+    lists: pages_become_one, resources, links_lead_back, templates, unknown_resource, prompts,
+        completion;
     extensions: extensions_are_announced, what_a_client_declares_reaches_its_servers,
         pages_of_apps_are_read_from_their_servers;
     during: progress, logging, cancellation, calls_side_by_side;
     changes: list_changed, resource_updates, one_of_two_listeners_goes,
         nobody_subscribes_to_what_is_not_there;
-    input_requests: elicitation, elicitation_by_url, a_page_that_is_done, two_questions, sampling, roots,
+    input_requests: elicitation, elicitation_by_url, a_page_that_is_done, two_questions, sampling,
+        roots,
         questions_outside_of_tools,
         who_cannot_be_asked_is_not, a_refused_question_is_not_left_open, a_client_may_decline,
         two_ask_at_once, a_connection_for_each_session;
-    rounds: state_is_good_for_its_own_request_only, what_is_missing_is_asked_again, what_is_no_answer_is_refused,
+    rounds: state_is_good_for_its_own_request_only, what_is_missing_is_asked_again,
+        what_is_no_answer_is_refused,
         questions_at_once_are_one_round, a_page_that_is_demanded, sampling_with_tools;
-    tasks: a_task_from_its_call_to_its_end, tools_say_what_may_be_a_task, tasks_are_announced, what_a_task_asks,
-        how_tasks_fail, tasks_are_cancelled, handles_lead_nowhere_else, who_declares_no_tasks_gets_none,
+    tasks: a_task_from_its_call_to_its_end, tools_say_what_may_be_a_task, tasks_are_announced,
+        what_a_task_asks,
+        how_tasks_fail, tasks_are_cancelled, handles_lead_nowhere_else,
+            who_declares_no_tasks_gets_none,
         what_must_be_a_task_is_driven, a_driven_task_asks, a_call_that_is_no_task, tasks_are_listed,
         states_of_tasks_are_told, what_servers_tell_of_tasks, tasks_on_an_endpoint_of_its_own;
 };
@@ -78,7 +86,10 @@ async fn run(client: &'static str, server: &'static str, transport: ServerTransp
     let cell = Arc::new(MatrixCell::start(client, server, transport).await);
     let mut failed = Vec::new();
     let over_sse = client.ends_with(OVER_SSE);
-    for (name, feature) in FEATURES.iter().filter(|(name, _)| !over_sse || !STREAMABLE.contains(name)) {
+    for (name, feature) in FEATURES
+        .iter()
+        .filter(|(name, _)| !over_sse || !STREAMABLE.contains(name))
+    {
         let running = tokio::spawn(tokio::time::timeout(FEATURE, feature(cell.clone())));
         match running.await {
             Ok(Ok(())) => {}
@@ -86,14 +97,22 @@ async fn run(client: &'static str, server: &'static str, transport: ServerTransp
             Err(panic) => {
                 let reason = panic.into_panic();
                 let text = reason.downcast_ref::<String>().map(String::as_str);
-                let text = text.or(reason.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
+                let text = text
+                    .or(reason.downcast_ref::<&str>().copied())
+                    .unwrap_or("it panicked");
                 failed.push(format!("{name}: {text}"));
             }
         }
     }
     let cell = Arc::into_inner(cell).expect("every feature is over");
     cell.rig.stop().await;
-    assert!(failed.is_empty(), "{} of {} fail:\n{}", failed.len(), FEATURES.len(), failed.join("\n"));
+    assert!(
+        failed.is_empty(),
+        "{} of {} fail:\n{}",
+        failed.len(),
+        FEATURES.len(),
+        failed.join("\n")
+    );
 }
 
 /// Whether every revision that the gateway speaks is named.
@@ -115,7 +134,8 @@ macro_rules! matrix {
 
 macro_rules! servers {
     ($client:literal) => {
-        servers!($client; s2024_11_05 = "2024-11-05", s2025_03_26 = "2025-03-26", s2025_06_18 = "2025-06-18",
+        servers!($client; s2024_11_05 = "2024-11-05", s2025_03_26 = "2025-03-26",
+            s2025_06_18 = "2025-06-18",
             s2025_11_25 = "2025-11-25", s2026_07_28 = "2026-07-28");
     };
     ($client:literal; $($server:ident = $date:literal),+) => {
@@ -188,7 +208,12 @@ mod links {
         };
     }
 
-    links!(unix = Unix, websocket = WebSocket, websocket_tls = WebSocketTls, http_tls = HttpTls);
+    links!(
+        unix = Unix,
+        websocket = WebSocket,
+        websocket_tls = WebSocketTls,
+        http_tls = HttpTls
+    );
 }
 
 #[test]

@@ -1,6 +1,8 @@
-//! The pictures of the documentation show the page as it is: `tests/page/pictures.mjs` compares them, or takes them.
+//! The pictures of the documentation show the page as it is: `tests/page/pictures.mjs` compares
+//! them, or takes them.
 //!
-//! This runs the gateway of `tests/page/scene`. `UPDATE_PICTURES=1 tests/page/run.sh` takes the pictures again.
+//! This runs the gateway of `tests/page/scene`. `UPDATE_PICTURES=1 tests/page/run.sh` takes the
+//! pictures again.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -37,7 +39,9 @@ const STATES: [(&str, &str); 6] = [
 const COMMANDS: [&[&str]; 2] = [&["status"], &["call", "weather__forecast", "place=Mainz"]];
 
 fn scene_file(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/page/scene").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/page/scene")
+        .join(name)
 }
 
 fn is_update() -> bool {
@@ -59,13 +63,24 @@ impl RemoteServers {
         for name in REMOTE {
             let host = format!("{name}.example.com");
             let mock = serve(MockScript::load(&scene_file(&format!("{name}.toml"))).unwrap()).await;
-            let relay = Relay::secure(mock.addr.unwrap(), authority.sign_for(&host).server(&["http/1.1"])).await;
+            let relay = Relay::secure(
+                mock.addr.unwrap(),
+                authority.sign_for(&host).server(&["http/1.1"]),
+            )
+            .await;
             hosts.push((format!("{host}:443"), relay.address));
             servers.push((mock, relay));
         }
-        let hosts: Vec<_> = hosts.iter().map(|(host, address)| (host.as_str(), *address)).collect();
+        let hosts: Vec<_> = hosts
+            .iter()
+            .map(|(host, address)| (host.as_str(), *address))
+            .collect();
         let proxy = ForwardProxy::start(&hosts, None, Verdict::Serve).await;
-        RemoteServers { proxy, authority, _servers: servers }
+        RemoteServers {
+            proxy,
+            authority,
+            _servers: servers,
+        }
     }
 }
 
@@ -74,7 +89,8 @@ struct PictureScene {
     home: TempDir,
     servers: RemoteServers,
     gateway: Option<Program>,
-    /// Addresses for clients and for operators. A test that takes no pictures leaves the default ones to others.
+    /// Addresses for clients and for operators. A test that takes no pictures leaves the default
+    /// ones to others.
     addresses: [String; 2],
 }
 
@@ -86,16 +102,40 @@ impl PictureScene {
         std::os::unix::fs::symlink(MOONGATE, bin.join("moongate")).unwrap();
         for name in PROGRAMS {
             let script = scene_file(&format!("{name}.toml"));
-            write_program(&bin, name, &format!("exec moongate mock '{}' --stdio", script.display()));
+            write_program(
+                &bin,
+                name,
+                &format!("exec moongate mock '{}' --stdio", script.display()),
+            );
         }
-        write_program(&bin, "orders", "echo 'error: orders.db is locked' >&2\nexit 1");
-        std::fs::copy(scene_file("moongate.toml"), home.path().join("moongate.toml")).unwrap();
-        let ports = if is_update() { [8080, 9090] } else { [lasting_port(), lasting_port()] };
+        write_program(
+            &bin,
+            "orders",
+            "echo 'error: orders.db is locked' >&2\nexit 1",
+        );
+        std::fs::copy(
+            scene_file("moongate.toml"),
+            home.path().join("moongate.toml"),
+        )
+        .unwrap();
+        let ports = if is_update() {
+            [8080, 9090]
+        } else {
+            [lasting_port(), lasting_port()]
+        };
         let addresses = ports.map(|port| format!("127.0.0.1:{port}"));
-        let mut scene = PictureScene { home, servers: RemoteServers::start().await, gateway: None, addresses };
-        scene.gateway = Some(Program::start_until(scene.moongate(&[]), "/mcp", &["page on http://"]).await);
+        let mut scene = PictureScene {
+            home,
+            servers: RemoteServers::start().await,
+            gateway: None,
+            addresses,
+        };
+        scene.gateway =
+            Some(Program::start_until(scene.moongate(&[]), "/mcp", &["page on http://"]).await);
         for (name, state) in STATES {
-            let is_there = || async { (server_of(&scene.status().await, name)["state"] == state).then_some(()) };
+            let is_there = || async {
+                (server_of(&scene.status().await, name)["state"] == state).then_some(())
+            };
             until(&format!("{name} is {state}"), is_there).await;
         }
         scene
@@ -108,14 +148,24 @@ impl PictureScene {
         let trusted = home.join("trusted.pem");
         std::fs::write(&trusted, &self.servers.authority.pem).unwrap();
         command.args(args).current_dir(home).env_clear();
-        command.env("HOME", home).env("PATH", format!("{}:/usr/bin:/bin", bin.display()));
-        command.env("SSL_CERT_FILE", trusted).env("HTTPS_PROXY", format!("http://{}", self.servers.proxy.address));
-        command.env("MOONGATE_GATEWAY__LISTEN", &self.addresses[0]).env("MOONGATE_GATEWAY__ADMIN", &self.addresses[1]);
+        command
+            .env("HOME", home)
+            .env("PATH", format!("{}:/usr/bin:/bin", bin.display()));
+        command.env("SSL_CERT_FILE", trusted).env(
+            "HTTPS_PROXY",
+            format!("http://{}", self.servers.proxy.address),
+        );
+        command
+            .env("MOONGATE_GATEWAY__LISTEN", &self.addresses[0])
+            .env("MOONGATE_GATEWAY__ADMIN", &self.addresses[1]);
         command
     }
 
     async fn status(&self) -> Value {
-        HttpClient::new().get(&format!("http://{}/api/v1/status", self.addresses[1])).await.json()
+        HttpClient::new()
+            .get(&format!("http://{}/api/v1/status", self.addresses[1]))
+            .await
+            .json()
     }
 
     /// Does what the script orders. Returns the line that answers it.
@@ -136,23 +186,36 @@ impl PictureScene {
     async fn terminal(&self) -> Value {
         let said = self.gateway.as_ref().unwrap().said();
         // After these lines comes the log.
-        let said: Vec<&str> = said.lines().filter(|line| line.contains(" on http://")).collect();
+        let said: Vec<&str> = said
+            .lines()
+            .filter(|line| line.contains(" on http://"))
+            .collect();
         let mut shown = vec![json!(["moongate", said.join("\n")])];
         for args in COMMANDS {
-            let Output { status, stdout, stderr } = self.moongate(args).output().await.unwrap();
+            let Output {
+                status,
+                stdout,
+                stderr,
+            } = self.moongate(args).output().await.unwrap();
             let stderr = String::from_utf8_lossy(&stderr).into_owned();
             assert!(status.success() && stderr.is_empty(), "{args:?}: {stderr}");
-            shown.push(json!([format!("moongate {}", args.join(" ")), String::from_utf8(stdout).unwrap()]));
+            shown.push(json!([
+                format!("moongate {}", args.join(" ")),
+                String::from_utf8(stdout).unwrap()
+            ]));
         }
         let text = Value::Array(shown).to_string();
-        let text = text.replace(&self.addresses[0], "127.0.0.1:8080").replace(&self.addresses[1], "127.0.0.1:9090");
+        let text = text
+            .replace(&self.addresses[0], "127.0.0.1:8080")
+            .replace(&self.addresses[1], "127.0.0.1:9090");
         serde_json::from_str(&text).unwrap()
     }
 
     /// Adds a file of the scene to the config, and has it applied.
     async fn extend_config(&self, name: &str) {
         let path = self.home.path().join("moongate.toml");
-        let text = std::fs::read_to_string(&path).unwrap() + &std::fs::read_to_string(scene_file(name)).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap()
+            + &std::fs::read_to_string(scene_file(name)).unwrap();
         std::fs::write(&path, text).unwrap();
         let output = self.moongate(&["reload"]).output().await.unwrap();
         assert!(output.status.success(), "{output:?}");
@@ -169,5 +232,8 @@ fn write_program(bin: &Path, name: &str, script: &str) {
 async fn the_pictures_show_the_page_as_it_is() {
     let scene = PictureScene::start().await;
     let shots = page_home().join("pictures");
-    run_script("pictures.mjs", &scene.addresses[1], &shots, async |order| scene.obey(order).await).await;
+    run_script("pictures.mjs", &scene.addresses[1], &shots, async |order| {
+        scene.obey(order).await
+    })
+    .await;
 }

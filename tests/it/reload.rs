@@ -1,5 +1,5 @@
-//! A config that changes under a running gateway, and servers that are restarted: what stays is not touched, what is
-//! new is there, what is gone is gone, and nothing is half done.
+//! A config that changes under a running gateway, and servers that are restarted: what stays is not
+//! touched, what is new is there, what is gone is gone, and nothing is half done.
 
 mod apply;
 mod files;

@@ -18,14 +18,21 @@ use crate::harness::{Gateway, McpClient, Setup, serve};
 /// Tools of search mode where there are only tools.
 const META_TOOLS: [&str; 4] = ["search_tools", "describe_tool", "call_tool", "list_servers"];
 /// Further ones where there are resources and prompts.
-const OTHER_META_TOOLS: [&str; 4] = ["search_resources", "read_resource", "search_prompts", "get_prompt"];
+const OTHER_META_TOOLS: [&str; 4] = [
+    "search_resources",
+    "read_resource",
+    "search_prompts",
+    "get_prompt",
+];
 /// Revisions of clients: one of each era.
 const CLIENTS: [&str; 2] = [LATEST_LEGACY, MODERN];
 
 /// Starts a gateway in search mode with the server `a`.
 async fn searching(script: MockScript, with: &[(&str, &str)]) -> (MockHandle, Gateway) {
     let mock = serve(script).await;
-    let mut setup = Setup::new().http("a", &mock.url).with("gateway", "discovery = \"search\"");
+    let mut setup = Setup::new()
+        .http("a", &mock.url)
+        .with("gateway", "discovery = \"search\"");
     for (table, lines) in with {
         setup = setup.with(table, lines);
     }
@@ -59,14 +66,19 @@ async fn refused(client: &McpClient, tool: &str, arguments: Value) -> String {
 
 /// Calls a tool through `call_tool`.
 async fn call(client: &McpClient, name: &str, arguments: Value) -> RpcAnswer {
-    client.exchange_tool("call_tool", json!({"name": name, "arguments": arguments})).await
+    client
+        .exchange_tool("call_tool", json!({"name": name, "arguments": arguments}))
+        .await
 }
 
 /// Returns the names of a whole list, in order.
 async fn names(client: &McpClient) -> Vec<String> {
     let answer = client.exchange("tools/list", json!({})).await;
     let tools = answer.result()["tools"].as_array().unwrap().clone();
-    tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+    tools
+        .iter()
+        .map(|tool| tool["name"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 fn described(name: &str, description: &str) -> Value {

@@ -1,7 +1,9 @@
-//! A second method of authentication, as a login would bring one: everything that it needs is there already.
+//! A second method of authentication, as a login would bring one: everything that it needs is there
+//! already.
 //!
-//! The method knows no principals before they come. Its people send `user:NAME` or `user:NAME/DEVICE`, each of which is
-//! a login, and it has to fetch a name that it does not know yet.
+//! The method knows no principals before they come. Its people send `user:NAME` or
+//! `user:NAME/DEVICE`, each of which is a login, and it has to fetch a name that it does not know
+//! yet.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,8 +19,8 @@ use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::BodyExt as _;
 use moongate::app::{GatewayApp, GatewayCore, LoginParts};
 use moongate_access::auth::{
-    AuthError, AuthMethods, AuthRefusal, Authenticator, CredentialFetch, KeyHash, KeySettings, Person, PrincipalTable,
-    ProvenIdentity,
+    AuthError, AuthMethods, AuthRefusal, Authenticator, CredentialFetch, KeyHash, KeySettings,
+    Person, PrincipalTable, ProvenIdentity,
 };
 use moongate_access::policy::{GlobList, RequestRate, RoleAccess};
 use moongate_config::{LoadOptions, Plan};
@@ -65,19 +67,47 @@ impl Authenticator for UserNames {
     }
 
     fn authenticate(&self, headers: &HeaderMap) -> Result<ProvenIdentity, AuthRefusal> {
-        let sent = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let login = sent.and_then(|sent| sent.strip_prefix("user:")).ok_or(AuthError::Missing)?;
+        let sent = headers
+            .get(header::AUTHORIZATION)
+            .and_then(|value| value.to_str().ok());
+        let login = sent
+            .and_then(|sent| sent.strip_prefix("user:"))
+            .ok_or(AuthError::Missing)?;
         let name = login.split('/').next().unwrap_or_default();
         let Some(roles) = self.known.lock().get(name).cloned() else {
-            return Err(AuthRefusal { error: AuthError::invalid("unknown name"), fetch: Some(self.fetch(name)) });
+            return Err(AuthRefusal {
+                error: AuthError::invalid("unknown name"),
+                fetch: Some(self.fetch(name)),
+            });
         };
-        let role =
-            self.principals.role_sets().intern(&roles).ok_or(AuthError::Unavailable("too many sets of roles"))?;
+        let role = self
+            .principals
+            .role_sets()
+            .intern(&roles)
+            .ok_or(AuthError::Unavailable("too many sets of roles"))?;
         let key = key_of(name);
         let secret = PrincipalSecret::new([7; 32]);
-        let principal = self.principals.meet(self.name(), Person { key, name, secret, role, expires: self.expires })?;
-        let login = self.logins.lock().entry(login.to_owned()).or_default().clone();
-        Ok(ProvenIdentity { principal, expires: self.expires, login: Some(login) })
+        let principal = self.principals.meet(
+            self.name(),
+            Person {
+                key,
+                name,
+                secret,
+                role,
+                expires: self.expires,
+            },
+        )?;
+        let login = self
+            .logins
+            .lock()
+            .entry(login.to_owned())
+            .or_default()
+            .clone();
+        Ok(ProvenIdentity {
+            principal,
+            expires: self.expires,
+            login: Some(login),
+        })
     }
 
     fn admits_people(&self) -> bool {
@@ -89,7 +119,8 @@ impl Authenticator for UserNames {
     }
 
     fn challenge(&self, endpoint: &str, host: Option<&str>) -> Option<String> {
-        (host? == "login.test").then(|| format!(r#"resource_metadata="https://login.test/mcp/{endpoint}""#))
+        (host? == "login.test")
+            .then(|| format!(r#"resource_metadata="https://login.test/mcp/{endpoint}""#))
     }
 }
 
@@ -149,21 +180,38 @@ impl Fixture {
 
     fn with_credentials(plan: Plan, credentials: Option<Arc<dyn CredentialDirectory>>) -> Self {
         let users = UserNames::new(None);
-        let methods = AuthMethods::with_added(users.principals.clone(), vec![users.clone()], &plan.auth);
+        let methods =
+            AuthMethods::with_added(users.principals.clone(), vec![users.clone()], &plan.auth);
         let shared = UpstreamRuntime::new(Arc::new(Metrics::new()), Reaper::disabled());
-        let core = GatewayCore::with_methods(&plan, Arc::new(shared.with_credentials(credentials)), methods);
+        let core = GatewayCore::with_methods(
+            &plan,
+            Arc::new(shared.with_credentials(credentials)),
+            methods,
+        );
         let people = Router::new()
-            .route("/.well-known/oauth-protected-resource/mcp", get(async || "metadata"))
+            .route(
+                "/.well-known/oauth-protected-resource/mcp",
+                get(async || "metadata"),
+            )
             .route("/register", get(async || "registered"));
-        let routes = moongate_listener::router_with_people(people, core.shared_state.clone(), false);
-        Fixture { core, routes, users }
+        let routes =
+            moongate_listener::router_with_people(people, core.shared_state.clone(), false);
+        Fixture {
+            core,
+            routes,
+            users,
+        }
     }
 
     /// Sends a request to a path at a host.
     async fn send(&self, request: http::request::Builder, body: impl Into<Body>) -> Response<Body> {
         let request = request.header("accept", "application/json, text/event-stream");
         let request = request.header("content-type", "application/json");
-        self.routes.clone().oneshot(request.body(body.into()).unwrap()).await.unwrap()
+        self.routes
+            .clone()
+            .oneshot(request.body(body.into()).unwrap())
+            .await
+            .unwrap()
     }
 
     fn know(&self, name: &str, roles: &[&'static str]) {
@@ -173,8 +221,12 @@ impl Fixture {
     /// Opens the stream of a new session as somebody.
     async fn stream(&self, who: &str) -> Body {
         let session = self.hello(who).await.headers()["mcp-session-id"].clone();
-        let request = Request::get("/mcp").header("host", "localhost").header(header::AUTHORIZATION, who);
-        let response = self.send(request.header("mcp-session-id", session), "").await;
+        let request = Request::get("/mcp")
+            .header("host", "localhost")
+            .header(header::AUTHORIZATION, who);
+        let response = self
+            .send(request.header("mcp-session-id", session), "")
+            .await;
         assert_eq!(response.status(), StatusCode::OK);
         response.into_body()
     }
@@ -186,7 +238,9 @@ impl Fixture {
 
     /// Opens a session as somebody.
     async fn hello(&self, who: &str) -> Response<Body> {
-        let request = Request::post("/mcp").header("host", "localhost").header(header::AUTHORIZATION, who);
+        let request = Request::post("/mcp")
+            .header("host", "localhost")
+            .header(header::AUTHORIZATION, who);
         self.send(request, HELLO).await
     }
 }
@@ -199,7 +253,11 @@ fn plan_of(config: &str) -> Plan {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("moongate.toml");
     std::fs::write(&path, config).unwrap();
-    let options = LoadOptions { paths: vec![path], revisions: &SUPPORTED, ..LoadOptions::default() };
+    let options = LoadOptions {
+        paths: vec![path],
+        revisions: &SUPPORTED,
+        ..LoadOptions::default()
+    };
     let mut plan = moongate_config::load(&options).unwrap().plan;
     plan.auth.keys = vec![key("ci")];
     plan.auth.roles = vec![role("staff", None), role("guests", Some("lobby"))];
@@ -209,18 +267,32 @@ fn plan_of(config: &str) -> Plan {
 
 fn role(name: &str, endpoint: Option<&str>) -> RoleAccess {
     let endpoints = endpoint.map(|name| [name.to_owned()].into());
-    RoleAccess { name: name.to_owned(), endpoints, tools: vec![GlobList::all()], rate: None }
+    RoleAccess {
+        name: name.to_owned(),
+        endpoints,
+        tools: vec![GlobList::all()],
+        rate: None,
+    }
 }
 
 fn key(name: &str) -> KeySettings {
     let views = None;
     let rate = None;
     let expires = None;
-    KeySettings { name: name.to_owned(), hash: KeyHash::of(name), views, tools: GlobList::all(), rate, expires }
+    KeySettings {
+        name: name.to_owned(),
+        hash: KeyHash::of(name),
+        views,
+        tools: GlobList::all(),
+        rate,
+        expires,
+    }
 }
 
 fn challenge(response: &Response<Body>) -> &str {
-    response.headers()[header::WWW_AUTHENTICATE].to_str().unwrap()
+    response.headers()[header::WWW_AUTHENTICATE]
+        .to_str()
+        .unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -228,7 +300,9 @@ async fn a_request_waits_for_the_fetch_of_its_credentials_with_its_body_unread()
     let fixture = Fixture::open();
     let (sender, receiver) = tokio::sync::oneshot::channel::<&str>();
     let body = Body::from_stream(futures_util::stream::once(receiver));
-    let request = Request::post("/mcp").header("host", "localhost").header(header::AUTHORIZATION, "user:ann");
+    let request = Request::post("/mcp")
+        .header("host", "localhost")
+        .header(header::AUTHORIZATION, "user:ann");
     let serving = fixture.send(request, body);
     tokio::pin!(serving);
     assert!(futures_util::poll!(&mut serving).is_pending());
@@ -256,7 +330,10 @@ async fn a_fetch_that_hangs_costs_a_request_two_seconds_and_no_more_than_64_wait
     while fixture.users.fetches.load(Ordering::Relaxed) < 64 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(fixture.hello("user:bob").await.status(), StatusCode::UNAUTHORIZED);
+    assert_eq!(
+        fixture.hello("user:bob").await.status(),
+        StatusCode::UNAUTHORIZED
+    );
     assert_eq!(begun.elapsed(), Duration::ZERO);
     assert_eq!(fixture.users.fetches.load(Ordering::Relaxed), 64);
     for waiting in waiting {
@@ -271,15 +348,30 @@ async fn a_fetch_that_hangs_costs_a_request_two_seconds_and_no_more_than_64_wait
 async fn a_refusal_challenges_by_endpoint_and_host() {
     let fixture = Fixture::open();
     for (path, host, expected) in [
-        ("/mcp", "login.test", r#"Bearer resource_metadata="https://login.test/mcp/""#),
-        ("/mcp/files", "login.test", r#"Bearer resource_metadata="https://login.test/mcp/files""#),
+        (
+            "/mcp",
+            "login.test",
+            r#"Bearer resource_metadata="https://login.test/mcp/""#,
+        ),
+        (
+            "/mcp/files",
+            "login.test",
+            r#"Bearer resource_metadata="https://login.test/mcp/files""#,
+        ),
         ("/mcp/files", "localhost", r#"Bearer realm="moongate""#),
     ] {
-        let response = fixture.send(Request::post(path).header("host", host), HELLO).await;
+        let response = fixture
+            .send(Request::post(path).header("host", host), HELLO)
+            .await;
         assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
         assert_eq!(challenge(&response), expected);
-        let wrong = Request::post(path).header("host", host).header(header::AUTHORIZATION, "Bearer wrong");
-        assert_eq!(challenge(&fixture.send(wrong, HELLO).await), format!(r#"{expected}, error="invalid_token""#));
+        let wrong = Request::post(path)
+            .header("host", host)
+            .header(header::AUTHORIZATION, "Bearer wrong");
+        assert_eq!(
+            challenge(&fixture.send(wrong, HELLO).await),
+            format!(r#"{expected}, error="invalid_token""#)
+        );
     }
 }
 
@@ -287,17 +379,37 @@ async fn a_refusal_challenges_by_endpoint_and_host() {
 async fn routes_for_people_stand_before_the_paths_without_oauth_and_behind_the_check_of_hosts() {
     let fixture = Fixture::open();
     for (path, host, status) in [
-        ("/.well-known/oauth-protected-resource/mcp", "login.test", StatusCode::OK),
+        (
+            "/.well-known/oauth-protected-resource/mcp",
+            "login.test",
+            StatusCode::OK,
+        ),
         ("/register", "localhost", StatusCode::OK),
         ("/register", "evil.test", StatusCode::FORBIDDEN),
-        ("/.well-known/oauth-authorization-server", "login.test", StatusCode::NOT_FOUND),
+        (
+            "/.well-known/oauth-authorization-server",
+            "login.test",
+            StatusCode::NOT_FOUND,
+        ),
         ("/livez", "localhost", StatusCode::OK),
         ("/other", "localhost", StatusCode::NOT_FOUND),
     ] {
-        let response = fixture.send(Request::get(path).header("host", host), "").await;
+        let response = fixture
+            .send(Request::get(path).header("host", host), "")
+            .await;
         assert_eq!(response.status(), status, "{path} at {host}");
     }
-    assert_eq!(fixture.core.shared_state.load().auth.principals().all().len(), 1);
+    assert_eq!(
+        fixture
+            .core
+            .shared_state
+            .load()
+            .auth
+            .principals()
+            .all()
+            .len(),
+        1
+    );
 }
 
 #[tokio::test]
@@ -305,7 +417,10 @@ async fn people_use_what_their_roles_allow_now() {
     let fixture = Fixture::open();
     fixture.know("ann", &["guests"]);
     fixture.know("bob", &["strangers"]);
-    for (who, status) in [("user:ann", StatusCode::OK), ("user:bob", StatusCode::NOT_FOUND)] {
+    for (who, status) in [
+        ("user:ann", StatusCode::OK),
+        ("user:bob", StatusCode::NOT_FOUND),
+    ] {
         assert_eq!(fixture.hello(who).await.status(), status, "{who}");
     }
     // A login may tell other roles at any time, and a reload may change what they mean.
@@ -314,20 +429,33 @@ async fn people_use_what_their_roles_allow_now() {
     let mut plan = plan();
     plan.auth.roles.remove(0);
     fixture.core.reloader.apply_plan(plan).await;
-    for (who, status) in [("user:ann", StatusCode::OK), ("user:bob", StatusCode::NOT_FOUND)] {
-        assert_eq!(fixture.hello(who).await.status(), status, "{who} after the reload");
+    for (who, status) in [
+        ("user:ann", StatusCode::OK),
+        ("user:bob", StatusCode::NOT_FOUND),
+    ] {
+        assert_eq!(
+            fixture.hello(who).await.status(),
+            status,
+            "{who} after the reload"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn people_have_a_rate_from_their_first_request_on() {
     let mut plan = plan();
-    plan.limits.rate.0 = Some(RequestRate { count: 1, per: Duration::from_secs(1) });
+    plan.limits.rate.0 = Some(RequestRate {
+        count: 1,
+        per: Duration::from_secs(1),
+    });
     let fixture = Fixture::with(plan);
     fixture.know("ann", &["staff"]);
     fixture.know("bob", &["staff"]);
     assert_eq!(fixture.hello("user:ann").await.status(), StatusCode::OK);
-    assert_eq!(fixture.hello("user:ann").await.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(
+        fixture.hello("user:ann").await.status(),
+        StatusCode::TOO_MANY_REQUESTS
+    );
     assert_eq!(fixture.hello("user:bob").await.status(), StatusCode::OK);
 }
 
@@ -341,8 +469,11 @@ async fn what_began_with_a_login_ends_with_it_and_what_began_with_another_goes_o
         streams.push(fixture.stream(who).await);
     }
     // A request whose body never ends is in progress.
-    let endless = Body::from_stream(futures_util::stream::pending::<Result<&str, std::io::Error>>());
-    let request = Request::post("/mcp").header("host", "login.test").header(header::AUTHORIZATION, "user:ann");
+    let endless =
+        Body::from_stream(futures_util::stream::pending::<Result<&str, std::io::Error>>());
+    let request = Request::post("/mcp")
+        .header("host", "login.test")
+        .header(header::AUTHORIZATION, "user:ann");
     let serving = fixture.send(request, endless);
     tokio::pin!(serving);
     assert!(futures_util::poll!(&mut serving).is_pending());
@@ -350,9 +481,17 @@ async fn what_began_with_a_login_ends_with_it_and_what_began_with_another_goes_o
     let second = Duration::from_secs(1);
     let refused = timeout(second, serving).await.unwrap();
     assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
-    assert!(challenge(&refused).starts_with("Bearer resource_metadata="), "{}", challenge(&refused));
+    assert!(
+        challenge(&refused).starts_with("Bearer resource_metadata="),
+        "{}",
+        challenge(&refused)
+    );
     let mut streams = streams.into_iter();
-    assert!(timeout(second, streams.next().unwrap().collect()).await.is_ok());
+    assert!(
+        timeout(second, streams.next().unwrap().collect())
+            .await
+            .is_ok()
+    );
     for stream in streams {
         assert!(timeout(second, stream.collect()).await.is_err());
     }
@@ -360,12 +499,22 @@ async fn what_began_with_a_login_ends_with_it_and_what_began_with_another_goes_o
 
 /// Starts a gateway on ports that the system picks, with the second method.
 async fn start(state: StoreSettings, users: &Arc<UserNames>) -> GatewayApp {
-    let mut plan = Plan { admin: None, state, ..plan() };
+    let mut plan = Plan {
+        admin: None,
+        state,
+        ..plan()
+    };
     plan.listen = vec![ListenAddress::Tcp("127.0.0.1:0".parse().unwrap())];
     let principals = users.principals.clone();
     let methods = vec![users.clone() as Arc<dyn Authenticator>];
-    let login = LoginParts { principals, methods, ..LoginParts::default() };
-    GatewayApp::start_with(plan, None, None, login).await.unwrap()
+    let login = LoginParts {
+        principals,
+        methods,
+        ..LoginParts::default()
+    };
+    GatewayApp::start_with(plan, None, None, login)
+        .await
+        .unwrap()
 }
 
 #[tokio::test]
@@ -375,16 +524,24 @@ async fn what_a_person_has_open_ends_with_the_last_login_or_by_the_clock() {
         let users = UserNames::new(expires);
         users.know("ann", &["staff"]);
         let app = start(StoreSettings::default(), &users).await;
-        let sent = HeaderMap::from_iter([(header::AUTHORIZATION, HeaderValue::from_static("user:ann"))]);
+        let sent =
+            HeaderMap::from_iter([(header::AUTHORIZATION, HeaderValue::from_static("user:ann"))]);
         let (ours, theirs) = tokio::io::duplex(1024);
         let (reader, writer) = tokio::io::split(theirs);
         let pipe = app.pipe("", &sent).unwrap().serve(reader, writer);
         tokio::pin!(pipe);
-        assert!(timeout(Duration::from_millis(300), &mut pipe).await.is_err());
+        assert!(
+            timeout(Duration::from_millis(300), &mut pipe)
+                .await
+                .is_err()
+        );
         if expires.is_none() {
             users.principals.remove(&key_of("ann"));
         }
-        assert!(timeout(Duration::from_secs(3), &mut pipe).await.is_ok(), "{expires:?}");
+        assert!(
+            timeout(Duration::from_secs(3), &mut pipe).await.is_ok(),
+            "{expires:?}"
+        );
         drop(ours);
         app.stop().await;
     }
@@ -393,7 +550,10 @@ async fn what_a_person_has_open_ends_with_the_last_login_or_by_the_clock() {
 #[tokio::test]
 async fn a_session_of_a_person_who_has_not_come_yet_outlives_a_restart() {
     let dir = tempfile::tempdir().unwrap();
-    let state = StoreSettings { file: Some(dir.path().join("state.redb")), ..StoreSettings::default() };
+    let state = StoreSettings {
+        file: Some(dir.path().join("state.redb")),
+        ..StoreSettings::default()
+    };
     let mut session = None;
     for (knows, status) in [(true, 200), (true, 200), (false, 404)] {
         let users = UserNames::new(None);
@@ -403,12 +563,23 @@ async fn a_session_of_a_person_who_has_not_come_yet_outlives_a_restart() {
         let app = start(state.clone(), &users).await;
         users.know("ann", &["staff"]);
         let mut client = HttpEndpoint::new(&format!("http://{}/mcp", app.addresses[0]));
-        client.headers.push(("authorization".into(), "user:ann".into()));
-        let body = if session.is_none() { HELLO } else { r#"{"jsonrpc":"2.0","id":2,"method":"ping"}"# };
-        client.headers.extend(session.clone().map(|id| ("mcp-session-id".to_owned(), id)));
+        client
+            .headers
+            .push(("authorization".into(), "user:ann".into()));
+        let body = if session.is_none() {
+            HELLO
+        } else {
+            r#"{"jsonrpc":"2.0","id":2,"method":"ping"}"#
+        };
+        client
+            .headers
+            .extend(session.clone().map(|id| ("mcp-session-id".to_owned(), id)));
         let response = client.post(body).await;
         assert_eq!(response.status(), status, "known before the start: {knows}");
-        let id = response.headers().get("mcp-session-id").map(|id| id.to_str().unwrap().to_owned());
+        let id = response
+            .headers()
+            .get("mcp-session-id")
+            .map(|id| id.to_str().unwrap().to_owned());
         session = id.or(session);
         app.stop().await;
     }
@@ -424,19 +595,40 @@ struct Token {
 }
 
 impl CredentialDirectory for Tokens {
-    fn find_source(&self, server: &str, person: Option<&PrincipalKey>) -> Option<Arc<dyn CredentialSource>> {
-        let owner = person.map(|key| String::from_utf8_lossy(key).trim_end_matches('\0').to_owned());
-        (server == "own").then(|| Arc::new(Token { owner, word: self.0.clone() }) as Arc<dyn CredentialSource>)
+    fn find_source(
+        &self,
+        server: &str,
+        person: Option<&PrincipalKey>,
+    ) -> Option<Arc<dyn CredentialSource>> {
+        let owner = person.map(|key| {
+            String::from_utf8_lossy(key)
+                .trim_end_matches('\0')
+                .to_owned()
+        });
+        (server == "own").then(|| {
+            Arc::new(Token {
+                owner,
+                word: self.0.clone(),
+            }) as Arc<dyn CredentialSource>
+        })
     }
 }
 
 impl CredentialSource for Token {
     fn authorization(&self) -> BoxFuture<'_, Result<Option<HeaderValue>, LinkError>> {
-        let token = format!("{} {}", self.owner.as_deref().unwrap_or("shared"), self.word.lock());
+        let token = format!(
+            "{} {}",
+            self.owner.as_deref().unwrap_or("shared"),
+            self.word.lock()
+        );
         async move { Ok(HeaderValue::try_from(token).ok()) }.boxed()
     }
 
-    fn on_refusal<'a>(&'a self, _: Option<&'a HeaderValue>, _: &'a AuthChallenge) -> BoxFuture<'a, bool> {
+    fn on_refusal<'a>(
+        &'a self,
+        _: Option<&'a HeaderValue>,
+        _: &'a AuthChallenge,
+    ) -> BoxFuture<'a, bool> {
         std::future::ready(false).boxed()
     }
 
@@ -448,7 +640,9 @@ impl CredentialSource for Token {
 #[tokio::test]
 async fn a_servers_credential_is_each_persons_and_changes_on_a_live_connection() {
     let script = MockScript::standard().speaking(&[Revision::V2026_07_28]);
-    let mock = moongate_mock::serve_http(script, ([127, 0, 0, 1], 0).into()).await.unwrap();
+    let mock = moongate_mock::serve_http(script, ([127, 0, 0, 1], 0).into())
+        .await
+        .unwrap();
     let word = Arc::new(Mutex::new("first"));
     let config = format!("[servers.own]\nurl = '{}'\nshare = 'principal'\n", mock.url);
     let fixture = Fixture::with_credentials(plan_of(&config), Some(Arc::new(Tokens(word.clone()))));
@@ -457,13 +651,23 @@ async fn a_servers_credential_is_each_persons_and_changes_on_a_live_connection()
     fixture.core.gateway.start();
     let call = async |who: &str| {
         let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"own__echo","arguments":{"text":"x"},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}"#;
-        let request = Request::post("/mcp").header("host", "localhost").header(header::AUTHORIZATION, who);
-        let request = request.header("mcp-protocol-version", "2026-07-28").header("mcp-method", "tools/call");
-        let response = fixture.send(request.header("mcp-name", "own__echo"), body).await;
+        let request = Request::post("/mcp")
+            .header("host", "localhost")
+            .header(header::AUTHORIZATION, who);
+        let request = request
+            .header("mcp-protocol-version", "2026-07-28")
+            .header("mcp-method", "tools/call");
+        let response = fixture
+            .send(request.header("mcp-name", "own__echo"), body)
+            .await;
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
-        let sent =
-            mock.last_request("tools/call").and_then(|request| Some(request.header("authorization")?.to_owned()));
-        (sent.unwrap_or_default(), String::from_utf8_lossy(&bytes).into_owned())
+        let sent = mock
+            .last_request("tools/call")
+            .and_then(|request| Some(request.header("authorization")?.to_owned()));
+        (
+            sent.unwrap_or_default(),
+            String::from_utf8_lossy(&bytes).into_owned(),
+        )
     };
     timeout(Duration::from_secs(20), async {
         while !call("user:ann").await.1.contains("result") {

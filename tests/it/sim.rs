@@ -1,16 +1,21 @@
-//! Whole gateways in a simulated world: clients and servers of both eras that do whatever chance says, over pipes in
-//! memory, and HTTP over such pipes, under a clock that only runs when nobody has anything to do.
+//! Whole gateways in a simulated world: clients and servers of both eras that do whatever chance
+//! says, over pipes in memory, and HTTP over such pipes, under a clock that only runs when nobody
+//! has anything to do.
 //!
-//! Every seed is a world of its own: which servers it has, what its clients and servers do, and when, where connections are
-//! slow, stand still or are cut, and what an operator does meanwhile (changes of the config, restarts of servers).
-//! `SIM_SEED=7 cargo nextest run --test it sim::` runs one again, `SIM_SEEDS=20000` runs so many. (The gateway draws ids
-//! and the length of pauses itself, so that a rare failure may need a few runs.) What must hold, whatever happens:
+//! Every seed is a world of its own: which servers it has, what its clients and servers do, and
+//! when, where connections are slow, stand still or are cut, and what an operator does meanwhile
+//! (changes of the config, restarts of servers). `SIM_SEED=7 cargo nextest run --test it sim::`
+//! runs one again, `SIM_SEEDS=20000` runs so many. (The gateway draws ids and the length of pauses
+//! itself, so that a rare failure may need a few runs.) What must hold, whatever happens:
 //!
-//! - every request has one outcome, and has it in time, unless its client left or cancelled (P3); a stream that is asked
-//!   for again brings no event twice (P4); what a client is given is its own (nonces), and never another principal's (P6);
-//! - on a connection, and in a session, no id is used twice, and no call of a tool reaches a server twice (P1);
+//! - every request has one outcome, and has it in time, unless its client left or cancelled (P3); a
+//!   stream that is asked for again brings no event twice (P4); what a client is given is its own
+//!   (nonces), and never another principal's (P6);
+//! - on a connection, and in a session, no id is used twice, and no call of a tool reaches a server
+//!   twice (P1);
 //! - tables stay within their limits (P5), and once nobody wants anything any more they are empty;
-//! - once servers behave again, every one of them works; once the gateway has stopped, nothing of it runs.
+//! - once servers behave again, every one of them works; once the gateway has stopped, nothing of
+//!   it runs.
 
 mod client;
 mod http;
@@ -29,7 +34,10 @@ const SEEDS: u64 = 4000;
 const PARTS: u64 = 16;
 
 fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")))
+    std::env::var(variable).ok().map(|text| {
+        text.parse()
+            .unwrap_or_else(|_| panic!("{variable}={text} is no number"))
+    })
 }
 
 fn part(part: u64) {
@@ -53,7 +61,11 @@ fn part(part: u64) {
 
 fn run(seed: u64, plan: &Plan) -> world::EventCounts {
     let replay = ReplayHint(seed);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
     let seen = runtime.block_on(world::run(seed, plan));
     std::mem::forget(replay);
     seen

@@ -1,4 +1,5 @@
-//! Complaints of users about MCP gateways, one test for each: the gateway gives no reason for the same.
+//! Complaints of users about MCP gateways, one test for each: the gateway gives no reason for the
+//! same.
 
 mod access;
 mod asking_tools;

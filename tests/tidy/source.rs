@@ -1,6 +1,8 @@
-//! Source files as the checks see them: whole, without their tests, and without comments and strings.
+//! Source files as the checks see them: whole, without their tests, and without comments and
+//! strings.
 //!
-//! Reads `src/` and `crates/*/src`. Does not judge. Invariant: every view has the lines of the file, at their numbers.
+//! Reads `src/` and `crates/*/src`. Does not judge. Invariant: every view has the lines of the
+//! file, at their numbers.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -30,14 +32,28 @@ pub(crate) struct SourceFile {
 impl SourceFile {
     fn read(path: PathBuf) -> SourceFile {
         let text = std::fs::read_to_string(&path).unwrap();
-        let path = path.strip_prefix(root()).unwrap().to_string_lossy().replace('\\', "/");
+        let path = path
+            .strip_prefix(root())
+            .unwrap()
+            .to_string_lossy()
+            .replace('\\', "/");
         // `src/cli/mod.rs` is `cli/mod.rs`, and `crates/mock/src/call.rs` is `mock/call.rs`.
         let (place, root) = match path.strip_prefix("crates/") {
-            Some(rest) => (rest.replacen("/src/", "/", 1), vec![rest.split('/').next().unwrap().to_owned()]),
+            Some(rest) => (
+                rest.replacen("/src/", "/", 1),
+                vec![rest.split('/').next().unwrap().to_owned()],
+            ),
             None => (path.trim_start_matches("src/").to_owned(), Vec::new()),
         };
-        let mut module: Vec<String> = place.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
-        if module.last().is_some_and(|name| matches!(name.as_str(), "mod" | "lib" | "main")) {
+        let mut module: Vec<String> = place
+            .trim_end_matches(".rs")
+            .split('/')
+            .map(str::to_owned)
+            .collect();
+        if module
+            .last()
+            .is_some_and(|name| matches!(name.as_str(), "mod" | "lib" | "main"))
+        {
             module.pop();
         }
         let bare = without_text(&text, true);
@@ -47,7 +63,17 @@ impl SourceFile {
         let bare = without_lines(&bare, &tests);
         // Its parent may say that, too; `sources` looks.
         let is_test = place.starts_with("testing/");
-        SourceFile { path, place, module, root, text, code, bare, size, is_test }
+        SourceFile {
+            path,
+            place,
+            module,
+            root,
+            text,
+            code,
+            bare,
+            size,
+            is_test,
+        }
     }
 
     /// The modules in files of their own that are declared for tests only.
@@ -56,7 +82,12 @@ impl SourceFile {
         self.text.lines().filter_map(move |line| {
             let was = marked;
             marked = line.trim() == "#[cfg(test)]" || was && line.starts_with("#[");
-            let name = line.trim().strip_suffix(';')?.rsplit_once("mod ").filter(|_| was)?.1;
+            let name = line
+                .trim()
+                .strip_suffix(';')?
+                .rsplit_once("mod ")
+                .filter(|_| was)?
+                .1;
             Some([&self.module[..], &[name.to_owned()]].concat())
         })
     }
@@ -79,8 +110,13 @@ pub(crate) fn files_below(dir: &Path, found: &mut Vec<PathBuf>) {
 
 /// The folders of the crates below the gateway.
 pub(crate) fn crates() -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(root().join("crates")) else { return Vec::new() };
-    let mut crates: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()).collect();
+    let Ok(entries) = std::fs::read_dir(root().join("crates")) else {
+        return Vec::new();
+    };
+    let mut crates: Vec<PathBuf> = entries
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_dir())
+        .collect();
     crates.sort();
     crates
 }
@@ -89,7 +125,9 @@ pub(crate) fn crates() -> Vec<PathBuf> {
 pub(crate) fn sources() -> Vec<SourceFile> {
     let mut paths = Vec::new();
     files_below(&root().join("src"), &mut paths);
-    crates().iter().for_each(|folder| files_below(&folder.join("src"), &mut paths));
+    crates()
+        .iter()
+        .for_each(|folder| files_below(&folder.join("src"), &mut paths));
     paths.retain(|path| path.extension().is_some_and(|e| e == "rs"));
     paths.sort();
     assert!(paths.len() > 50, "the sources were found");
@@ -109,7 +147,10 @@ fn without_text(text: &str, strings: bool) -> String {
     while at < bytes.len() {
         let (end, blanks) = token(bytes, at, strings);
         if blanks {
-            out[at..end].iter_mut().filter(|byte| **byte != b'\n').for_each(|byte| *byte = b' ');
+            out[at..end]
+                .iter_mut()
+                .filter(|byte| **byte != b'\n')
+                .for_each(|byte| *byte = b' ');
         }
         at = end;
     }
@@ -120,7 +161,10 @@ fn without_text(text: &str, strings: bool) -> String {
 fn token(bytes: &[u8], at: usize, strings: bool) -> (usize, bool) {
     let rest = &bytes[at..];
     let find = |from: usize, what: &[u8]| {
-        rest[from..].windows(what.len()).position(|window| window == what).map_or(rest.len(), |n| from + n)
+        rest[from..]
+            .windows(what.len())
+            .position(|window| window == what)
+            .map_or(rest.len(), |n| from + n)
     };
     let word_before = at > 0 && (bytes[at - 1].is_ascii_alphanumeric() || bytes[at - 1] == b'_');
     if rest.starts_with(b"//") {
@@ -129,13 +173,20 @@ fn token(bytes: &[u8], at: usize, strings: bool) -> (usize, bool) {
     if rest.starts_with(b"/*") {
         return (at + (find(2, b"*/") + 2).min(rest.len()), true);
     }
-    let hashes = rest.iter().skip(1).take_while(|byte| **byte == b'#').count();
+    let hashes = rest
+        .iter()
+        .skip(1)
+        .take_while(|byte| **byte == b'#')
+        .count();
     if rest[0] == b'r'
         && !word_before | matches!(bytes[at.max(1) - 1], b'b' | b'c')
         && rest.get(1 + hashes) == Some(&b'"')
     {
         let close = [&b"\""[..], &vec![b'#'; hashes]].concat();
-        return (at + (find(2 + hashes, &close) + close.len()).min(rest.len()), strings);
+        return (
+            at + (find(2 + hashes, &close) + close.len()).min(rest.len()),
+            strings,
+        );
     }
     if rest[0] == b'"' {
         let mut end = 1;
@@ -149,9 +200,15 @@ fn token(bytes: &[u8], at: usize, strings: bool) -> (usize, bool) {
         if rest.get(1) == Some(&b'\\') {
             return (at + find(3, b"'") + 1, strings);
         }
-        let width = std::str::from_utf8(&rest[1..rest.len().min(5)]).map_or_else(|e| e.valid_up_to(), str::len);
-        let first = std::str::from_utf8(&rest[1..=width]).ok().and_then(|text| text.chars().next());
-        if let Some(end) = first.map(|c| 1 + c.len_utf8()).filter(|end| rest.get(*end) == Some(&b'\'')) {
+        let width = std::str::from_utf8(&rest[1..rest.len().min(5)])
+            .map_or_else(|e| e.valid_up_to(), str::len);
+        let first = std::str::from_utf8(&rest[1..=width])
+            .ok()
+            .and_then(|text| text.chars().next());
+        if let Some(end) = first
+            .map(|c| 1 + c.len_utf8())
+            .filter(|end| rest.get(*end) == Some(&b'\''))
+        {
             return (at + end + 1, strings);
         }
     }
@@ -193,7 +250,10 @@ fn test_lines(bare: &str) -> BTreeSet<usize> {
 }
 
 fn without_lines(text: &str, lines: &BTreeSet<usize>) -> String {
-    let kept = text.lines().enumerate().map(|(n, line)| if lines.contains(&n) { "" } else { line });
+    let kept = text
+        .lines()
+        .enumerate()
+        .map(|(n, line)| if lines.contains(&n) { "" } else { line });
     kept.collect::<Vec<_>>().join("\n")
 }
 
@@ -215,9 +275,21 @@ fn kept_too() {}
 "##;
     let bare = without_text(text, true);
     let tests = test_lines(&bare);
-    assert_eq!(tests.into_iter().collect::<Vec<_>>(), [3, 4, 5, 6, 7, 9, 10, 11]);
-    assert!(!bare.contains("crate") && bare.contains("use a::b;") && bare.contains("fn kept() {}"), "{bare}");
+    assert_eq!(
+        tests.into_iter().collect::<Vec<_>>(),
+        [3, 4, 5, 6, 7, 9, 10, 11]
+    );
+    assert!(
+        !bare.contains("crate") && bare.contains("use a::b;") && bare.contains("fn kept() {}"),
+        "{bare}"
+    );
     let code = without_text(text, false);
-    assert!(code.contains("crate::d }") && !code.contains("crate::c") && !code.contains("Head"), "{code}");
-    assert_eq!((bare.len(), code.len(), bare.lines().count()), (text.len(), text.len(), text.lines().count()));
+    assert!(
+        code.contains("crate::d }") && !code.contains("crate::c") && !code.contains("Head"),
+        "{code}"
+    );
+    assert_eq!(
+        (bare.len(), code.len(), bare.lines().count()),
+        (text.len(), text.len(), text.lines().count())
+    );
 }

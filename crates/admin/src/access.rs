@@ -1,7 +1,8 @@
 //! Key check of the admin listener. Owns which pages need a key.
 //!
-//! Does not decide which role an action needs (`operator_check.rs`). Invariant: beyond loopback only probes, and metrics
-//! unless they are restricted, are served without a key. With keys, the page's own files are, too.
+//! Does not decide which role an action needs (`operator_check.rs`). Invariant: beyond loopback
+//! only probes, and metrics unless they are restricted, are served without a key. With keys, the
+//! page's own files are, too.
 
 use moongate_telemetry::DeniedRule;
 use std::net::IpAddr;
@@ -16,10 +17,13 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use crate::admin_state::AdminState;
 use crate::cookie::cookie_hash;
 use crate::sign_in::KeyAttempt;
-use moongate_access::auth::{AdminKey, AuthError, KeyHash, MetricsAccess, UNKNOWN_KEY, bearer_hash};
+use moongate_access::auth::{
+    AdminKey, AuthError, KeyHash, MetricsAccess, UNKNOWN_KEY, bearer_hash,
+};
 use moongate_listener::{PeerAddress, SlotRequest, json_response};
 
-/// Routes of the API that take a key instead of needing one. A test compares them with the table of routes.
+/// Routes of the API that take a key instead of needing one. A test compares them with the table of
+/// routes.
 pub(super) const OPEN_ROUTES: [&str; 2] = ["/api/v1/signin", "/api/v1/signout"];
 
 /// Paths of probes, which need no key.
@@ -52,17 +56,29 @@ impl AccessGrant {
         }
     }
 
-    /// Returns true if a session has not ended meanwhile. The end of a key is another matter (`events.rs`).
+    /// Returns true if a session has not ended meanwhile. The end of a key is another matter
+    /// (`events.rs`).
     pub(super) fn is_open(&self, admin: &AdminState) -> bool {
         match self {
-            AccessGrant::Key { carrier: KeyCarrier::Cookie(session), .. } => admin.sign_in.sessions.is_open(session),
-            AccessGrant::Key { carrier: KeyCarrier::Bearer, .. } | AccessGrant::Loopback => true,
+            AccessGrant::Key {
+                carrier: KeyCarrier::Cookie(session),
+                ..
+            } => admin.sign_in.sessions.is_open(session),
+            AccessGrant::Key {
+                carrier: KeyCarrier::Bearer,
+                ..
+            }
+            | AccessGrant::Loopback => true,
         }
     }
 }
 
 /// Lets in probes, requests with a valid key, and requests that need none.
-pub(super) async fn require_key(Shared(admin): Shared<Arc<AdminState>>, mut request: Request, next: Next) -> Response {
+pub(super) async fn require_key(
+    Shared(admin): Shared<Arc<AdminState>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     if is_beyond_limit(&request) {
         return refuse_beyond_limit();
     }
@@ -71,12 +87,16 @@ pub(super) async fn require_key(Shared(admin): Shared<Arc<AdminState>>, mut requ
         "/metrics" => admin.access.load().metrics == MetricsAccess::Open,
         // The page that asks for a key needs its files, and the routes that take one.
         path => {
-            let asks = path == "/signin" || path.starts_with("/assets/") || OPEN_ROUTES.contains(&path);
+            let asks =
+                path == "/signin" || path.starts_with("/assets/") || OPEN_ROUTES.contains(&path);
             asks && !admin.access.load().keys.is_empty()
         }
     };
     if !needs_none {
-        let peer = request.extensions().get::<PeerAddress>().map(|PeerAddress(address)| *address);
+        let peer = request
+            .extensions()
+            .get::<PeerAddress>()
+            .map(|PeerAddress(address)| *address);
         match find_grant(&admin, peer, request.headers()) {
             Ok(grant) => {
                 // Connections with a valid key are safe from eviction while they have a request.
@@ -101,10 +121,15 @@ fn is_beyond_limit(request: &Request) -> bool {
 }
 
 fn refuse_beyond_limit() -> Response {
-    let message = "All connections of this listener are in use (limits.admin_connections): come again in a second";
+    let message = "All connections of this listener are in use (limits.admin_connections): come \
+                   again in a second";
     let mut response = json_response(StatusCode::SERVICE_UNAVAILABLE, "connections", message);
-    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(1));
-    response.extensions_mut().insert(RefusalText::Other(message));
+    response
+        .headers_mut()
+        .insert(header::RETRY_AFTER, HeaderValue::from(1));
+    response
+        .extensions_mut()
+        .insert(RefusalText::Other(message));
     response
 }
 
@@ -127,12 +152,20 @@ fn find_grant(
         if !admin.is_reachable_by_others {
             return Ok(AccessGrant::Loopback);
         }
-        let message = "This address can be reached from other machines, and there are no admin.keys: without one, only \
-                       /healthz, /livez, /readyz and /metrics are answered here. Add [[admin.keys]] to the config; \
+        let message = "This address can be reached from other machines, and there are no \
+                       admin.keys: without one, only \
+                       /healthz, /livez, /readyz and /metrics are answered here. Add \
+                       [[admin.keys]] to the config; \
                        `moongate key new NAME --admin` prints an entry";
-        return Err(refuse(admin, AuthError::Missing, message, RefusalText::Other(message)));
+        return Err(refuse(
+            admin,
+            AuthError::Missing,
+            message,
+            RefusalText::Other(message),
+        ));
     }
-    let message = "A key of admin.keys is needed: Authorization: Bearer <key>; for moongate's own commands --admin-key, or \
+    let message = "A key of admin.keys is needed: Authorization: Bearer <key>; for moongate's own \
+                   commands --admin-key, or \
                    MOONGATE_ADMIN_KEY";
     // A program that sends a key wants that one to count.
     if !headers.contains_key(header::AUTHORIZATION)
@@ -140,14 +173,24 @@ fn find_grant(
         && let Some(key) = admin.sign_in.sessions.find(&session, &access)
     {
         admin.sign_in.key_uses.record(key);
-        return Ok(AccessGrant::Key { key: key.clone(), carrier: KeyCarrier::Cookie(session) });
+        return Ok(AccessGrant::Key {
+            key: key.clone(),
+            carrier: KeyCarrier::Cookie(session),
+        });
     }
     let refused = |denied| refuse(admin, denied, message, RefusalText::SignIn);
     let hash = bearer_hash(headers).map_err(refused)?;
-    match admin.sign_in.wrong_keys.attempt(peer, hash, |hash| access.find(hash)) {
+    match admin
+        .sign_in
+        .wrong_keys
+        .attempt(peer, hash, |hash| access.find(hash))
+    {
         KeyAttempt::Right(key) => {
             admin.sign_in.key_uses.record(key);
-            Ok(AccessGrant::Key { key: key.clone(), carrier: KeyCarrier::Bearer })
+            Ok(AccessGrant::Key {
+                key: key.clone(),
+                carrier: KeyCarrier::Bearer,
+            })
         }
         KeyAttempt::Wrong => Err(refused(UNKNOWN_KEY)),
         KeyAttempt::Refused(wait) => Err((UNKNOWN_KEY, refuse_guesses(admin, wait))),
@@ -156,24 +199,51 @@ fn find_grant(
 
 /// Refuses a wrong key after too many others.
 pub(super) fn refuse_guesses(admin: &AdminState, wait: Duration) -> Response {
-    admin.metrics.access.policy_denied.inc(DeniedRule("admin_key"));
-    let message = "Too many wrong keys came from this address: wait a minute, then send one of admin.keys";
-    let mut response = json_response(StatusCode::TOO_MANY_REQUESTS, "too_many_wrong_keys", message);
-    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait.as_secs() + 1));
-    response.extensions_mut().insert(RefusalText::Other(message));
+    admin
+        .metrics
+        .access
+        .policy_denied
+        .inc(DeniedRule("admin_key"));
+    let message =
+        "Too many wrong keys came from this address: wait a minute, then send one of admin.keys";
+    let mut response = json_response(
+        StatusCode::TOO_MANY_REQUESTS,
+        "too_many_wrong_keys",
+        message,
+    );
+    response
+        .headers_mut()
+        .insert(header::RETRY_AFTER, HeaderValue::from(wait.as_secs() + 1));
+    response
+        .extensions_mut()
+        .insert(RefusalText::Other(message));
     response
 }
 
-fn refuse(admin: &AdminState, denied: AuthError, message: &'static str, text: RefusalText) -> (AuthError, Response) {
-    admin.metrics.access.policy_denied.inc(DeniedRule("admin_key"));
-    // RFC 6750, section 3.1: without credentials in a request, the response "SHOULD NOT include an error
-    // code".
+fn refuse(
+    admin: &AdminState,
+    denied: AuthError,
+    message: &'static str,
+    text: RefusalText,
+) -> (AuthError, Response) {
+    admin
+        .metrics
+        .access
+        .policy_denied
+        .inc(DeniedRule("admin_key"));
+    // RFC 6750, section 3.1: without credentials in a request, the response "SHOULD NOT include an
+    // error code".
     let challenge = match &denied {
         AuthError::Missing => r#"Bearer realm="moongate admin""#,
-        AuthError::Invalid(_) | AuthError::Unavailable(_) => r#"Bearer realm="moongate admin", error="invalid_token""#,
+        AuthError::Invalid(_) | AuthError::Unavailable(_) => {
+            r#"Bearer realm="moongate admin", error="invalid_token""#
+        }
     };
     let mut response = json_response(StatusCode::UNAUTHORIZED, "unauthorized", message);
-    response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+    response.headers_mut().insert(
+        header::WWW_AUTHENTICATE,
+        HeaderValue::from_static(challenge),
+    );
     response.extensions_mut().insert(text);
     (denied, response)
 }

@@ -1,12 +1,15 @@
 //! Actions on the gateway that operators can request.
 //!
-//! Owns the traits. Does not act: the gateway's `app` does. Invariant: each answer is a type of the API, or of the config.
+//! Owns the traits. Does not act: the gateway's `app` does. Invariant: each answer is a type of the
+//! API, or of the config.
 
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use crate::config_control::{AppliedChange, ChangePreview, ChangeRefusal, ComparedServers, ConfigChange, ConfigStatus};
+use crate::config_control::{
+    AppliedChange, ChangePreview, ChangeRefusal, ComparedServers, ConfigChange, ConfigStatus,
+};
 use crate::probe::ProbeReport;
 use moongate_api::{Finding, PlanReport, ReloadReport, StatusHint};
 use moongate_config::edit::{ConfigOperation, PastEdit};
@@ -28,10 +31,16 @@ pub trait Reloader: Send + Sync {
 /// Edits of the config.
 pub trait ConfigEditor: Send + Sync {
     /// Writes a change into the config, and applies it.
-    fn change_config(&self, change: ConfigChange) -> BoxFuture<'_, Result<AppliedChange, ChangeRefusal>>;
+    fn change_config(
+        &self,
+        change: ConfigChange,
+    ) -> BoxFuture<'_, Result<AppliedChange, ChangeRefusal>>;
 
     /// Prepares a change of the config, and writes nothing.
-    fn preview_change(&self, operations: Vec<ConfigOperation>) -> BoxFuture<'_, Result<ChangePreview, ChangeRefusal>>;
+    fn preview_change(
+        &self,
+        operations: Vec<ConfigOperation>,
+    ) -> BoxFuture<'_, Result<ChangePreview, ChangeRefusal>>;
 
     /// Compares servers with those of the config. `own_url` is an endpoint of this gateway.
     fn plan_import(
@@ -55,6 +64,7 @@ pub trait Examiner: Send + Sync {
     /// Connects once to the server that an operation would add.
     fn probe(&self, operation: ConfigOperation) -> BoxFuture<'_, ProbeReport>;
 
-    /// Returns what would help a server that does not work. `None` for one that works, and where its reason says it.
+    /// Returns what would help a server that does not work. `None` for one that works, and where
+    /// its reason says it.
     fn server_hint(&self, server: &RunningServer) -> Option<StatusHint>;
 }

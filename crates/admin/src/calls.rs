@@ -1,6 +1,7 @@
 //! Recent calls, for operators.
 //!
-//! Owns their form and filters. Does not record calls (`moongate_gateway`). Invariant: no argument and no result is shown.
+//! Owns their form and filters. Does not record calls (`moongate_gateway`). Invariant: no argument
+//! and no result is shown.
 
 use std::time::SystemTime;
 
@@ -20,22 +21,44 @@ pub(super) async fn calls(Viewer(admin): Viewer, query: QueryMap) -> Response {
     let limit = match query.get("limit").map(|limit| limit.parse::<usize>()) {
         None => usize::MAX,
         Some(Ok(limit)) => limit,
-        Some(Err(_)) => return json_response(StatusCode::BAD_REQUEST, "bad_limit", "`limit` is not a number"),
+        Some(Err(_)) => {
+            return json_response(
+                StatusCode::BAD_REQUEST,
+                "bad_limit",
+                "`limit` is not a number",
+            );
+        }
     };
     let wanted = |key: &str, value: &str| query.get(key).is_none_or(|wanted| wanted == value);
     let recent = admin.gateway.recent_calls().changed_since(0);
-    let matching =
-        recent.iter().filter(|call| wanted("server", &call.facts.server) && wanted("state", call.state().name()));
-    json(StatusCode::OK, &CallList { calls: matching.take(limit).map(call_row).collect() })
+    let matching = recent.iter().filter(|call| {
+        wanted("server", &call.facts.server) && wanted("state", call.state().name())
+    });
+    json(
+        StatusCode::OK,
+        &CallList {
+            calls: matching.take(limit).map(call_row).collect(),
+        },
+    )
 }
 
 /// Handles `POST /api/v1/calls/{id}/cancel`.
 pub(super) async fn cancel(Operator(admin): Operator, Path(id): Path<String>) -> Response {
     let number = id.strip_prefix("c-").and_then(|number| number.parse().ok());
     if number.is_some_and(|number| admin.gateway.recent_calls().cancel(number)) {
-        return json(StatusCode::OK, &ActionReport { outcome: "cancelled".to_owned(), id });
+        return json(
+            StatusCode::OK,
+            &ActionReport {
+                outcome: "cancelled".to_owned(),
+                id,
+            },
+        );
     }
-    json_response(StatusCode::NOT_FOUND, "not_found", "There is no running call with this id; it may have ended")
+    json_response(
+        StatusCode::NOT_FOUND,
+        "not_found",
+        "There is no running call with this id; it may have ended",
+    )
 }
 
 /// Describes one call.
@@ -45,7 +68,9 @@ pub(super) fn call_row(call: &RecentCall) -> CallRow {
     let (name, version) = call.client();
     // A running call has taken the time since its arrival.
     let took = result.map_or_else(|| facts.received.elapsed(), |result| result.took);
-    let revision = result.map(|result| result.server_revision).filter(|revision| !revision.is_empty());
+    let revision = result
+        .map(|result| result.server_revision)
+        .filter(|revision| !revision.is_empty());
     let error = result.and_then(|result| result.error.as_ref());
     CallRow {
         id: format!("c-{}", call.id),
@@ -59,19 +84,29 @@ pub(super) fn call_row(call: &RecentCall) -> CallRow {
         method: facts.method.label().to_owned(),
         name: facts.item.to_string(),
         principal: facts.principal.name.clone(),
-        client: ClientName { name: Some(name), version: Some(version) },
+        client: ClientName {
+            name: Some(name),
+            version: Some(version),
+        },
         endpoint: endpoint_path(&facts.endpoint),
         from: facts.client_revision.to_owned(),
         to: revision.map(str::to_owned),
         bytes_in: facts.request_bytes as u64,
         bytes_out: result.map(|result| result.response_bytes as u64),
-        error: error.map(|(kind, text)| CallError { kind: (*kind).to_owned(), message: text.to_string() }),
+        error: error.map(|(kind, text)| CallError {
+            kind: (*kind).to_owned(),
+            message: text.to_string(),
+        }),
     }
 }
 
 /// Returns the path of an endpoint.
 pub(super) fn endpoint_path(name: &str) -> String {
-    if name.is_empty() { "/mcp".to_owned() } else { format!("/mcp/{name}") }
+    if name.is_empty() {
+        "/mcp".to_owned()
+    } else {
+        format!("/mcp/{name}")
+    }
 }
 
 fn milliseconds(time: std::time::Duration) -> f64 {
@@ -80,5 +115,7 @@ fn milliseconds(time: std::time::Duration) -> f64 {
 
 /// Writes a time as the API does.
 pub(super) fn timestamp(at: SystemTime) -> Option<String> {
-    jiff::Timestamp::try_from(at).ok().map(|at| format!("{at:.3}"))
+    jiff::Timestamp::try_from(at)
+        .ok()
+        .map(|at| format!("{at:.3}"))
 }

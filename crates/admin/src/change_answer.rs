@@ -1,7 +1,7 @@
 //! Answers to changes of the config.
 //!
-//! Owns their form and their status. Does not make changes (`config_change.rs`). Invariant: an answer says what is true
-//! afterwards, and shows no secret.
+//! Owns their form and their status. Does not make changes (`config_change.rs`). Invariant: an
+//! answer says what is true afterwards, and shows no secret.
 
 use axum::response::Response;
 use http::{HeaderValue, StatusCode, header};
@@ -12,7 +12,8 @@ use crate::config_control::{AppliedChange, ChangeRefusal};
 use crate::json_answer::json;
 use crate::status::server_statuses;
 use moongate_api::{
-    ApiError, ChangeOutcome, ChangeReport, ConfigDifference, ConfigProblemRow, CurrentFile, EditRefusal, ReloadReport,
+    ApiError, ChangeOutcome, ChangeReport, ConfigDifference, ConfigProblemRow, CurrentFile,
+    EditRefusal, ReloadReport,
 };
 use moongate_config::{ConfigProblem, ProblemOrigin};
 use moongate_telemetry::logs;
@@ -24,16 +25,41 @@ pub(super) fn changed(status: StatusCode, tag: &str, report: &impl Serialize) ->
 
 /// Describes a change, with the servers that it is about.
 pub(super) fn describe_change(admin: &AdminState, applied: AppliedChange) -> ChangeReport {
-    let AppliedChange { file, line, diff, tag, summary, can_undo, mut servers, problems, reload } = applied;
+    let AppliedChange {
+        file,
+        line,
+        diff,
+        tag,
+        summary,
+        can_undo,
+        mut servers,
+        problems,
+        reload,
+    } = applied;
     // A reload may touch servers that the request does not name. Their states belong to the answer.
     if let Some(ReloadReport::Applied { changes } | ReloadReport::Unchanged { changes }) = &reload {
-        let ConfigDifference { added, removed, replaced, changed, .. } = changes;
-        servers.extend([added, removed, replaced, changed].into_iter().flatten().cloned());
+        let ConfigDifference {
+            added,
+            removed,
+            replaced,
+            changed,
+            ..
+        } = changes;
+        servers.extend(
+            [added, removed, replaced, changed]
+                .into_iter()
+                .flatten()
+                .cloned(),
+        );
     }
     let mut states = server_statuses(admin);
     states.retain(|state| servers.iter().any(|name| name == state.name()));
     ChangeReport {
-        outcome: if diff.is_empty() { ChangeOutcome::Unchanged } else { ChangeOutcome::Changed },
+        outcome: if diff.is_empty() {
+            ChangeOutcome::Unchanged
+        } else {
+            ChangeOutcome::Changed
+        },
         summary,
         file: file.display().to_string(),
         line,
@@ -72,14 +98,24 @@ pub(super) fn refuse(admin: &AdminState, ChangeRefusal { error, tag }: &ChangeRe
         _ => (StatusCode::UNPROCESSABLE_ENTITY, None),
     };
     // GitOps and a file system refuse for one reason: this config is changed elsewhere.
-    let code = if error.code == "edit_off" { "read_only" } else { error.code };
+    let code = if error.code == "edit_off" {
+        "read_only"
+    } else {
+        error.code
+    };
     let body = EditRefusal {
-        error: ApiError { error: code.to_owned(), message: logs::redact(&error.message) },
+        error: ApiError {
+            error: code.to_owned(),
+            message: logs::redact(&error.message),
+        },
         setting: setting.map(str::to_owned),
         snippet: error.snippet.clone(),
         problems: error.problems.iter().map(problem_row).collect(),
         // The state that the client did not know.
-        current: tag.as_ref().map(|tag| CurrentFile { etag: tag.clone(), servers: server_statuses(admin) }),
+        current: tag.as_ref().map(|tag| CurrentFile {
+            etag: tag.clone(),
+            servers: server_statuses(admin),
+        }),
     };
     let response = json(status, &body);
     match tag {
@@ -91,7 +127,9 @@ pub(super) fn refuse(admin: &AdminState, ChangeRefusal { error, tag }: &ChangeRe
 /// Describes a problem with its place.
 pub(super) fn problem_row(problem: &ConfigProblem) -> ConfigProblemRow {
     let (file, line, column) = match &problem.origin {
-        ProblemOrigin::File { path, line, column } => (Some(path.display().to_string()), *line, *column),
+        ProblemOrigin::File { path, line, column } => {
+            (Some(path.display().to_string()), *line, *column)
+        }
         ProblemOrigin::Variable(name) => (Some(format!("${name}")), 0, 0),
         ProblemOrigin::Flag(name) => (Some(name.clone()), 0, 0),
         ProblemOrigin::Nowhere => (None, 0, 0),

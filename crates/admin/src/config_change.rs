@@ -1,7 +1,7 @@
 //! Changes of the config by operators: switch servers and tools, set how they look, remove, undo.
 //!
-//! Owns the checks of the requests. Does not edit files (`moongate_config::edit`), reload, or write answers
-//! (`change_answer.rs`). Invariant: one request makes one write, which one undo takes back.
+//! Owns the checks of the requests. Does not edit files (`moongate_config::edit`), reload, or write
+//! answers (`change_answer.rs`). Invariant: one request makes one write, which one undo takes back.
 
 use std::collections::BTreeSet;
 
@@ -38,11 +38,24 @@ impl<S: Sync> FromRequestParts<S> for ChangeTerms {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
         // A tag that cannot be read fits no file. To ignore it would overwrite changes of others.
-        let given = parts.headers.get(header::IF_MATCH).map(|value| value.to_str().unwrap_or_default().trim());
-        // Proxies that compress make a tag weak. It stands for the bytes of the file, so it stays good.
-        let tag = given.filter(|tag| *tag != "*").map(|tag| tag.trim_start_matches("W/").trim_matches('"').to_owned());
-        let operator = parts.extensions.get().and_then(AccessGrant::key_name).map(str::to_owned);
-        Ok(ChangeTerms { expected_tag: tag, operator })
+        let given = parts
+            .headers
+            .get(header::IF_MATCH)
+            .map(|value| value.to_str().unwrap_or_default().trim());
+        // Proxies that compress make a tag weak. It stands for the bytes of the file, so it stays
+        // good.
+        let tag = given
+            .filter(|tag| *tag != "*")
+            .map(|tag| tag.trim_start_matches("W/").trim_matches('"').to_owned());
+        let operator = parts
+            .extensions
+            .get()
+            .and_then(AccessGrant::key_name)
+            .map(str::to_owned);
+        Ok(ChangeTerms {
+            expected_tag: tag,
+            operator,
+        })
     }
 }
 
@@ -53,7 +66,11 @@ pub(super) async fn patch_server(
     terms: ChangeTerms,
     JsonBody(patch): JsonBody<ServerPatch>,
 ) -> Response {
-    let ServerPatch { enabled, tools: ToolSwitches { on, off }, set } = patch;
+    let ServerPatch {
+        enabled,
+        tools: ToolSwitches { on, off },
+        set,
+    } = patch;
     if let Some(refused) = check_tools(&admin, &server, &on, &off) {
         return refused;
     }
@@ -65,9 +82,15 @@ pub(super) async fn patch_server(
     if !on.is_empty() {
         operations.push(ConfigOperation::EnableTools(server.clone(), on));
     }
-    let set: Map<String, Value> = set.into_iter().map(|(key, value)| (key.clone(), typed_value(&key, value))).collect();
+    let set: Map<String, Value> = set
+        .into_iter()
+        .map(|(key, value)| (key.clone(), typed_value(&key, value)))
+        .collect();
     if !set.is_empty() {
-        operations.push(ConfigOperation::SetKeys { server: server.clone(), values: set });
+        operations.push(ConfigOperation::SetKeys {
+            server: server.clone(),
+            values: set,
+        });
     }
     operations.extend(enabled.map(|on| match on {
         true => ConfigOperation::EnableServer(server.clone()),
@@ -76,16 +99,32 @@ pub(super) async fn patch_server(
     change(&admin, ChangeKind::Edit(operations), terms).await
 }
 
-/// Refuses tools that are to be on and off, and those that the server does not have, as far as its list is known.
-fn check_tools(admin: &AdminState, server: &str, on: &[String], off: &[String]) -> Option<Response> {
+/// Refuses tools that are to be on and off, and those that the server does not have, as far as its
+/// list is known.
+fn check_tools(
+    admin: &AdminState,
+    server: &str,
+    on: &[String],
+    off: &[String],
+) -> Option<Response> {
     if let Some(both) = on.iter().find(|tool| off.contains(tool)) {
         let message = format!("the tool {both:?} is both in `on` and in `off`");
-        return Some(json_response(StatusCode::BAD_REQUEST, "bad_value", &message));
+        return Some(json_response(
+            StatusCode::BAD_REQUEST,
+            "bad_value",
+            &message,
+        ));
     }
     let servers = admin.gateway.servers();
-    let entry = servers.iter().find(|entry| entry.settings.name == server && !entry.is_unconfirmed())?;
+    let entry = servers
+        .iter()
+        .find(|entry| entry.settings.name == server && !entry.is_unconfirmed())?;
     let lists = entry.lists();
-    let names = lists.get(ItemKind::Tools).items.iter().filter_map(|item| item.get_string(ItemKind::Tools.item_key()));
+    let names = lists
+        .get(ItemKind::Tools)
+        .items
+        .iter()
+        .filter_map(|item| item.get_string(ItemKind::Tools.item_key()));
     let known: BTreeSet<String> = names.map(|name| name.to_string()).collect();
     if known.is_empty() {
         return None;
@@ -93,13 +132,24 @@ fn check_tools(admin: &AdminState, server: &str, on: &[String], off: &[String]) 
     // A rule may outlive its tool, and can still be taken back.
     let rules = &entry.settings.tools;
     let patterns = rules.deny.patterns().iter().chain(rules.allow.patterns());
-    let ruled: BTreeSet<&str> = patterns.map(|pattern| pattern.strip_prefix('!').unwrap_or(pattern)).collect();
+    let ruled: BTreeSet<&str> = patterns
+        .map(|pattern| pattern.strip_prefix('!').unwrap_or(pattern))
+        .collect();
     let has_rule = |tool: &str| pattern_of(tool).is_some_and(|pattern| ruled.contains(&*pattern));
-    let unknown = on.iter().chain(off).find(|tool| !known.contains(*tool) && !has_rule(tool))?;
+    let unknown = on
+        .iter()
+        .chain(off)
+        .find(|tool| !known.contains(*tool) && !has_rule(tool))?;
     let names: Vec<&str> = known.iter().map(String::as_str).collect();
-    let near = nearest(unknown, &names).map(|near| format!("; did you mean {near:?}?")).unwrap_or_default();
+    let near = nearest(unknown, &names)
+        .map(|near| format!("; did you mean {near:?}?"))
+        .unwrap_or_default();
     let message = logs::redact(&format!("{server} has no tool {unknown:?}{near}"));
-    Some(json_response(StatusCode::UNPROCESSABLE_ENTITY, "unknown_tool", &message))
+    Some(json_response(
+        StatusCode::UNPROCESSABLE_ENTITY,
+        "unknown_tool",
+        &message,
+    ))
 }
 
 /// Reads a value as people type it: two quotes for no prefix.
@@ -117,7 +167,12 @@ pub(super) async fn remove_server(
     ServerName(server): ServerName,
     terms: ChangeTerms,
 ) -> Response {
-    change(&admin, ChangeKind::Edit(vec![ConfigOperation::RemoveServer(server)]), terms).await
+    change(
+        &admin,
+        ChangeKind::Edit(vec![ConfigOperation::RemoveServer(server)]),
+        terms,
+    )
+    .await
 }
 
 /// Handles `POST /api/v1/config/undo`.
@@ -127,7 +182,15 @@ pub(super) async fn undo(
     JsonBody(request): JsonBody<UndoRequest>,
 ) -> Response {
     let expected_tag = request.etag.or(terms.expected_tag);
-    change(&admin, ChangeKind::Undo, ChangeTerms { expected_tag, ..terms }).await
+    change(
+        &admin,
+        ChangeKind::Undo,
+        ChangeTerms {
+            expected_tag,
+            ..terms
+        },
+    )
+    .await
 }
 
 async fn change(admin: &AdminState, kind: ChangeKind, terms: ChangeTerms) -> Response {
@@ -138,8 +201,14 @@ async fn change(admin: &AdminState, kind: ChangeKind, terms: ChangeTerms) -> Res
 }
 
 /// Makes a change. Returns its report, or the response that refuses it.
-pub(super) async fn apply(admin: &AdminState, kind: ChangeKind, terms: ChangeTerms) -> Result<ChangeReport, Response> {
-    request_change(admin, kind, terms).await.map_err(|refusal| refuse(admin, &refusal))
+pub(super) async fn apply(
+    admin: &AdminState,
+    kind: ChangeKind,
+    terms: ChangeTerms,
+) -> Result<ChangeReport, Response> {
+    request_change(admin, kind, terms)
+        .await
+        .map_err(|refusal| refuse(admin, &refusal))
 }
 
 /// Makes a change. Returns its report, or the refusal.
@@ -148,7 +217,17 @@ pub(super) async fn request_change(
     kind: ChangeKind,
     terms: ChangeTerms,
 ) -> Result<ChangeReport, ChangeRefusal> {
-    let ChangeTerms { expected_tag, operator } = terms;
-    let applied = admin.editor.change_config(ConfigChange { kind, expected_tag, operator }).await?;
+    let ChangeTerms {
+        expected_tag,
+        operator,
+    } = terms;
+    let applied = admin
+        .editor
+        .change_config(ConfigChange {
+            kind,
+            expected_tag,
+            operator,
+        })
+        .await?;
     Ok(describe_change(admin, applied))
 }

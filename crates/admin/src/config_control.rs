@@ -1,6 +1,8 @@
-//! Requests to change the config, and what becomes of them: the words between this listener and the gateway's reload.
+//! Requests to change the config, and what becomes of them: the words between this listener and the
+//! gateway's reload.
 //!
-//! Owns the types. Does not edit or reload anything. Invariant: a change that was applied says which file it is in.
+//! Owns the types. Does not edit or reload anything. Invariant: a change that was applied says
+//! which file it is in.
 
 use std::path::PathBuf;
 
@@ -69,7 +71,8 @@ pub struct ChangePreview {
 pub struct ComparedServers {
     /// A row for each server.
     pub rows: Vec<ImportRow>,
-    /// References that the config has, and that a new server may have without `admin.allow_commands`.
+    /// References that the config has, and that a new server may have without
+    /// `admin.allow_commands`.
     pub known: KnownReferences,
 }
 

@@ -1,6 +1,7 @@
 //! Config as operators see it: its files, its last reload, and the place of each server and rule.
 //!
-//! Owns their form. Does not change anything (`config_change.rs`). Invariant: a shown text has its secrets redacted.
+//! Owns their form. Does not change anything (`config_change.rs`). Invariant: a shown text has its
+//! secrets redacted.
 
 use std::time::Duration;
 
@@ -11,7 +12,9 @@ use crate::config_control::ConfigStatus;
 use crate::json_answer::json;
 use crate::operator_check::Viewer;
 use moongate_access::policy::ItemRules;
-use moongate_api::{ConfigFile, ConfigState, ConfigView, EntrySource, ItemRule, LastReload, PastEditRow, RuleList};
+use moongate_api::{
+    ConfigFile, ConfigState, ConfigView, EntrySource, ItemRule, LastReload, PastEditRow, RuleList,
+};
 use moongate_config::ReadFile;
 use moongate_config::edit::{EditAuthor, KeyList, PastEdit};
 use moongate_listener::json_response;
@@ -26,12 +29,19 @@ pub(super) async fn config(Viewer(admin): Viewer) -> Response {
     let editor = admin.editor.clone();
     // The timeout ends the request only. The thread stays until its file system answers.
     let read = tokio::task::spawn_blocking(move || ConfigView {
-        state: ConfigState { files: status.places.files().iter().map(file_with_text).collect(), ..state },
+        state: ConfigState {
+            files: status.places.files().iter().map(file_with_text).collect(),
+            ..state
+        },
         undo: editor.past_edits().iter().map(past_edit_row).collect(),
     });
     match tokio::time::timeout(READ_TIMEOUT, read).await {
         Ok(Ok(view)) => json(StatusCode::OK, &view),
-        _ => json_response(StatusCode::GATEWAY_TIMEOUT, "timeout", "The config's files cannot be read in time"),
+        _ => json_response(
+            StatusCode::GATEWAY_TIMEOUT,
+            "timeout",
+            "The config's files cannot be read in time",
+        ),
     }
 }
 
@@ -65,8 +75,15 @@ fn file_with_text(file: &ReadFile) -> ConfigFile {
     let row = file_row(file);
     match moongate_config::read_redacted(&file.path) {
         // The tag of the text beside it. The one of the loaded config may be older.
-        Ok((etag, text)) => ConfigFile { etag, text_masked: Some(text), ..row },
-        Err(message) => ConfigFile { error: Some(message), ..row },
+        Ok((etag, text)) => ConfigFile {
+            etag,
+            text_masked: Some(text),
+            ..row
+        },
+        Err(message) => ConfigFile {
+            error: Some(message),
+            ..row
+        },
     }
 }
 
@@ -77,7 +94,11 @@ fn past_edit_row(edit: &PastEdit) -> PastEditRow {
         summary: edit.summary.clone(),
         etag: edit.tag.clone(),
         via: edit.author.as_ref().map(|author| author.way().to_owned()),
-        by: edit.author.as_ref().and_then(EditAuthor::operator).map(str::to_owned),
+        by: edit
+            .author
+            .as_ref()
+            .and_then(EditAuthor::operator)
+            .map(str::to_owned),
     }
 }
 
@@ -85,7 +106,10 @@ fn past_edit_row(edit: &PastEdit) -> PastEditRow {
 pub(super) fn entry_source(status: &ConfigStatus, server: &str) -> EntrySource {
     // What they decide cannot be changed in the file.
     let variables = status.places.server_variables(server).to_vec();
-    EntrySource { variables, ..source_at(status, status.places.server(server)) }
+    EntrySource {
+        variables,
+        ..source_at(status, status.places.server(server))
+    }
 }
 
 /// Describes where a key is configured, and why that cannot be edited.
@@ -117,17 +141,36 @@ pub(super) struct RuleTable<'a> {
     pub(super) rules: &'a ItemRules,
 }
 
-/// Describes the rule that decides about an item: its list, its pattern, and its line. `None` if there is none.
+/// Describes the rule that decides about an item: its list, its pattern, and its line. `None` if
+/// there is none.
 pub(super) fn describe_rule(
     status: &ConfigStatus,
     table: RuleTable<'_>,
     name: &str,
     is_hidden: bool,
 ) -> Option<ItemRule> {
-    let RuleTable { server, kind, rules } = table;
-    let hidden = rules.hide.deciding(name).filter(|_| is_hidden).map(|at| (RuleList::Hide, at));
-    let deciding =
-        || rules.deciding(name).map(|(list, at)| (if list == "deny" { RuleList::Deny } else { RuleList::Allow }, at));
+    let RuleTable {
+        server,
+        kind,
+        rules,
+    } = table;
+    let hidden = rules
+        .hide
+        .deciding(name)
+        .filter(|_| is_hidden)
+        .map(|at| (RuleList::Hide, at));
+    let deciding = || {
+        rules.deciding(name).map(|(list, at)| {
+            (
+                if list == "deny" {
+                    RuleList::Deny
+                } else {
+                    RuleList::Allow
+                },
+                at,
+            )
+        })
+    };
     let Some((list, at)) = hidden.or_else(deciding) else {
         // Without a pattern only a list that names others can leave it out.
         return (!rules.allows_name(name)).then(ItemRule::default);
@@ -137,7 +180,11 @@ pub(super) fn describe_rule(
         RuleList::Deny => &rules.deny,
         RuleList::Allow => &rules.allow,
     };
-    let pattern = patterns.patterns().get(at).map(String::as_str).unwrap_or_default();
+    let pattern = patterns
+        .patterns()
+        .get(at)
+        .map(String::as_str)
+        .unwrap_or_default();
     let place = status.places.rule(server, kind, list.name(), at);
     Some(ItemRule {
         list,

@@ -1,7 +1,8 @@
 //! Clients that can use the gateway, and the steps that connect each.
 //!
-//! Owns the request for the steps, and the search for a client that is connected. Does not know how an entry looks
-//! (`moongate_clients`). Invariant: no file of a client is read, and no key is shown.
+//! Owns the request for the steps, and the search for a client that is connected. Does not know how
+//! an entry looks (`moongate_clients`). Invariant: no file of a client is read, and no key is
+//! shown.
 
 use std::sync::Arc;
 
@@ -14,11 +15,12 @@ use crate::operator_check::Viewer;
 use crate::query_map::QueryMap;
 use crate::sessions::session_rows;
 use moongate_api::{
-    ClientList, ClientPresence, ClientRow, ConnectMethod, ConnectStep, ConnectSteps, SessionRow, StepKind,
+    ClientList, ClientPresence, ClientRow, ConnectMethod, ConnectStep, ConnectSteps, SessionRow,
+    StepKind,
 };
 use moongate_clients::{
-    ClientProfile, ConnectKey, ConnectRequest, ConnectRoute, LauncherVariables, StartCommand, client_of_session,
-    connect_steps, shown_file,
+    ClientProfile, ConnectKey, ConnectRequest, ConnectRoute, LauncherVariables, StartCommand,
+    client_of_session, connect_steps, shown_file,
 };
 use moongate_listener::json_response;
 use moongate_model::{ItemKind, Principal};
@@ -26,7 +28,8 @@ use moongate_platform::Platform;
 
 /// Name of our entry in clients.
 const ENTRY_NAME: &str = "moongate";
-/// Variable that clients read the key from, and the key that stands in an entry of those that read none.
+/// Variable that clients read the key from, and the key that stands in an entry of those that read
+/// none.
 const KEY_VARIABLE: &str = "MOONGATE_KEY";
 // The gateway has only hashes of keys, so it cannot show a real one.
 const KEY_PLACEHOLDER: &str = "mg_your_key";
@@ -41,12 +44,19 @@ pub(super) async fn clients(Viewer(admin): Viewer) -> Response {
 /// Lists the clients, with what is known of their presence.
 pub(super) fn list_clients(admin: &AdminState) -> ClientList {
     let signs = client_signs(admin);
-    ClientList { clients: moongate_clients::clients().map(|profile| client_row(&signs, profile)).collect() }
+    ClientList {
+        clients: moongate_clients::clients()
+            .map(|profile| client_row(&signs, profile))
+            .collect(),
+    }
 }
 
 /// Describes one client. `None` if there is none with this id.
 pub(super) fn find_client(admin: &AdminState, id: &str) -> Option<ClientRow> {
-    Some(client_row(&client_signs(admin), moongate_clients::client(id)?))
+    Some(client_row(
+        &client_signs(admin),
+        moongate_clients::client(id)?,
+    ))
 }
 
 fn client_row(signs: &[ClientSign], profile: &ClientProfile) -> ClientRow {
@@ -79,7 +89,8 @@ pub(super) async fn connect(Viewer(admin): Viewer, query: QueryMap) -> Response 
         return json_response(StatusCode::BAD_REQUEST, "bad_query", message);
     }
     let Some(profile) = moongate_clients::client(id) else {
-        let near = moongate_clients::nearest_client(id).map(|near| format!("; did you mean {:?}?", near.id));
+        let near = moongate_clients::nearest_client(id)
+            .map(|near| format!("; did you mean {:?}?", near.id));
         let message = format!("There is no client {id:?}{}", near.unwrap_or_default());
         return json_response(StatusCode::NOT_FOUND, "not_found", &message);
     };
@@ -93,7 +104,15 @@ pub(super) async fn connect(Viewer(admin): Viewer, query: QueryMap) -> Response 
         return json_response(StatusCode::CONFLICT, "no_address", message);
     }
     let steps = steps_of(&admin, profile, &url);
-    json(StatusCode::OK, &ConnectSteps { client: profile.id.to_owned(), endpoint: endpoint.to_owned(), url, steps })
+    json(
+        StatusCode::OK,
+        &ConnectSteps {
+            client: profile.id.to_owned(),
+            endpoint: endpoint.to_owned(),
+            url,
+            steps,
+        },
+    )
 }
 
 /// Returns the name of an endpoint that is written as a name, or as a path.
@@ -104,15 +123,24 @@ fn endpoint_name(text: &str) -> &str {
 
 /// Describes the steps that connect a client to the endpoint at a URL. None for an unknown client.
 pub(super) fn find_steps(admin: &AdminState, client: &str, url: &str) -> Vec<ConnectStep> {
-    moongate_clients::client(client).map(|profile| steps_of(admin, profile, url)).unwrap_or_default()
+    moongate_clients::client(client)
+        .map(|profile| steps_of(admin, profile, url))
+        .unwrap_or_default()
 }
 
 fn steps_of(admin: &AdminState, profile: &ClientProfile, url: &str) -> Vec<ConnectStep> {
     let needs_key = !admin.listener_state.load().auth.is_open();
-    let key = ConnectKey::Variable { name: KEY_VARIABLE.to_owned(), value: Some(KEY_PLACEHOLDER.to_owned()) };
+    let key = ConnectKey::Variable {
+        name: KEY_VARIABLE.to_owned(),
+        value: Some(KEY_PLACEHOLDER.to_owned()),
+    };
     // The whole path: clients often start programs without the `PATH` of a shell.
     let start = match std::env::current_exe() {
-        Ok(program) => StartCommand::find(&program, &LauncherVariables::of_process(), env!("CARGO_PKG_VERSION")),
+        Ok(program) => StartCommand::find(
+            &program,
+            &LauncherVariables::of_process(),
+            env!("CARGO_PKG_VERSION"),
+        ),
         Err(_) => StartCommand::program("moongate"),
     };
     let request = ConnectRequest {
@@ -122,7 +150,11 @@ fn steps_of(admin: &AdminState, profile: &ClientProfile, url: &str) -> Vec<Conne
         route: ConnectRoute::Best,
         start,
     };
-    let steps = connect_steps(profile, &request, shown_file(profile, Platform::CURRENT).as_deref());
+    let steps = connect_steps(
+        profile,
+        &request,
+        shown_file(profile, Platform::CURRENT).as_deref(),
+    );
     steps.into_iter().map(step_row).collect()
 }
 
@@ -147,8 +179,12 @@ pub(super) fn usable_keys(admin: &AdminState, endpoint: &str) -> Vec<String> {
     let may_use = |principal: &Arc<Principal>| {
         principals.admits(principal) && listener_state.endpoints.allows(endpoint, principal)
     };
-    let mut names: Vec<String> =
-        principals.all().into_iter().filter(may_use).map(|principal| principal.name.clone()).collect();
+    let mut names: Vec<String> = principals
+        .all()
+        .into_iter()
+        .filter(may_use)
+        .map(|principal| principal.name.clone())
+        .collect();
     names.sort_unstable();
     names
 }
@@ -165,11 +201,25 @@ struct ClientSign {
 fn client_signs(admin: &AdminState) -> Vec<ClientSign> {
     let sign = |name: &str, version: &str, seconds| {
         let profile = client_of_session(name)?;
-        Some(ClientSign { profile, name: name.to_owned(), version: version.to_owned(), seconds })
+        Some(ClientSign {
+            profile,
+            name: name.to_owned(),
+            version: version.to_owned(),
+            seconds,
+        })
     };
     let mut signs = Vec::new();
-    for SessionRow { client, idle_seconds, .. } in session_rows(admin) {
-        signs.extend(sign(&client.name.unwrap_or_default(), &client.version.unwrap_or_default(), idle_seconds));
+    for SessionRow {
+        client,
+        idle_seconds,
+        ..
+    } in session_rows(admin)
+    {
+        signs.extend(sign(
+            &client.name.unwrap_or_default(),
+            &client.version.unwrap_or_default(),
+            idle_seconds,
+        ));
     }
     // Clients of the stateless revision have no session.
     for call in admin.gateway.recent_calls().changed_since(0) {
@@ -181,17 +231,42 @@ fn client_signs(admin: &AdminState) -> Vec<ClientSign> {
 
 /// Describes the newest sign of a client. `None` if there is none.
 fn find_presence(signs: &[ClientSign], profile: &ClientProfile) -> Option<ClientPresence> {
-    let newest = signs.iter().filter(|sign| sign.profile.id == profile.id).min_by_key(|sign| sign.seconds)?;
-    Some(ClientPresence { name: newest.name.clone(), version: newest.version.clone(), seconds: newest.seconds })
+    let newest = signs
+        .iter()
+        .filter(|sign| sign.profile.id == profile.id)
+        .min_by_key(|sign| sign.seconds)?;
+    Some(ClientPresence {
+        name: newest.name.clone(),
+        version: newest.version.clone(),
+        seconds: newest.seconds,
+    })
 }
 
 /// Returns the exposed names that are too long for a client, with the name of our entry in front.
-pub(super) fn too_long_names(admin: &AdminState, client: &ClientRow, endpoint: &str) -> Vec<String> {
-    let (Some(max), Some(coverage)) = (client.name_length, admin.gateway.endpoint_coverage(endpoint)) else {
+pub(super) fn too_long_names(
+    admin: &AdminState,
+    client: &ClientRow,
+    endpoint: &str,
+) -> Vec<String> {
+    let (Some(max), Some(coverage)) = (
+        client.name_length,
+        admin.gateway.endpoint_coverage(endpoint),
+    ) else {
         return Vec::new();
     };
     let snapshot = admin.gateway.snapshot();
-    let listed = snapshot.iter(ItemKind::Tools).filter(|route| !route.hidden && coverage.has_tool(route));
-    let names = listed.map(|route| if coverage.keeps_local_names() { &route.local } else { &route.exposed });
-    names.filter(|name| name.chars().count() + ENTRY_NAME.len() > max).map(|name| name.to_string()).collect()
+    let listed = snapshot
+        .iter(ItemKind::Tools)
+        .filter(|route| !route.hidden && coverage.has_tool(route));
+    let names = listed.map(|route| {
+        if coverage.keeps_local_names() {
+            &route.local
+        } else {
+            &route.exposed
+        }
+    });
+    names
+        .filter(|name| name.chars().count() + ENTRY_NAME.len() > max)
+        .map(|name| name.to_string())
+        .collect()
 }

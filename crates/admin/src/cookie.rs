@@ -1,7 +1,7 @@
 //! Cookie of a browser that has signed in.
 //!
-//! Owns its names, its attributes and the choice between them. Does not know sessions (`sign_in`). Invariant: a cookie
-//! leaves a browser only over TLS, or stays on its machine.
+//! Owns its names, its attributes and the choice between them. Does not know sessions (`sign_in`).
+//! Invariant: a cookie leaves a browser only over TLS, or stays on its machine.
 
 use http::{HeaderMap, HeaderValue, Uri, header};
 
@@ -27,7 +27,9 @@ impl BrowserPath {
     ///
     /// A browser states in `Origin` how it reached the page, and no proxy or script changes that.
     pub(super) fn of(headers: &HeaderMap, uri: &Uri) -> Option<Self> {
-        let origin = headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or_default());
+        let origin = headers
+            .get(header::ORIGIN)
+            .map(|origin| origin.to_str().unwrap_or_default());
         if origin.is_some_and(|origin| origin.starts_with("https://")) {
             return Some(BrowserPath::Tls);
         }
@@ -36,31 +38,47 @@ impl BrowserPath {
             Some(origin) => origin.strip_prefix("http://"),
             None => request_hosts(headers, uri).next().flatten(),
         };
-        host.is_some_and(is_loopback_host).then_some(BrowserPath::Loopback)
+        host.is_some_and(is_loopback_host)
+            .then_some(BrowserPath::Loopback)
     }
 
-    /// Returns the header that hands a session's secret to the browser. It lives as long as the browser.
+    /// Returns the header that hands a session's secret to the browser. It lives as long as the
+    /// browser.
     pub(super) fn set_cookie(self, secret: &str) -> String {
         match self {
-            BrowserPath::Tls => format!("{TLS_NAME}={secret}; Secure; HttpOnly; SameSite=Strict; Path=/"),
-            // Without `Secure`: not every browser keeps such a cookie over plain HTTP, even on loopback.
-            BrowserPath::Loopback => format!("{PLAIN_NAME}={secret}; HttpOnly; SameSite=Strict; Path=/"),
+            BrowserPath::Tls => {
+                format!("{TLS_NAME}={secret}; Secure; HttpOnly; SameSite=Strict; Path=/")
+            }
+            // Without `Secure`: not every browser keeps such a cookie over plain HTTP, even on
+            // loopback.
+            BrowserPath::Loopback => {
+                format!("{PLAIN_NAME}={secret}; HttpOnly; SameSite=Strict; Path=/")
+            }
         }
     }
 }
 
 /// Headers that remove the cookie, by either name.
 pub(super) const CLEAR_COOKIES: [HeaderValue; 2] = [
-    HeaderValue::from_static("__Host-moongate=; Max-Age=0; Secure; HttpOnly; SameSite=Strict; Path=/"),
+    HeaderValue::from_static(
+        "__Host-moongate=; Max-Age=0; Secure; HttpOnly; SameSite=Strict; Path=/",
+    ),
     HeaderValue::from_static("moongate_admin=; Max-Age=0; HttpOnly; SameSite=Strict; Path=/"),
 ];
 
 /// Returns the hash of the secret in a request's cookie.
 pub(super) fn cookie_hash(headers: &HeaderMap) -> Option<KeyHash> {
     let find = |wanted: &str| {
-        let values = headers.get_all(header::COOKIE).into_iter().filter_map(|value| value.to_str().ok());
-        let mut cookies = values.flat_map(|value| value.split(';')).filter_map(|cookie| cookie.trim().split_once('='));
-        cookies.find(|(name, _)| *name == wanted).map(|(_, secret)| KeyHash::of(secret))
+        let values = headers
+            .get_all(header::COOKIE)
+            .into_iter()
+            .filter_map(|value| value.to_str().ok());
+        let mut cookies = values
+            .flat_map(|value| value.split(';'))
+            .filter_map(|cookie| cookie.trim().split_once('='));
+        cookies
+            .find(|(name, _)| *name == wanted)
+            .map(|(_, secret)| KeyHash::of(secret))
     };
     // The name for TLS first: a page on another port of this host can set the plain one.
     find(TLS_NAME).or_else(|| find(PLAIN_NAME))
@@ -77,14 +95,33 @@ mod tests {
             headers.extend(origin.map(|origin| (header::ORIGIN, HeaderValue::from_static(origin))));
             BrowserPath::of(&headers, &Uri::from_static("/"))
         };
-        for host in ["127.0.0.1:9090", "localhost:9090", "[::1]:9090", "LOCALHOST"] {
+        for host in [
+            "127.0.0.1:9090",
+            "localhost:9090",
+            "[::1]:9090",
+            "LOCALHOST",
+        ] {
             assert_eq!(path(host, None), Some(BrowserPath::Loopback), "{host}");
         }
-        assert_eq!(path("127.0.0.1:9090", Some("http://localhost:9090")), Some(BrowserPath::Loopback));
-        assert_eq!(path("gateway.example.com", Some("https://gateway.example.com")), Some(BrowserPath::Tls));
+        assert_eq!(
+            path("127.0.0.1:9090", Some("http://localhost:9090")),
+            Some(BrowserPath::Loopback)
+        );
+        assert_eq!(
+            path("gateway.example.com", Some("https://gateway.example.com")),
+            Some(BrowserPath::Tls)
+        );
         // A proxy may put its own address into Host. The browser says where it is.
-        assert_eq!(path("127.0.0.1:9090", Some("http://gateway.example.com")), None);
-        for host in ["192.0.2.1:9090", "gateway.example.com", "localhost.example.com", ""] {
+        assert_eq!(
+            path("127.0.0.1:9090", Some("http://gateway.example.com")),
+            None
+        );
+        for host in [
+            "192.0.2.1:9090",
+            "gateway.example.com",
+            "localhost.example.com",
+            "",
+        ] {
             assert_eq!(path(host, None), None, "{host}");
         }
         assert_eq!(path("127.0.0.1:9090", Some("null")), None);
@@ -93,10 +130,21 @@ mod tests {
     #[test]
     fn the_secret_is_found_among_other_cookies() {
         let hash = |values: &[&'static str]| {
-            cookie_hash(&values.iter().map(|value| (header::COOKIE, HeaderValue::from_static(value))).collect())
+            cookie_hash(
+                &values
+                    .iter()
+                    .map(|value| (header::COOKIE, HeaderValue::from_static(value)))
+                    .collect(),
+            )
         };
-        assert_eq!(hash(&["a=b; moongate_admin=s; c=d"]), Some(KeyHash::of("s")));
-        assert_eq!(hash(&["a=b", "__Host-moongate=t; moongate_admin=s"]), Some(KeyHash::of("t")));
+        assert_eq!(
+            hash(&["a=b; moongate_admin=s; c=d"]),
+            Some(KeyHash::of("s"))
+        );
+        assert_eq!(
+            hash(&["a=b", "__Host-moongate=t; moongate_admin=s"]),
+            Some(KeyHash::of("t"))
+        );
         assert_eq!(hash(&["xmoongate_admin=s", "moongate_admin"]), None);
     }
 }

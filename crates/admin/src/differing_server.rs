@@ -1,7 +1,8 @@
-//! Servers that the config has without some of their settings: what is missing, and the lines that add it.
+//! Servers that the config has without some of their settings: what is missing, and the lines that
+//! add it.
 //!
-//! Owns these members of a preview. Does not compare entries (`moongate_clients`) or write. Invariant: no secret is in
-//! them. A variable stands in its place.
+//! Owns these members of a preview. Does not compare entries (`moongate_clients`) or write.
+//! Invariant: no secret is in them. A variable stands in its place.
 
 use std::time::Duration;
 
@@ -25,34 +26,75 @@ struct ShownSetting<'a> {
 
 /// Adds what the config's entry lacks, and the lines for it, to the description of a row.
 pub(super) async fn describe(admin: &AdminState, row: &ImportRow, described: &mut FoundServer) {
-    let ImportState::Differs { name, lacks } = &row.state else { return };
+    let ImportState::Differs { name, lacks } = &row.state else {
+        return;
+    };
     let shown = shown_settings(name, &row.server, lacks);
-    let lacking = |one: &ShownSetting<'_>| LackingSetting { path: one.setting.path(), value: one.masked.to_owned() };
+    let lacking = |one: &ShownSetting<'_>| LackingSetting {
+        path: one.setting.path(),
+        value: one.masked.to_owned(),
+    };
     described.lacks = shown.iter().map(lacking).collect();
     // Another row of the same text may be the one that lacks it. Then no file has its entry.
-    let Some(path) = admin.reloader.config().places.server(name).map(|(file, _)| file.path.clone()) else { return };
-    let settings: Vec<(&'static str, String, String)> =
-        shown.into_iter().map(|one| (one.setting.table, one.setting.key.clone(), one.written)).collect();
+    let Some(path) = admin
+        .reloader
+        .config()
+        .places
+        .server(name)
+        .map(|(file, _)| file.path.clone())
+    else {
+        return;
+    };
+    let settings: Vec<(&'static str, String, String)> = shown
+        .into_iter()
+        .map(|one| (one.setting.table, one.setting.key.clone(), one.written))
+        .collect();
     let name = name.clone();
     let read = tokio::task::spawn_blocking(move || {
-        let settings: Vec<(&str, &str, String)> =
-            settings.iter().map(|(table, key, text)| (*table, key.as_str(), text.clone())).collect();
+        let settings: Vec<(&str, &str, String)> = settings
+            .iter()
+            .map(|(table, key, text)| (*table, key.as_str(), text.clone()))
+            .collect();
         entry_lines(&path, &name, &settings)
     });
-    described.lines = tokio::time::timeout(ENTRY_TIMEOUT, read).await.ok().and_then(Result::ok).flatten();
+    described.lines = tokio::time::timeout(ENTRY_TIMEOUT, read)
+        .await
+        .ok()
+        .and_then(Result::ok)
+        .flatten();
 }
 
 /// Returns the settings that are missing, in their order, with a variable for each secret.
-fn shown_settings<'a>(known: &str, server: &'a ParsedServer, lacks: &'a [MissingSetting]) -> Vec<ShownSetting<'a>> {
+fn shown_settings<'a>(
+    known: &str,
+    server: &'a ParsedServer,
+    lacks: &'a [MissingSetting],
+) -> Vec<ShownSetting<'a>> {
     let mut variables = VariableNames::default();
     let show = |setting: &'a MissingSetting| {
-        let text = server.settings.get(setting.table)?.get(&setting.key)?.as_str()?;
-        let masked = server.masked.get(setting.table)?.get(&setting.key)?.as_str()?;
+        let text = server
+            .settings
+            .get(setting.table)?
+            .get(&setting.key)?
+            .as_str()?;
+        let masked = server
+            .masked
+            .get(setting.table)?
+            .get(&setting.key)?
+            .as_str()?;
         if masked == text {
-            return Some(ShownSetting { setting, masked, written: text.to_owned() });
+            return Some(ShownSetting {
+                setting,
+                masked,
+                written: text.to_owned(),
+            });
         }
         let written = secret_reference(text, &variables.suggest(known, &setting.path()));
-        Some(ShownSetting { setting, masked, written })
+        Some(ShownSetting {
+            setting,
+            masked,
+            written,
+        })
     };
     lacks.iter().filter_map(show).collect()
 }
@@ -67,11 +109,26 @@ mod tests {
     fn a_variable_stands_for_each_secret() {
         let text = json!({ "url": "https://a.example", "headers": {
             "Authorization": "Bearer s3cr3t", "X-Token": "s3cr3t", "X-Org": "${ORG}" } });
-        let server = moongate_clients::import::read_text(&text.to_string()).unwrap().servers.remove(0);
-        let lacks =
-            ["Authorization", "X-Token", "X-Org"].map(|key| MissingSetting { table: "headers", key: key.to_owned() });
+        let server = moongate_clients::import::read_text(&text.to_string())
+            .unwrap()
+            .servers
+            .remove(0);
+        let lacks = ["Authorization", "X-Token", "X-Org"].map(|key| MissingSetting {
+            table: "headers",
+            key: key.to_owned(),
+        });
         let shown = shown_settings("a", &server, &lacks);
-        let written: Vec<(&str, &str)> = shown.iter().map(|one| (one.masked, one.written.as_str())).collect();
-        assert_eq!(written, [("***", "Bearer ${A_TOKEN}"), ("***", "${A_TOKEN_2}"), ("${ORG}", "${ORG}")]);
+        let written: Vec<(&str, &str)> = shown
+            .iter()
+            .map(|one| (one.masked, one.written.as_str()))
+            .collect();
+        assert_eq!(
+            written,
+            [
+                ("***", "Bearer ${A_TOKEN}"),
+                ("***", "${A_TOKEN_2}"),
+                ("${ORG}", "${ORG}")
+            ]
+        );
     }
 }

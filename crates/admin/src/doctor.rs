@@ -1,6 +1,7 @@
 //! Findings of the checks that the gateway can run on itself.
 //!
-//! Owns the route. Does not look for problems: the gateway does. Invariant: no secret is in a finding.
+//! Owns the route. Does not look for problems: the gateway does. Invariant: no secret is in a
+//! finding.
 
 use std::time::Duration;
 
@@ -23,6 +24,10 @@ pub(super) async fn doctor(Viewer(admin): Viewer) -> Response {
             let message = "This gateway was started without a config that could be checked";
             json_response(StatusCode::CONFLICT, "no_config", message)
         }
-        Err(_) => json_response(StatusCode::GATEWAY_TIMEOUT, "timeout", "The checks took too long"),
+        Err(_) => json_response(
+            StatusCode::GATEWAY_TIMEOUT,
+            "timeout",
+            "The checks took too long",
+        ),
     }
 }

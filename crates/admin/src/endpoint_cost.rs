@@ -1,6 +1,7 @@
 //! Cost of an endpoint's tools in every conversation, by server and tool.
 //!
-//! Owns the sums. Does not estimate tokens (`moongate_gateway`) or draw. Invariant: only listed tools count.
+//! Owns the sums. Does not estimate tokens (`moongate_gateway`) or draw. Invariant: only listed
+//! tools count.
 
 use std::cmp::Reverse;
 
@@ -12,26 +13,45 @@ use crate::json_answer::json;
 use crate::operator_check::Viewer;
 use crate::query_map::QueryMap;
 use crate::tool_catalog::tools_by_server;
-use moongate_api::{DiscoveryMode, EndpointCost, ItemState, ServerCost, ServerItem, ToolCost, ToolOwner};
+use moongate_api::{
+    DiscoveryMode, EndpointCost, ItemState, ServerCost, ServerItem, ToolCost, ToolOwner,
+};
 use moongate_listener::json_response;
 
 /// Handles `GET /api/v1/context`.
 pub(super) async fn context(Viewer(admin): Viewer, query: QueryMap) -> Response {
     // A path is as good as a name.
     let endpoint = query.text("endpoint");
-    let name = endpoint.strip_prefix("/mcp").unwrap_or(endpoint).trim_matches('/');
+    let name = endpoint
+        .strip_prefix("/mcp")
+        .unwrap_or(endpoint)
+        .trim_matches('/');
     let Some(coverage) = admin.gateway.endpoint_coverage(name) else {
-        return json_response(StatusCode::NOT_FOUND, "not_found", &format!("There is no endpoint {name:?}"));
+        return json_response(
+            StatusCode::NOT_FOUND,
+            "not_found",
+            &format!("There is no endpoint {name:?}"),
+        );
     };
     let owned = tools_by_server(&admin, &coverage);
-    let mut servers: Vec<ServerCost> = owned.into_iter().map(|owned| server_cost(&owned.owner, owned.tools)).collect();
+    let mut servers: Vec<ServerCost> = owned
+        .into_iter()
+        .map(|owned| server_cost(&owned.owner, owned.tools))
+        .collect();
     servers.sort_by_key(|cost| Reverse(cost.tokens));
     let tools = servers.iter().map(|cost| cost.tools.len()).sum();
     let tokens = servers.iter().map(|cost| cost.tokens).sum();
-    let search = admin.gateway.search_mode_list(name).filter(|list| list.is_listed);
+    let search = admin
+        .gateway
+        .search_mode_list(name)
+        .filter(|list| list.is_listed);
     let body = EndpointCost {
         endpoint: endpoint_path(name),
-        discovery: if search.is_some() { DiscoveryMode::Search } else { DiscoveryMode::Full },
+        discovery: if search.is_some() {
+            DiscoveryMode::Search
+        } else {
+            DiscoveryMode::Full
+        },
         tools,
         tokens,
         tools_listed: search.map_or(tools, |list| list.tools),
@@ -57,6 +77,19 @@ pub(super) fn server_cost(server: &ToolOwner, tools: Vec<ServerItem>) -> ServerC
 }
 
 fn tool_cost(tool: ServerItem) -> ToolCost {
-    let ServerItem { name, exposed, tokens, calls, errors, .. } = tool;
-    ToolCost { name, exposed, tokens, calls, errors }
+    let ServerItem {
+        name,
+        exposed,
+        tokens,
+        calls,
+        errors,
+        ..
+    } = tool;
+    ToolCost {
+        name,
+        exposed,
+        tokens,
+        calls,
+        errors,
+    }
 }

@@ -1,7 +1,7 @@
 //! Feed of changes for pages and programs that watch.
 //!
-//! Owns the task that polls for changes while somebody watches. Does not write event streams (`events.rs`). Invariant:
-//! with no watcher nothing is computed.
+//! Owns the task that polls for changes while somebody watches. Does not write event streams
+//! (`events.rs`). Invariant: with no watcher nothing is computed.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -16,12 +16,15 @@ use crate::event_queue::{AdminEvent, KeptEvents, Watcher};
 use crate::server_signs::ServerSigns;
 use crate::sessions::session_rows;
 use crate::status::{gateway_status, server_statuses};
-use moongate_api::{CallFlood, FeedSnapshot, RemovedServer, ServerCounters, ServerStatus, SessionRow, SessionsEvent};
+use moongate_api::{
+    CallFlood, FeedSnapshot, RemovedServer, ServerCounters, ServerStatus, SessionRow, SessionsEvent,
+};
 use moongate_gateway::RecentCalls;
 
 /// Interval of polling for changes: well below the 300 ms after which a person notices a delay.
 const POLL_INTERVAL: Duration = Duration::from_millis(150);
-/// Interval of changes that never end while clients are busy. After a pause they are reported at the next poll.
+/// Interval of changes that never end while clients are busy. After a pause they are reported at
+/// the next poll.
 // Nobody reads faster, and each report costs the browser a new table.
 const BUSY_INTERVAL: Duration = Duration::from_secs(2);
 /// Changes of calls that one poll reports one by one. Of more only their number is reported.
@@ -101,11 +104,15 @@ impl LastPoll {
         events
     }
 
-    /// Returns true if the servers may differ from their last statuses. Numbers of calls count once they are due.
+    /// Returns true if the servers may differ from their last statuses. Numbers of calls count once
+    /// they are due.
     fn needs_look(&mut self, admin: &AdminState, is_due: bool) -> bool {
         let call_change = admin.gateway.recent_calls().last_change();
         let has_counted = is_due && call_change != self.look.call_change;
-        if !has_counted && self.look.at.elapsed() < BUSY_INTERVAL && !self.look.signs.have_changed(admin) {
+        if !has_counted
+            && self.look.at.elapsed() < BUSY_INTERVAL
+            && !self.look.signs.have_changed(admin)
+        {
             return false;
         }
         self.look = LastLook::new(admin);
@@ -113,19 +120,31 @@ impl LastPoll {
     }
 
     /// Finds servers that changed. Those that only counted calls wait until such changes are due.
-    fn server_changes(&mut self, servers: HashMap<String, ServerStatus>, is_due: bool) -> Vec<AdminEvent> {
+    fn server_changes(
+        &mut self,
+        servers: HashMap<String, ServerStatus>,
+        is_due: bool,
+    ) -> Vec<AdminEvent> {
         let mut events = Vec::new();
         self.servers.retain(|name, _| {
             let is_there = servers.contains_key(name);
             if !is_there {
-                events.push(AdminEvent::new("server", &RemovedServer { name: name.clone(), removed: true }));
+                events.push(AdminEvent::new(
+                    "server",
+                    &RemovedServer {
+                        name: name.clone(),
+                        removed: true,
+                    },
+                ));
             }
             is_there
         });
         for (name, server) in servers {
             let before = self.servers.get(&name);
-            let is_news = before.is_none_or(|before| without_counts(before) != without_counts(&server));
-            let has_counted = is_due && before.is_some_and(|before| without_times(before) != without_times(&server));
+            let is_news =
+                before.is_none_or(|before| without_counts(before) != without_counts(&server));
+            let has_counted = is_due
+                && before.is_some_and(|before| without_times(before) != without_times(&server));
             if has_counted {
                 self.busy_at = Some(Instant::now());
             }
@@ -139,22 +158,33 @@ impl LastPoll {
 
     /// Finds calls that began or ended. If they are many, it counts them when that is due.
     fn call_changes(&mut self, calls: &RecentCalls, is_due: bool) -> Vec<AdminEvent> {
-        // Read before the calls: a later change waits for the next poll, also if its slot is read after it.
+        // Read before the calls: a later change waits for the next poll, also if its slot is read
+        // after it.
         let last_change = calls.last_change();
         let last_id = calls.last_id();
         let is_flooded = last_change - self.call_change > CALL_CHANGES_MAX;
         if is_flooded && !is_due {
             return Vec::new();
         }
-        let before =
-            (std::mem::replace(&mut self.call_change, last_change), std::mem::replace(&mut self.call_id, last_id));
+        let before = (
+            std::mem::replace(&mut self.call_change, last_change),
+            std::mem::replace(&mut self.call_id, last_id),
+        );
         if is_flooded {
             self.busy_at = Some(Instant::now());
-            return vec![AdminEvent::new("calls", &CallFlood { started: last_id - before.1 })];
+            return vec![AdminEvent::new(
+                "calls",
+                &CallFlood {
+                    started: last_id - before.1,
+                },
+            )];
         }
         let mut calls = calls.changed_since(before.0);
         calls.retain(|call| call.change <= last_change);
-        calls.iter().map(|call| AdminEvent::new("call", &call_row(call))).collect()
+        calls
+            .iter()
+            .map(|call| AdminEvent::new("call", &call_row(call)))
+            .collect()
     }
 }
 
@@ -185,25 +215,47 @@ async fn poll_changes(admin: Weak<AdminState>, mut last: LastPoll) {
 }
 
 fn by_name(servers: Vec<ServerStatus>) -> HashMap<String, ServerStatus> {
-    servers.into_iter().map(|server| (server.name().to_owned(), server)).collect()
+    servers
+        .into_iter()
+        .map(|server| (server.name().to_owned(), server))
+        .collect()
 }
 
-/// Returns a status without what changes with the time alone, or with every edit of the file. With that every server
-/// would be news at every poll.
+/// Returns a status without what changes with the time alone, or with every edit of the file. With
+/// that every server would be news at every poll.
 fn without_times(server: &ServerStatus) -> ServerStatus {
     let mut server = server.clone();
-    (server.condition.since_seconds, server.condition.next_attempt_seconds) = (None, None);
+    (
+        server.condition.since_seconds,
+        server.condition.next_attempt_seconds,
+    ) = (None, None);
     (server.source.line, server.source.etag) = (None, None);
     server
 }
 
-/// Returns a status also without what changes with the server's calls, or as often as its program likes.
+/// Returns a status also without what changes with the server's calls, or as often as its program
+/// likes.
 fn without_counts(server: &ServerStatus) -> ServerStatus {
     let mut server = without_times(server);
     server.condition.stderr.clear();
-    let ServerCounters { tools, resources, prompts, tools_on, tokens, tokens_all, .. } = server.counters;
-    server.counters =
-        ServerCounters { tools, resources, prompts, tools_on, tokens, tokens_all, ..ServerCounters::default() };
+    let ServerCounters {
+        tools,
+        resources,
+        prompts,
+        tools_on,
+        tokens,
+        tokens_all,
+        ..
+    } = server.counters;
+    server.counters = ServerCounters {
+        tools,
+        resources,
+        prompts,
+        tools_on,
+        tokens,
+        tokens_all,
+        ..ServerCounters::default()
+    };
     server
 }
 
@@ -219,9 +271,16 @@ mod tests {
     #[test]
     fn the_place_of_a_server_in_its_file_is_no_news() {
         let server = |line: usize, editable: bool| {
-            let source =
-                EntrySource { line: Some(line), etag: Some(line.to_string()), editable, ..EntrySource::default() };
-            without_counts(&ServerStatus { source, ..ServerStatus::default() })
+            let source = EntrySource {
+                line: Some(line),
+                etag: Some(line.to_string()),
+                editable,
+                ..EntrySource::default()
+            };
+            without_counts(&ServerStatus {
+                source,
+                ..ServerStatus::default()
+            })
         };
         assert_eq!(server(1, true), server(2, true));
         assert_ne!(server(1, true), server(2, false));

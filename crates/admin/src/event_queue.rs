@@ -1,7 +1,7 @@
 //! Queue of the event feed: what waits for its watchers.
 //!
-//! Owns slots and bounds. Does not look for changes (`event_feed.rs`). Invariant: what waits for slow watchers is bounded
-//! in number and bytes.
+//! Owns slots and bounds. Does not look for changes (`event_feed.rs`). Invariant: what waits for
+//! slow watchers is bounded in number and bytes.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -12,7 +12,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast};
 
 /// Events that wait for a watcher at most. One that falls behind gets a new snapshot.
 const QUEUE_MAX: usize = 256;
-/// Bytes of the events that wait for watchers at most, for all watchers together. The last event is always kept.
+/// Bytes of the events that wait for watchers at most, for all watchers together. The last event is
+/// always kept.
 const QUEUE_BYTES_MAX: usize = 256 * 1024;
 
 /// Event for watchers: its kind, and a whole object as JSON.
@@ -26,7 +27,10 @@ impl AdminEvent {
     /// Writes an event.
     pub(super) fn new(kind: &'static str, data: &impl Serialize) -> Self {
         // Fails only for maps whose keys are not strings, and there are none.
-        AdminEvent { kind, data: serde_json::to_string(data).unwrap_or_default() }
+        AdminEvent {
+            kind,
+            data: serde_json::to_string(data).unwrap_or_default(),
+        }
     }
 }
 
@@ -57,8 +61,13 @@ impl KeptEvents {
         let event = Arc::new(event);
         self.bytes += event.data.len();
         self.events.push_back(event.clone());
-        while self.events.len() > 1 && (self.bytes > QUEUE_BYTES_MAX || self.events.len() > QUEUE_MAX) {
-            self.bytes -= self.events.pop_front().map_or(0, |oldest| oldest.data.len());
+        while self.events.len() > 1
+            && (self.bytes > QUEUE_BYTES_MAX || self.events.len() > QUEUE_MAX)
+        {
+            self.bytes -= self
+                .events
+                .pop_front()
+                .map_or(0, |oldest| oldest.data.len());
         }
         Arc::downgrade(&event)
     }
@@ -68,10 +77,15 @@ impl EventFeed {
     /// Creates a feed for at most this many watchers.
     pub fn new(watchers_max: usize) -> Self {
         let sender = broadcast::Sender::new(QUEUE_MAX);
-        EventFeed { slots: Arc::new(Semaphore::new(watchers_max)), sender, is_polling: Mutex::new(false) }
+        EventFeed {
+            slots: Arc::new(Semaphore::new(watchers_max)),
+            sender,
+            is_polling: Mutex::new(false),
+        }
     }
 
-    /// Adds a watcher, or returns `None` if there are too many. `start` runs if no task looks for changes yet.
+    /// Adds a watcher, or returns `None` if there are too many. `start` runs if no task looks for
+    /// changes yet.
     pub(super) fn watch(&self, start: impl FnOnce()) -> Option<Watcher> {
         let slot = self.slots.clone().try_acquire_owned().ok()?;
         // Subscribed before the lock, so that a task about to stop counts this watcher.
@@ -81,7 +95,10 @@ impl EventFeed {
             *is_polling = true;
             start();
         }
-        Some(Watcher { events, _slot: slot })
+        Some(Watcher {
+            events,
+            _slot: slot,
+        })
     }
 
     /// Sends an event to all watchers.
@@ -109,11 +126,22 @@ mod tests {
     #[test]
     fn what_waits_for_watchers_is_bounded_in_bytes() {
         let mut kept = KeptEvents::default();
-        let event = |bytes: usize| AdminEvent { kind: "server", data: "x".repeat(bytes) };
+        let event = |bytes: usize| AdminEvent {
+            kind: "server",
+            data: "x".repeat(bytes),
+        };
         let sent: Vec<Weak<AdminEvent>> = (0..100).map(|_| kept.push(event(10_000))).collect();
-        assert_eq!(sent.iter().filter(|event| event.upgrade().is_some()).count(), 26);
+        assert_eq!(
+            sent.iter()
+                .filter(|event| event.upgrade().is_some())
+                .count(),
+            26
+        );
         assert!(sent[99].upgrade().is_some() && kept.bytes <= QUEUE_BYTES_MAX);
         let large = kept.push(event(1_000_000));
-        assert!(large.upgrade().is_some() && kept.events.len() == 1, "the last one is kept");
+        assert!(
+            large.upgrade().is_some() && kept.events.len() == 1,
+            "the last one is kept"
+        );
     }
 }

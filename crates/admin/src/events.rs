@@ -1,7 +1,8 @@
 //! Event stream of the admin listener.
 //!
-//! Owns its bytes and its end. Does not look for changes (`event_feed.rs`). Invariant: a stream ends when the gateway
-//! drains, when the keys of operators change, or with its reader's session, so that it is never older than its permission.
+//! Owns its bytes and its end. Does not look for changes (`event_feed.rs`). Invariant: a stream
+//! ends when the gateway drains, when the keys of operators change, or with its reader's session,
+//! so that it is never older than its permission.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,14 +29,21 @@ const COMMENT_INTERVAL: Duration = Duration::from_secs(15);
 const PERMISSION_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Handles `GET /api/v1/events`.
-pub(super) async fn events(Viewer(admin): Viewer, Extension(grant): Extension<AccessGrant>) -> Response {
+pub(super) async fn events(
+    Viewer(admin): Viewer,
+    Extension(grant): Extension<AccessGrant>,
+) -> Response {
     let Some(watcher) = watch(&admin) else {
-        let message = "There are too many event streams (admin.streams); close a page, or raise the limit";
+        let message =
+            "There are too many event streams (admin.streams); close a page, or raise the limit";
         return json_response(StatusCode::SERVICE_UNAVAILABLE, "too_many_streams", message);
     };
     let mut response = Response::new(AxumBody::from_stream(event_stream(admin, grant, watcher)));
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/event-stream"),
+    );
     response
 }
 
@@ -57,7 +65,15 @@ fn event_stream(
 ) -> impl Stream<Item = Result<Bytes, std::convert::Infallible>> {
     let count = CountGuard::new(&admin.metrics.clients.admin_streams);
     let access = admin.access.load_full();
-    let stream = OpenStream { admin, grant, watcher, access, next_id: 1, last_sent: Instant::now(), _count: count };
+    let stream = OpenStream {
+        admin,
+        grant,
+        watcher,
+        access,
+        next_id: 1,
+        last_sent: Instant::now(),
+        _count: count,
+    };
     stream::unfold(stream, |mut stream| async {
         let bytes = stream.next_bytes().await?;
         stream.last_sent = Instant::now();
@@ -77,17 +93,23 @@ impl OpenStream {
                 // `biased`: a drain ends the stream even while events are queued.
                 biased;
                 () = draining.cancelled() => return None,
-                next = tokio::time::timeout(PERMISSION_INTERVAL, self.watcher.events.recv()) => next,
+                next = tokio::time::timeout(PERMISSION_INTERVAL,
+                    self.watcher.events.recv()) => next,
             };
-            // A reload replaces the keys as a whole. The client connects again, with the key that it has now.
-            if !Arc::ptr_eq(&self.access, &self.admin.access.load()) || !self.grant.is_open(&self.admin) {
+            // A reload replaces the keys as a whole. The client connects again, with the key that
+            // it has now.
+            if !Arc::ptr_eq(&self.access, &self.admin.access.load())
+                || !self.grant.is_open(&self.admin)
+            {
                 return None;
             }
             let event = match next {
                 Ok(Ok(event)) => event.upgrade(),
                 Ok(Err(RecvError::Lagged(_))) => None,
                 Ok(Err(RecvError::Closed)) => return None,
-                Err(_) if self.last_sent.elapsed() >= COMMENT_INTERVAL => return Some(Bytes::from_static(b": \n\n")),
+                Err(_) if self.last_sent.elapsed() >= COMMENT_INTERVAL => {
+                    return Some(Bytes::from_static(b": \n\n"));
+                }
                 Err(_) => continue,
             };
             return Some(match event {

@@ -1,6 +1,7 @@
 //! Explanation of who may call a tool, for operators.
 //!
-//! Owns the query. Does not decide (`moongate_gateway`). Invariant: it changes nothing, and no call is made.
+//! Owns the query. Does not decide (`moongate_gateway`). Invariant: it changes nothing, and no call
+//! is made.
 
 use axum::response::Response;
 use http::StatusCode;
@@ -18,15 +19,28 @@ pub(super) async fn explain(Viewer(admin): Viewer, query: QueryMap) -> Response 
     let principal = query.text("principal");
     let tool = query.text("tool");
     if principal.is_empty() || tool.is_empty() {
-        return json_response(StatusCode::BAD_REQUEST, "bad_query", "`principal` and `tool` are needed");
+        return json_response(
+            StatusCode::BAD_REQUEST,
+            "bad_query",
+            "`principal` and `tool` are needed",
+        );
     }
     let auth = admin.listener_state.load().auth.clone();
-    match admin.gateway.explain_tool(&auth, principal, query.text("endpoint"), tool) {
+    match admin
+        .gateway
+        .explain_tool(&auth, principal, query.text("endpoint"), tool)
+    {
         Ok(explanation) => {
             let editor = admin.editor.clone();
             // The decision is right without places, too.
-            let places = tokio::task::spawn_blocking(move || editor.setting_places()).await.ok().flatten();
-            json(StatusCode::OK, &explanation.map_rules(|rule| with_place(rule, places.as_ref())))
+            let places = tokio::task::spawn_blocking(move || editor.setting_places())
+                .await
+                .ok()
+                .flatten();
+            json(
+                StatusCode::OK,
+                &explanation.map_rules(|rule| with_place(rule, places.as_ref())),
+            )
         }
         Err(unknown) => {
             let error = match unknown.thing {
@@ -40,10 +54,19 @@ pub(super) async fn explain(Viewer(admin): Viewer, query: QueryMap) -> Response 
 
 /// Adds the line of the config that has a rule.
 fn with_place(rule: ExplainedRule, places: Option<&SettingPlaces>) -> PlacedRule {
-    match places.and_then(|places| places.find(&rule.key)).map(|place| place.origin) {
-        Some(ProblemOrigin::File { path, line, .. }) => {
-            PlacedRule { rule, file: Some(path.display().to_string()), line: Some(line) }
-        }
-        _ => PlacedRule { rule, file: None, line: None },
+    match places
+        .and_then(|places| places.find(&rule.key))
+        .map(|place| place.origin)
+    {
+        Some(ProblemOrigin::File { path, line, .. }) => PlacedRule {
+            rule,
+            file: Some(path.display().to_string()),
+            line: Some(line),
+        },
+        _ => PlacedRule {
+            rule,
+            file: None,
+            line: None,
+        },
     }
 }

@@ -1,6 +1,7 @@
 //! Answers as JSON.
 //!
-//! Owns their form. Does not know what they say. Invariant: the type says JSON, and nothing else is in the head.
+//! Owns their form. Does not know what they say. Invariant: the type says JSON, and nothing else is
+//! in the head.
 
 use axum::body::Body as AxumBody;
 use axum::response::Response;
@@ -12,6 +13,9 @@ pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
     // Fails only for maps whose keys are not strings, and there are none.
     let mut response = Response::new(AxumBody::from(serde_json::to_vec(body).unwrap_or_default()));
     *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
     response
 }

@@ -1,7 +1,7 @@
 //! JSON bodies of requests, within limits of size and time.
 //!
-//! Owns their reading. Does not know what they say. Invariant: a body that a plain form of another page could send is
-//! refused, since its type is not JSON.
+//! Owns their reading. Does not know what they say. Invariant: a body that a plain form of another
+//! page could send is refused, since its type is not JSON.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,9 @@ use http::{HeaderMap, StatusCode, header};
 use serde::de::DeserializeOwned;
 
 use crate::admin_state::AdminState;
-use moongate_listener::{BodyError, PeerAddress, SlotRequest, WireBytes, collect_body, json_response};
+use moongate_listener::{
+    BodyError, PeerAddress, SlotRequest, WireBytes, collect_body, json_response,
+};
 
 /// Size of the largest body, in bytes. A pasted config may be long.
 const BODY_MAX: usize = 256 * 1024;
@@ -28,45 +30,89 @@ impl<T: DeserializeOwned> FromRequest<Arc<AdminState>> for JsonBody<T> {
 
     async fn from_request(request: Request, admin: &Arc<AdminState>) -> Result<Self, Response> {
         let bytes = read_json(admin, request, BODY_MAX).await?;
-        serde_json::from_slice(&bytes).map(JsonBody).map_err(|error| {
-            let message = format!("The body is not as it should be: {error}");
-            json_response(StatusCode::BAD_REQUEST, "bad_body", &message)
-        })
+        serde_json::from_slice(&bytes)
+            .map(JsonBody)
+            .map_err(|error| {
+                let message = format!("The body is not as it should be: {error}");
+                json_response(StatusCode::BAD_REQUEST, "bad_body", &message)
+            })
     }
 }
 
 /// Reads a body of at most so many bytes that says it is JSON.
-pub(super) async fn read_json(admin: &AdminState, request: Request, bytes_max: usize) -> Result<Bytes, Response> {
+pub(super) async fn read_json(
+    admin: &AdminState,
+    request: Request,
+    bytes_max: usize,
+) -> Result<Bytes, Response> {
     if media_type(request.headers()) != Some("application/json".to_owned()) {
         let message = "Send the body as Content-Type: application/json";
-        return Err(json_response(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json", message));
+        return Err(json_response(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "not_json",
+            message,
+        ));
     }
-    let wire = WireBytes::of(request.version(), request.extensions().get::<Arc<SlotRequest>>().cloned());
+    let wire = WireBytes::of(
+        request.version(),
+        request.extensions().get::<Arc<SlotRequest>>().cloned(),
+    );
     let peer = request.extensions().get::<PeerAddress>().copied();
     let reservation = admin.listener_state.load().reserve_for_operator(peer);
-    collect(collect_body(request.into_body(), bytes_max, wire, reservation), bytes_max).await
+    collect(
+        collect_body(request.into_body(), bytes_max, wire, reservation),
+        bytes_max,
+    )
+    .await
 }
 
 /// Waits for a body, and says what is wrong with it.
-async fn collect(body: impl Future<Output = Result<Bytes, BodyError>>, bytes_max: usize) -> Result<Bytes, Response> {
+async fn collect(
+    body: impl Future<Output = Result<Bytes, BodyError>>,
+    bytes_max: usize,
+) -> Result<Bytes, Response> {
     match tokio::time::timeout(BODY_TIMEOUT, body).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(BodyError::MemoryExhausted(exhausted))) => {
             let message = format!("No memory is left for the body: {exhausted}");
-            Err(json_response(StatusCode::SERVICE_UNAVAILABLE, "no_memory", &message))
+            Err(json_response(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "no_memory",
+                &message,
+            ))
         }
         Ok(Err(_)) => {
-            let message = format!("The body broke off, or is larger than {} KiB", bytes_max / 1024);
-            Err(json_response(StatusCode::PAYLOAD_TOO_LARGE, "bad_body", &message))
+            let message = format!(
+                "The body broke off, or is larger than {} KiB",
+                bytes_max / 1024
+            );
+            Err(json_response(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "bad_body",
+                &message,
+            ))
         }
-        Err(_) => Err(json_response(StatusCode::REQUEST_TIMEOUT, "timeout", "The body took too long")),
+        Err(_) => Err(json_response(
+            StatusCode::REQUEST_TIMEOUT,
+            "timeout",
+            "The body took too long",
+        )),
     }
 }
 
 /// Returns the type of a body, without its parameters.
 pub(super) fn media_type(headers: &HeaderMap) -> Option<String> {
-    let kind = headers.get(header::CONTENT_TYPE)?.to_str().unwrap_or_default();
-    Some(kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase())
+    let kind = headers
+        .get(header::CONTENT_TYPE)?
+        .to_str()
+        .unwrap_or_default();
+    Some(
+        kind.split(';')
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .to_ascii_lowercase(),
+    )
 }
 
 #[cfg(test)]

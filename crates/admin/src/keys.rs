@@ -1,7 +1,8 @@
 //! Keys of clients and of operators: their list, new ones, and their removal.
 //!
-//! Owns the bodies and the answers. Does not write the config (`config_change.rs`) or check requests (`access.rs`).
-//! Invariant: a key is shown once, in the answer that makes it; all else has the first digits of its hash.
+//! Owns the bodies and the answers. Does not write the config (`config_change.rs`) or check
+//! requests (`access.rs`). Invariant: a key is shown once, in the answer that makes it; all else
+//! has the first digits of its hash.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
@@ -22,7 +23,8 @@ use crate::operator_check::{Operator, Viewer};
 use crate::query_map::QueryMap;
 use moongate_access::auth::{AdminKey, KeyHash, KeySettings, is_key_name, new_key};
 use moongate_api::{
-    ClientKey, EntrySource, KeyListName, KeyLists, KeyPlace, KeyRemovalReport, NewKey, NewKeyReport, OperatorKey,
+    ClientKey, EntrySource, KeyListName, KeyLists, KeyPlace, KeyRemovalReport, NewKey,
+    NewKeyReport, OperatorKey,
 };
 use moongate_config::RateSetting;
 use moongate_config::edit::{ConfigOperation, KeyList, without_references};
@@ -52,20 +54,35 @@ pub(super) fn list_keys(admin: &AdminState) -> KeyLists {
             Some((principal.name.as_str(), at))
         })
         .collect();
-    let clients = status.client_keys.iter().map(|key| client_key(&status, key, calls.get(key.name.as_str())));
+    let clients = status
+        .client_keys
+        .iter()
+        .map(|key| client_key(&status, key, calls.get(key.name.as_str())));
     let access = admin.access.load();
-    let operators = access.keys.iter().map(|key| operator_key(&status, key, admin.sign_in.key_uses.last(key).as_ref()));
-    KeyLists { clients: clients.collect(), operators: operators.collect() }
+    let operators = access
+        .keys
+        .iter()
+        .map(|key| operator_key(&status, key, admin.sign_in.key_uses.last(key).as_ref()));
+    KeyLists {
+        clients: clients.collect(),
+        operators: operators.collect(),
+    }
 }
 
-fn client_key(status: &ConfigStatus, key: &KeySettings, last_used: Option<&SystemTime>) -> ClientKey {
+fn client_key(
+    status: &ConfigStatus,
+    key: &KeySettings,
+    last_used: Option<&SystemTime>,
+) -> ClientKey {
     let patterns = key.tools.patterns();
     ClientKey {
         name: key.name.clone(),
         hash_prefix: key.hash.prefix(),
         views: key.views.clone(),
         // One star is the same as no list.
-        tools: Some(patterns).filter(|patterns| *patterns != ["*"]).map(<[String]>::to_vec),
+        tools: Some(patterns)
+            .filter(|patterns| *patterns != ["*"])
+            .map(<[String]>::to_vec),
         rate: key.rate.map(|rate| RateSetting(rate).to_string()),
         expires: key.expires.map(|at| at.to_string()),
         expired: key.expires.is_some_and(|at| at <= jiff::Timestamp::now()),
@@ -74,7 +91,11 @@ fn client_key(status: &ConfigStatus, key: &KeySettings, last_used: Option<&Syste
     }
 }
 
-fn operator_key(status: &ConfigStatus, key: &AdminKey, last_used: Option<&SystemTime>) -> OperatorKey {
+fn operator_key(
+    status: &ConfigStatus,
+    key: &AdminKey,
+    last_used: Option<&SystemTime>,
+) -> OperatorKey {
     OperatorKey {
         name: key.name.clone(),
         role: key.role.name().to_owned(),
@@ -85,8 +106,19 @@ fn operator_key(status: &ConfigStatus, key: &AdminKey, last_used: Option<&System
 }
 
 fn key_place(status: &ConfigStatus, list: KeyList, name: &str) -> KeyPlace {
-    let EntrySource { file, line, editable, why_not, .. } = key_source(status, list, name);
-    KeyPlace { file, line, editable, why_not }
+    let EntrySource {
+        file,
+        line,
+        editable,
+        why_not,
+        ..
+    } = key_source(status, list, name);
+    KeyPlace {
+        file,
+        line,
+        editable,
+        why_not,
+    }
 }
 
 fn time_text(at: &SystemTime) -> Option<String> {
@@ -114,30 +146,54 @@ pub(super) async fn make_key(
     };
     // From now on everybody else needs a key, too: people must hear of it.
     let first_key = names_of(&admin, list) == [name.as_str()] && !was_closed;
-    let report = NewKeyReport { change, first_key, name, key };
+    let report = NewKeyReport {
+        change,
+        first_key,
+        name,
+        key,
+    };
     changed(StatusCode::CREATED, &report.change.etag, &report)
 }
 
 /// Says how to get a key and its entry where none can be written here.
 fn with_command(mut refusal: ChangeRefusal, name: &str, list: KeyList) -> ChangeRefusal {
     if matches!(refusal.error.code, "edit_off" | "read_only" | "cannot_edit") {
-        let flag = if list == KeyList::Operators { " --admin" } else { "" };
-        refusal.error.message +=
-            &format!(". `moongate key new {name:?}{flag}` makes a key, and prints the entry to paste");
+        let flag = if list == KeyList::Operators {
+            " --admin"
+        } else {
+            ""
+        };
+        refusal.error.message += &format!(
+            ". `moongate key new {name:?}{flag}` makes a key, and prints the entry to paste"
+        );
     }
     refusal
 }
 
 /// Returns the config's entry of a key, or the reason why there can be none.
 fn entry(wanted: &NewKey, key: &str) -> Result<Value, (&'static str, String)> {
-    let NewKey { name, list, role, views, tools, rate, expires } = wanted;
+    let NewKey {
+        name,
+        list,
+        role,
+        views,
+        tools,
+        rate,
+        expires,
+    } = wanted;
     if !is_key_name(name) {
-        return Err(("bad_name", "`name`: a key's name has 1 to 64 characters, and no control characters".to_owned()));
+        return Err((
+            "bad_name",
+            "`name`: a key's name has 1 to 64 characters, and no control characters".to_owned(),
+        ));
     }
-    let texts = |texts: &Vec<String>| Value::from_iter(texts.iter().map(|text| without_references(text)));
+    let texts =
+        |texts: &Vec<String>| Value::from_iter(texts.iter().map(|text| without_references(text)));
     let text = |text: &String| Value::from(without_references(text));
-    let mut entry =
-        Map::from_iter([("name".to_owned(), text(name)), ("hash".to_owned(), KeyHash::of(key).to_string().into())]);
+    let mut entry = Map::from_iter([
+        ("name".to_owned(), text(name)),
+        ("hash".to_owned(), KeyHash::of(key).to_string().into()),
+    ]);
     let given = [
         ("role", role.as_ref().map(text), KeyListName::Operators),
         ("views", views.as_ref().map(texts), KeyListName::Clients),
@@ -148,7 +204,10 @@ fn entry(wanted: &NewKey, key: &str) -> Result<Value, (&'static str, String)> {
     for (member, value, of) in given {
         match value {
             Some(_) if of != *list => {
-                return Err(("bad_value", format!("`{member}` is for keys of {} only: leave it out", of.name())));
+                return Err((
+                    "bad_value",
+                    format!("`{member}` is for keys of {} only: leave it out", of.name()),
+                ));
             }
             Some(value) => drop(entry.insert(member.to_owned(), value)),
             None => {}
@@ -168,18 +227,31 @@ pub(super) async fn remove_key(
         None | Some("clients") => KeyList::Clients,
         Some("operators") => KeyList::Operators,
         Some(_) => {
-            return json_response(StatusCode::BAD_REQUEST, "bad_query", "`list` is `clients` or `operators`");
+            return json_response(
+                StatusCode::BAD_REQUEST,
+                "bad_query",
+                "`list` is `clients` or `operators`",
+            );
         }
     };
     let is_last = names_of(&admin, list) == [name.as_str()];
     let stays_closed = match query.get("closed") {
         None | Some("false") => None,
         Some("true") => Some(ConfigOperation::RequireKeys(name.clone())),
-        Some(_) => return json_response(StatusCode::BAD_REQUEST, "bad_query", "`closed` is `true` or `false`"),
+        Some(_) => {
+            return json_response(
+                StatusCode::BAD_REQUEST,
+                "bad_query",
+                "`closed` is `true` or `false`",
+            );
+        }
     };
     // Before the removal, which leaves no key that tells the file.
     let stays_closed = stays_closed.filter(|_| is_last && list == KeyList::Clients);
-    let operations = stays_closed.into_iter().chain([ConfigOperation::RemoveKey(list, name)]).collect();
+    let operations = stays_closed
+        .into_iter()
+        .chain([ConfigOperation::RemoveKey(list, name)])
+        .collect();
     match apply(&admin, ChangeKind::Edit(operations), terms).await {
         Ok(change) => {
             let report = KeyRemovalReport {
@@ -197,7 +269,19 @@ pub(super) async fn remove_key(
 /// Returns the names of the keys that are in use.
 fn names_of(admin: &AdminState, list: KeyList) -> Vec<String> {
     match list {
-        KeyList::Clients => admin.reloader.config().client_keys.iter().map(|key| key.name.clone()).collect(),
-        KeyList::Operators => admin.access.load().keys.iter().map(|key| key.name.clone()).collect(),
+        KeyList::Clients => admin
+            .reloader
+            .config()
+            .client_keys
+            .iter()
+            .map(|key| key.name.clone())
+            .collect(),
+        KeyList::Operators => admin
+            .access
+            .load()
+            .keys
+            .iter()
+            .map(|key| key.name.clone())
+            .collect(),
     }
 }

@@ -1,7 +1,7 @@
 //! Admin listener: metrics, health, the API and the page for operators. Owns its routes.
 //!
-//! Does not serve MCP. Invariant: no response shows a secret, an argument or a result, beside an operator's own call
-//! (`try_call/`). Probes never depend on a server or a key.
+//! Does not serve MCP. Invariant: no response shows a secret, an argument or a result, beside an
+//! operator's own call (`try_call/`). Probes never depend on a server or a key.
 
 mod access;
 mod admin_control;
@@ -67,7 +67,8 @@ use moongate_listener::json_response;
 pub use admin_control::{ConfigEditor, Examiner, Reloader};
 pub use admin_state::AdminState;
 pub use config_control::{
-    AppliedChange, ChangeKind, ChangePreview, ChangeRefusal, ComparedServers, ConfigChange, ConfigStatus,
+    AppliedChange, ChangeKind, ChangePreview, ChangeRefusal, ComparedServers, ConfigChange,
+    ConfigStatus,
 };
 pub use event_queue::EventFeed;
 pub use probe::{ProbeAnswer, ProbeReport};
@@ -87,9 +88,15 @@ pub fn router(admin: Arc<AdminState>) -> Router {
         // Above the layers, so that an unknown path needs a key, too.
         .fallback(not_found)
         // The last layer runs first: host and origin are checked before the key.
-        .layer(middleware::from_fn_with_state(admin.clone(), access::require_key))
+        .layer(middleware::from_fn_with_state(
+            admin.clone(),
+            access::require_key,
+        ))
         .layer(middleware::from_fn(page_routes::explain_refusal))
-        .layer(middleware::from_fn_with_state(admin.clone(), origin_check::check_origin))
+        .layer(middleware::from_fn_with_state(
+            admin.clone(),
+            origin_check::check_origin,
+        ))
         .with_state(admin)
 }
 

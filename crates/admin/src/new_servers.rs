@@ -1,7 +1,7 @@
 //! New servers: `POST /api/v1/servers`.
 //!
-//! Owns the body and the order of the checks. Does not write the config (`config_change.rs`). Invariant: several servers
-//! are one edit and one undo, or none of them is written.
+//! Owns the body and the order of the checks. Does not write the config (`config_change.rs`).
+//! Invariant: several servers are one edit and one undo, or none of them is written.
 
 use axum::response::Response;
 use http::StatusCode;
@@ -35,41 +35,74 @@ pub(super) async fn add_servers(
     }
 }
 
-async fn operations(admin: &AdminState, wanted: NewServers) -> Result<Vec<ConfigOperation>, Response> {
+async fn operations(
+    admin: &AdminState,
+    wanted: NewServers,
+) -> Result<Vec<ConfigOperation>, Response> {
     let bad = |code, message: &str| json_response(StatusCode::BAD_REQUEST, code, message);
     match wanted {
-        NewServers { servers: Some(servers), .. } if servers.len() > SERVERS_MAX => Err(bad(
+        NewServers {
+            servers: Some(servers),
+            ..
+        } if servers.len() > SERVERS_MAX => Err(bad(
             "too_many_servers",
-            &format!("`servers` has {}, and {SERVERS_MAX} are taken at once", servers.len()),
+            &format!(
+                "`servers` has {}, and {SERVERS_MAX} are taken at once",
+                servers.len()
+            ),
         )),
-        NewServers { servers: Some(servers), from: None, only: None, names } if names.is_empty() => {
-            let operation = |(name, settings)| ConfigOperation::AddServer { name, settings: Value::Object(settings) };
+        NewServers {
+            servers: Some(servers),
+            from: None,
+            only: None,
+            names,
+        } if names.is_empty() => {
+            let operation = |(name, settings)| ConfigOperation::AddServer {
+                name,
+                settings: Value::Object(settings),
+            };
             Ok(servers.into_iter().map(operation).collect())
         }
-        NewServers { servers: None, from: Some(source), only, names } => {
+        NewServers {
+            servers: None,
+            from: Some(source),
+            only,
+            names,
+        } => {
             let is_chosen = only.is_some();
             let found = find_servers(source, admin, ServerChoice { only, names }).await;
             let found = found.map_err(|problem| refuse_source(admin, problem))?;
             let operations = found.operations();
             // What was not chosen by name may be there already: then the rest is added.
-            let refused = found.refused().filter(|_| is_chosen || operations.is_empty());
+            let refused = found
+                .refused()
+                .filter(|_| is_chosen || operations.is_empty());
             match refused {
                 Some(message) => Err(json_response(StatusCode::CONFLICT, "not_new", &message)),
                 None => Ok(operations),
             }
         }
-        _ => Err(bad("bad_body", "give `servers`, or `from` with `only` and `names`")),
+        _ => Err(bad(
+            "bad_body",
+            "give `servers`, or `from` with `only` and `names`",
+        )),
     }
 }
 
 /// Refuses a source that has no servers.
 pub(super) fn refuse_source(admin: &AdminState, problem: SourceProblem) -> Response {
     match problem {
-        SourceProblem::BadRequest(code, message) => json_response(StatusCode::BAD_REQUEST, code, &message),
+        SourceProblem::BadRequest(code, message) => {
+            json_response(StatusCode::BAD_REQUEST, code, &message)
+        }
         SourceProblem::Config(refusal) => refuse(admin, &refusal),
         SourceProblem::Unreadable(problems) => {
             let message = problems.first().map(|problem| problem.message.clone());
-            let body = UnreadableText { error: "problems".to_owned(), message, problems };
+            let body = UnreadableText {
+                error: "problems".to_owned(),
+                message,
+                problems,
+            };
             json(StatusCode::UNPROCESSABLE_ENTITY, &body)
         }
     }

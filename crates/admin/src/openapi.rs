@@ -1,7 +1,7 @@
 //! Description of the API in OpenAPI 3.1: the file `openapi.json`.
 //!
-//! Owns its form, in a test that makes the file of the routes and their types. Does not declare routes (`routes.rs`).
-//! Invariant: each route is in it, and nothing else.
+//! Owns its form, in a test that makes the file of the routes and their types. Does not declare
+//! routes (`routes.rs`). Invariant: each route is in it, and nothing else.
 
 use axum::body::Body as AxumBody;
 use axum::response::Response;
@@ -15,7 +15,10 @@ const DESCRIPTION: &str = include_str!("openapi.json");
 /// Handles `GET /api/v1/openapi.json`.
 pub(super) async fn openapi(Viewer(_): Viewer) -> Response {
     let mut response = Response::new(AxumBody::from(DESCRIPTION));
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
     response
 }
 
@@ -31,11 +34,24 @@ mod tests {
 
     /// Errors of edits, by their status.
     const EDIT_ERRORS: [(&str, &str); 5] = [
-        ("400", "bad_body, bad_value or bad_name: the request is not as it should be."),
-        ("403", "read_only, commands_not_allowed or address_not_allowed: it is not done from here."),
-        ("409", "already_there, overridden, no_file, busy or locked: it cannot be done now, or would do nothing."),
+        (
+            "400",
+            "bad_body, bad_value or bad_name: the request is not as it should be.",
+        ),
+        (
+            "403",
+            "read_only, commands_not_allowed or address_not_allowed: it is not done from here.",
+        ),
+        (
+            "409",
+            "already_there, overridden, no_file, busy or locked: it cannot be done now, or would \
+             do nothing.",
+        ),
         ("412", "changed: the file is another one than expected."),
-        ("422", "problems, unknown_tool, cannot_edit or read_only: nothing was written."),
+        (
+            "422",
+            "problems, unknown_tool, cannot_edit or read_only: nothing was written.",
+        ),
     ];
 
     /// Schemas of bodies, which may lack members, and of answers, which have all.
@@ -50,7 +66,10 @@ mod tests {
                 let place = "/components/schemas".into();
                 SchemaSettings::draft2020_12().with(|settings| settings.definitions_path = place)
             };
-            Schemas { bodies: settings().into_generator(), answers: settings().for_serialize().into_generator() }
+            Schemas {
+                bodies: settings().into_generator(),
+                answers: settings().for_serialize().into_generator(),
+            }
         }
 
         /// Returns what all schemas refer to.
@@ -66,7 +85,9 @@ mod tests {
     fn without_defaults(schema: &mut Value) {
         match schema {
             Value::Object(members) => {
-                members.retain(|key, value| key != "default" || value.is_object() && value.get("type").is_some());
+                members.retain(|key, value| {
+                    key != "default" || value.is_object() && value.get("type").is_some()
+                });
                 members.values_mut().for_each(without_defaults);
             }
             Value::Array(items) => items.iter_mut().for_each(without_defaults),
@@ -87,8 +108,10 @@ mod tests {
             "paths": paths,
             "components": {
                 "securitySchemes": {
-                    "key": { "type": "http", "scheme": "bearer", "description": "A key of admin.keys." },
-                    "session": { "type": "apiKey", "in": "cookie", "name": "moongate_admin", "description": "Over TLS __Host-moongate." },
+                    "key": { "type": "http", "scheme": "bearer",
+                        "description": "A key of admin.keys." },
+                    "session": { "type": "apiKey", "in": "cookie", "name": "moongate_admin",
+                        "description": "Over TLS __Host-moongate." },
                 },
                 "schemas": schemas.definitions(),
             },
@@ -113,14 +136,19 @@ mod tests {
 
     fn parameters(route: &ApiRoute) -> Vec<Value> {
         let text = json!({ "type": "string" });
-        let in_path = route.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
-        let in_path = in_path.map(|name| json!({ "name": name, "in": "path", "required": true, "schema": text }));
-        let in_query = route
-            .query
-            .iter()
-            .map(|(name, meaning)| json!({ "name": name, "in": "query", "description": meaning, "schema": text }));
+        let in_path = route
+            .path
+            .split('/')
+            .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+        let in_path = in_path
+            .map(|name| json!({ "name": name, "in": "path", "required": true, "schema": text }));
+        let in_query = route.query.iter().map(|(name, meaning)| {
+            json!({ "name": name, "in": "query", "description": meaning,
+                    "schema": text })
+        });
         let tag = route.is_edit.then(|| {
-            let meaning = "The etag that the file must have. Without it, the file is changed as it is.";
+            let meaning =
+                "The etag that the file must have. Without it, the file is changed as it is.";
             json!({ "name": "If-Match", "in": "header", "description": meaning, "schema": text })
         });
         in_path.chain(in_query).chain(tag).collect()
@@ -128,7 +156,9 @@ mod tests {
 
     fn responses(route: &ApiRoute, schemas: &mut Schemas) -> Value {
         let answer = match route.types.answer {
-            Some(answer) => json!({ "application/json": { "schema": answer(&mut schemas.answers) } }),
+            Some(answer) => {
+                json!({ "application/json": { "schema": answer(&mut schemas.answers) } })
+            }
             None if route.path.ends_with("/openapi.json") => {
                 json!({ "application/json": { "schema": { "type": "object" } } })
             }
@@ -136,8 +166,12 @@ mod tests {
         };
         let error = schemas.answers.subschema_for::<ApiError>();
         let refusal = schemas.answers.subschema_for::<EditRefusal>();
-        let failed = |meaning: &str, schema: &schemars::Schema| json!({ "description": meaning, "content": { "application/json": { "schema": schema } } });
-        let mut responses = json!({ "default": failed("An error, with a message for people.", &error) });
+        let failed = |meaning: &str, schema: &schemars::Schema| {
+            json!({ "description": meaning,
+                "content": { "application/json": { "schema": schema } } })
+        };
+        let mut responses =
+            json!({ "default": failed("An error, with a message for people.", &error) });
         responses[route.done.to_string()] = json!({ "description": "Done.", "content": answer });
         for (status, meaning) in EDIT_ERRORS.iter().filter(|_| route.is_edit) {
             responses[*status] = failed(meaning, &refusal);
@@ -153,7 +187,10 @@ mod tests {
             return std::fs::write(&path, derived).unwrap();
         }
         let text = std::fs::read_to_string(&path).unwrap();
-        let differs = text.lines().zip(derived.lines()).find(|(old, new)| old != new);
+        let differs = text
+            .lines()
+            .zip(derived.lines())
+            .find(|(old, new)| old != new);
         let how = "the API has changed: UPDATE_EXPECTED=1 cargo test -p moongate-admin openapi";
         assert!(text == derived, "{how}\n{differs:#?}");
     }
@@ -161,16 +198,43 @@ mod tests {
     #[test]
     fn each_route_is_described_with_its_parameters() {
         let all = description();
-        let described = all["paths"].as_object().unwrap().values().map(|path| path.as_object().unwrap().len());
-        assert_eq!(described.sum::<usize>(), ROUTES.len(), "no route is declared twice");
+        let described = all["paths"]
+            .as_object()
+            .unwrap()
+            .values()
+            .map(|path| path.as_object().unwrap().len());
+        assert_eq!(
+            described.sum::<usize>(),
+            ROUTES.len(),
+            "no route is declared twice"
+        );
         for route in ROUTES {
             let operation = &all["paths"][route.path][route.method.to_ascii_lowercase()];
             assert_eq!(operation["summary"], route.summary);
-            let in_path = operation["parameters"].as_array().unwrap().iter().filter(|p| p["in"] == "path").count();
+            let in_path = operation["parameters"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter(|p| p["in"] == "path")
+                .count();
             assert_eq!(in_path, route.path.matches('{').count(), "{}", route.path);
-            assert!(operation["responses"][route.done.to_string()].is_object(), "{}", route.path);
-            assert_eq!(operation["requestBody"].is_object(), route.types.body.is_some(), "{}", route.path);
-            assert_eq!(operation["responses"]["412"].is_object(), route.is_edit, "{}", route.path);
+            assert!(
+                operation["responses"][route.done.to_string()].is_object(),
+                "{}",
+                route.path
+            );
+            assert_eq!(
+                operation["requestBody"].is_object(),
+                route.types.body.is_some(),
+                "{}",
+                route.path
+            );
+            assert_eq!(
+                operation["responses"]["412"].is_object(),
+                route.is_edit,
+                "{}",
+                route.path
+            );
         }
     }
 }

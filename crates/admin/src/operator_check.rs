@@ -1,7 +1,8 @@
 //! Callers that may see or act. Owns the check who may, beyond the key (`access.rs`).
 //!
-//! Does not perform actions (`server_actions.rs`). Without keys only this machine may act: a request through a proxy is refused, whatever
-//! address the listener has. Pages of other origins never may. Invariant: the check comes before any action.
+//! Does not perform actions (`server_actions.rs`). Without keys only this machine may act: a
+//! request through a proxy is refused, whatever address the listener has. Pages of other origins
+//! never may. Invariant: the check comes before any action.
 
 use std::sync::Arc;
 
@@ -17,8 +18,15 @@ use moongate_access::auth::AdminRole;
 use moongate_listener::{PeerAddress, json_response};
 
 /// Headers that proxies add to a request. Any header that begins with [`FORWARDED`] counts too.
-const PROXIED: [&str; 7] =
-    ["forwarded", "via", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "cf-connecting-ip", "true-client-ip"];
+const PROXIED: [&str; 7] = [
+    "forwarded",
+    "via",
+    "x-real-ip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "cf-connecting-ip",
+    "true-client-ip",
+];
 const FORWARDED: &str = "x-forwarded-";
 
 /// Caller that may act. An action gets the gateway from its operator, and nowhere else.
@@ -41,7 +49,10 @@ impl<S: Sync> FromRequestParts<S> for SameSite {
 impl FromRequestParts<Arc<AdminState>> for Operator {
     type Rejection = Response;
 
-    async fn from_request_parts(parts: &mut Parts, admin: &Arc<AdminState>) -> Result<Self, Response> {
+    async fn from_request_parts(
+        parts: &mut Parts,
+        admin: &Arc<AdminState>,
+    ) -> Result<Self, Response> {
         check_operator(parts, admin, AdminRole::Operate).map(|()| Operator(admin.clone()))
     }
 }
@@ -49,7 +60,10 @@ impl FromRequestParts<Arc<AdminState>> for Operator {
 impl FromRequestParts<Arc<AdminState>> for Viewer {
     type Rejection = Response;
 
-    async fn from_request_parts(parts: &mut Parts, admin: &Arc<AdminState>) -> Result<Self, Response> {
+    async fn from_request_parts(
+        parts: &mut Parts,
+        admin: &Arc<AdminState>,
+    ) -> Result<Self, Response> {
         check_operator(parts, admin, AdminRole::View).map(|()| Viewer(admin.clone()))
     }
 }
@@ -60,13 +74,22 @@ fn check_operator(parts: &Parts, admin: &AdminState, needed: AdminRole) -> Resul
         Some(AccessGrant::Key { key, .. }) => {
             let role = key.role.name();
             let needed = needed.name();
-            let message = format!("The role of this key is \"{role}\", and this needs \"{needed}\" (admin.keys)");
-            return Err(json_response(StatusCode::FORBIDDEN, "role_not_allowed", &message));
+            let message = format!(
+                "The role of this key is \"{role}\", and this needs \"{needed}\" (admin.keys)"
+            );
+            return Err(json_response(
+                StatusCode::FORBIDDEN,
+                "role_not_allowed",
+                &message,
+            ));
         }
-        // Without keys the grant says where the listener is. A proxy on this machine would still let in others.
-        Some(AccessGrant::Loopback) if is_direct(admin, parts.extensions.get(), &parts.headers) => {}
+        // Without keys the grant says where the listener is. A proxy on this machine would still
+        // let in others.
+        Some(AccessGrant::Loopback) if is_direct(admin, parts.extensions.get(), &parts.headers) => {
+        }
         Some(AccessGrant::Loopback) | None => {
-            let message = "Without admin.keys only this machine may do this, directly and on a loopback address; elsewhere send \
+            let message = "Without admin.keys only this machine may do this, directly and on a \
+                           loopback address; elsewhere send \
                            SIGHUP, or change the config file";
             return Err(json_response(StatusCode::FORBIDDEN, "not_local", message));
         }
@@ -74,8 +97,17 @@ fn check_operator(parts: &Parts, admin: &AdminState, needed: AdminRole) -> Resul
     check_site(&parts.headers)?;
     check_type(parts)?;
     // A browser adds its cookie by itself, so it must also say that our own page asks.
-    let has_cookie = matches!(parts.extensions.get(), Some(AccessGrant::Key { carrier: KeyCarrier::Cookie(_), .. }));
-    let is_own = parts.headers.get("sec-fetch-site").is_some_and(|site| site == "same-origin");
+    let has_cookie = matches!(
+        parts.extensions.get(),
+        Some(AccessGrant::Key {
+            carrier: KeyCarrier::Cookie(_),
+            ..
+        })
+    );
+    let is_own = parts
+        .headers
+        .get("sec-fetch-site")
+        .is_some_and(|site| site == "same-origin");
     if has_cookie && needed == AdminRole::Operate && parts.method != Method::GET && !is_own {
         return Err(json_response(
             StatusCode::FORBIDDEN,
@@ -88,8 +120,9 @@ fn check_operator(parts: &Parts, admin: &AdminState, needed: AdminRole) -> Resul
 
 /// Refuses requests of pages under other origins.
 fn check_site(headers: &HeaderMap) -> Result<(), Response> {
-    // Browsers send `Sec-Fetch-Site` with each request. Our own pages are of the same origin, which the origin check
-    // has verified. Pages under an origin of `gateway.allowed_origins` may call tools, but must not act here.
+    // Browsers send `Sec-Fetch-Site` with each request. Our own pages are of the same origin, which
+    // the origin check has verified. Pages under an origin of `gateway.allowed_origins` may call
+    // tools, but must not act here.
     let site = headers.get("sec-fetch-site").map(|site| site.as_bytes());
     if site.is_some_and(|site| !matches!(site, b"same-origin" | b"none")) {
         return Err(json_response(
@@ -101,25 +134,36 @@ fn check_site(headers: &HeaderMap) -> Result<(), Response> {
     Ok(())
 }
 
-/// Refuses the types of bodies that a plain form of another page can have. Without a body no type is needed.
+/// Refuses the types of bodies that a plain form of another page can have. Without a body no type
+/// is needed.
 fn check_type(parts: &Parts) -> Result<(), Response> {
     let kind = media_type(&parts.headers).filter(|_| parts.method != Method::GET);
     match kind.as_deref() {
         Some("application/x-www-form-urlencoded" | "multipart/form-data" | "text/plain") => {
             let message = "Send Content-Type: application/json, or no body";
-            Err(json_response(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json", message))
+            Err(json_response(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "not_json",
+                message,
+            ))
         }
         _ => Ok(()),
     }
 }
 
 /// True if a request comes from this machine and through no proxy.
-pub(super) fn is_direct(admin: &AdminState, peer: Option<&PeerAddress>, headers: &HeaderMap) -> bool {
+pub(super) fn is_direct(
+    admin: &AdminState,
+    peer: Option<&PeerAddress>,
+    headers: &HeaderMap,
+) -> bool {
     // Only processes of this machine can open the file of a Unix socket.
     let local = admin.local || peer.is_some_and(|PeerAddress(address)| address.is_loopback());
     local && !is_proxied(headers)
 }
 
 fn is_proxied(headers: &HeaderMap) -> bool {
-    headers.keys().any(|name| PROXIED.contains(&name.as_str()) || name.as_str().starts_with(FORWARDED))
+    headers
+        .keys()
+        .any(|name| PROXIED.contains(&name.as_str()) || name.as_str().starts_with(FORWARDED))
 }

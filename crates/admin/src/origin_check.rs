@@ -1,6 +1,7 @@
 //! Check of a request's host and origin.
 //!
-//! Owns the refusals and the guarding headers. Does not check keys (`access.rs`). Invariant: it runs before all else.
+//! Owns the refusals and the guarding headers. Does not check keys (`access.rs`). Invariant: it
+//! runs before all else.
 
 use std::sync::Arc;
 
@@ -12,16 +13,23 @@ use http::{HeaderName, HeaderValue, StatusCode, header};
 use crate::admin_state::AdminState;
 use moongate_listener::{has_several_hosts, json_response, request_hosts};
 
-/// Headers of every response. It is data for whoever may ask for it: no browser guesses that it is a page, tells another
-/// page where it was read, or shows it inside of one.
+/// Headers of every response. It is data for whoever may ask for it: no browser guesses that it is
+/// a page, tells another page where it was read, or shows it inside of one.
 const GUARDING_HEADERS: [(HeaderName, &str); 3] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::REFERRER_POLICY, "no-referrer"),
-    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    (
+        HeaderName::from_static("cross-origin-resource-policy"),
+        "same-origin",
+    ),
 ];
 
 /// Refuses pages of other origins. Scrapers and probes may use any host name.
-pub(super) async fn check_origin(Shared(admin): Shared<Arc<AdminState>>, request: Request, next: Next) -> Response {
+pub(super) async fn check_origin(
+    Shared(admin): Shared<Arc<AdminState>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let is_api = request.uri().path().starts_with("/api/");
     let mut response = match origin_rejection(&admin, &request) {
         Some(refused) => refused,
@@ -54,11 +62,17 @@ fn origin_rejection(admin: &AdminState, request: &Request) -> Option<Response> {
     let open = matches!(uri.path(), "/metrics" | "/healthz" | "/livez" | "/readyz");
     if !open && !admin.local && listener_state.hosts.accepts_request(headers, uri).is_err() {
         let message = "This Host is not allowed; add it to gateway.allowed_hosts";
-        return Some(json_response(StatusCode::FORBIDDEN, "host_not_allowed", message));
+        return Some(json_response(
+            StatusCode::FORBIDDEN,
+            "host_not_allowed",
+            message,
+        ));
     }
     let host = request_hosts(headers, uri).next().flatten();
     let origin = headers.get(header::ORIGIN)?;
-    let accepted = origin.to_str().is_ok_and(|origin| listener_state.hosts.accepts_origin(origin, host));
+    let accepted = origin
+        .to_str()
+        .is_ok_and(|origin| listener_state.hosts.accepts_origin(origin, host));
     let message = "This Origin is not allowed; add it to gateway.allowed_origins";
     (!accepted).then(|| json_response(StatusCode::FORBIDDEN, "origin_not_allowed", message))
 }

@@ -1,6 +1,7 @@
 //! Answers of the page: whole documents, and fragments.
 //!
-//! Owns their frame and their types. Does not read what a view shows (`page_views.rs`). Invariant: no cache keeps one.
+//! Owns their frame and their types. Does not read what a view shows (`page_views.rs`). Invariant:
+//! no cache keeps one.
 
 use axum::body::Body as AxumBody;
 use axum::response::Response;
@@ -27,20 +28,48 @@ pub(super) fn notices(viewer: &PageViewer) -> NoticeFacts {
 
 /// Renders a page.
 pub(super) fn whole(viewer: &PageViewer, view: &'static str, body: Markup) -> Response {
-    part(document(&frame(viewer), &PageContent { view, title: None, body }))
+    part(document(
+        &frame(viewer),
+        &PageContent {
+            view,
+            title: None,
+            body,
+        },
+    ))
 }
 
 /// Renders a page of one thing, whose name stands in the title.
-pub(super) fn whole_of(viewer: &PageViewer, view: &'static str, title: &str, body: Markup) -> Response {
-    part(document(&frame(viewer), &PageContent { view, title: Some(title), body }))
+pub(super) fn whole_of(
+    viewer: &PageViewer,
+    view: &'static str,
+    title: &str,
+    body: Markup,
+) -> Response {
+    part(document(
+        &frame(viewer),
+        &PageContent {
+            view,
+            title: Some(title),
+            body,
+        },
+    ))
 }
 
 /// Reads what the frame of a page shows.
 fn frame(viewer: &PageViewer) -> PageFrame {
     let admin = &viewer.admin;
-    let urls = admin.gateway.endpoint_names().iter().map(|name| admin.url_of_endpoint(name)).collect();
+    let urls = admin
+        .gateway
+        .endpoint_names()
+        .iter()
+        .map(|name| admin.url_of_endpoint(name))
+        .collect();
     PageFrame {
-        urls: if admin.endpoint_url.is_empty() { Vec::new() } else { urls },
+        urls: if admin.endpoint_url.is_empty() {
+            Vec::new()
+        } else {
+            urls
+        },
         servers: server_statuses(admin),
         notices: notices(viewer),
         may_act: viewer.may_act,
@@ -53,7 +82,10 @@ fn frame(viewer: &PageViewer) -> PageFrame {
 pub(super) fn part(markup: Markup) -> Response {
     let mut response = Response::new(AxumBody::from(markup.into_string()));
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/html; charset=utf-8"),
+    );
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }

@@ -1,7 +1,7 @@
 //! Routes of the page: views, fragments and files.
 //!
-//! Owns the routes and their headers. Does not read what a view shows (`page_views.rs`) or render (`moongate_page`).
-//! Invariant: whatever shows data passes the checks of the API.
+//! Owns the routes and their headers. Does not read what a view shows (`page_views.rs`) or render
+//! (`moongate_page`). Invariant: whatever shows data passes the checks of the API.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ use crate::operator_check::Operator;
 use crate::page_answer::{notices, part, whole, whole_of};
 use crate::page_viewer::PageViewer;
 use crate::page_views::{
-    ENTRY_TIMEOUT, calls_view, chosen_endpoint, connect_view, context_view, find_tried, keys_view, model_answer,
-    open_card, open_server, servers_view, shown_answer, tools_view,
+    ENTRY_TIMEOUT, calls_view, chosen_endpoint, connect_view, context_view, find_tried, keys_view,
+    model_answer, open_card, open_server, servers_view, shown_answer, tools_view,
 };
 use crate::popular::list_popular;
 use crate::server_preview::preview_servers;
@@ -38,20 +38,34 @@ use moongate_page::{context, differing_rows, shell, sign_in, try_it};
 /// Headers of everything that belongs to the page.
 const HEADERS: [(HeaderName, HeaderValue); 6] = [
     (
-        // The page shows texts of servers. If one were ever taken for markup, the browser would still run
-        // nothing of it.
+        // The page shows texts of servers. If one were ever taken for markup, the browser would
+        // still run nothing of it.
         header::CONTENT_SECURITY_POLICY,
         HeaderValue::from_static(
-            "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; media-src data:; \
-             form-action 'self'; frame-ancestors 'none'; base-uri 'none'; require-trusted-types-for 'script'; \
+            "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src \
+             'self' data:; media-src data:; \
+             form-action 'self'; frame-ancestors 'none'; base-uri 'none'; \
+             require-trusted-types-for 'script'; \
              trusted-types moongate",
         ),
     ),
-    (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+    (
+        header::X_CONTENT_TYPE_OPTIONS,
+        HeaderValue::from_static("nosniff"),
+    ),
     // URLs of views name servers and clients, which other sites must not learn.
-    (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
-    (HeaderName::from_static("cross-origin-opener-policy"), HeaderValue::from_static("same-origin")),
-    (HeaderName::from_static("cross-origin-resource-policy"), HeaderValue::from_static("same-origin")),
+    (
+        header::REFERRER_POLICY,
+        HeaderValue::from_static("no-referrer"),
+    ),
+    (
+        HeaderName::from_static("cross-origin-opener-policy"),
+        HeaderValue::from_static("same-origin"),
+    ),
+    (
+        HeaderName::from_static("cross-origin-resource-policy"),
+        HeaderValue::from_static("same-origin"),
+    ),
     (
         HeaderName::from_static("permissions-policy"),
         HeaderValue::from_static("camera=(), microphone=(), geolocation=(), clipboard-read=()"),
@@ -63,41 +77,77 @@ pub(super) fn routes() -> Router<Arc<AdminState>> {
     Router::new()
         .route(
             "/",
-            get(async |viewer: PageViewer| whole(&viewer, "Servers", servers_view(&viewer, None, |view| view.page()))),
+            get(async |viewer: PageViewer| {
+                whole(
+                    &viewer,
+                    "Servers",
+                    servers_view(&viewer, None, |view| view.page()),
+                )
+            }),
         )
         .route("/servers/{name}", get(server_page))
         .route(
             "/calls",
-            get(async |viewer: PageViewer| whole(&viewer, "Calls", calls_view(&viewer, |view| view.page()))),
+            get(async |viewer: PageViewer| {
+                whole(&viewer, "Calls", calls_view(&viewer, |view| view.page()))
+            }),
         )
         .route("/sessions", get(sessions_page))
         .route(
             "/context",
-            get(async |viewer: PageViewer| whole(&viewer, "Context", context_view(&viewer, context::page))),
+            get(async |viewer: PageViewer| {
+                whole(&viewer, "Context", context_view(&viewer, context::page))
+            }),
         )
         .route("/tools", get(tools_page))
         .route(
             "/connect",
-            get(async |viewer: PageViewer| whole(&viewer, "Connect", connect_view(&viewer, |view| view.page()))),
+            get(async |viewer: PageViewer| {
+                whole(
+                    &viewer,
+                    "Connect",
+                    connect_view(&viewer, |view| view.page()),
+                )
+            }),
         )
         .route("/add", get(add_page))
         .route("/parts/preview", post(preview_part))
         .route("/explain", get(explain_page))
-        .route("/keys", get(async |viewer: PageViewer| whole(&viewer, "Keys", keys_view(&viewer, |view| view.page()))))
-        .route("/parts/keys", get(async |viewer: PageViewer| part(keys_view(&viewer, |view| view.lists()))))
+        .route(
+            "/keys",
+            get(async |viewer: PageViewer| {
+                whole(&viewer, "Keys", keys_view(&viewer, |view| view.page()))
+            }),
+        )
+        .route(
+            "/parts/keys",
+            get(async |viewer: PageViewer| part(keys_view(&viewer, |view| view.lists()))),
+        )
         .route("/try/{server}/{tool}", get(try_page))
         .route("/parts/try/{id}/{ask}", get(question_part))
         .route("/signin", get(signin_page))
         .route("/parts/summary", get(summary_part))
-        .route("/parts/notices", get(async |viewer: PageViewer| part(notices(&viewer).draw())))
-        .route("/parts/chips", get(async |viewer: PageViewer| part(servers_view(&viewer, None, |view| view.chips()))))
+        .route(
+            "/parts/notices",
+            get(async |viewer: PageViewer| part(notices(&viewer).draw())),
+        )
+        .route(
+            "/parts/chips",
+            get(async |viewer: PageViewer| part(servers_view(&viewer, None, |view| view.chips()))),
+        )
         .route("/parts/servers", get(servers_part))
         .route("/parts/server/{name}", get(server_part))
-        .route("/parts/calls", get(async |viewer: PageViewer| part(calls_view(&viewer, |view| view.table()))))
+        .route(
+            "/parts/calls",
+            get(async |viewer: PageViewer| part(calls_view(&viewer, |view| view.table()))),
+        )
         .route("/parts/sessions", get(sessions_part))
         .route("/parts/tools", get(tools_part))
         .route("/parts/connect", get(connect_part))
-        .route("/parts/context", get(async |viewer: PageViewer| part(context_view(&viewer, context::table))))
+        .route(
+            "/parts/context",
+            get(async |viewer: PageViewer| part(context_view(&viewer, context::table))),
+        )
         .route("/assets/{*path}", get(asset))
         .layer(middleware::map_response(add_headers))
 }
@@ -121,7 +171,10 @@ async fn add_page(viewer: PageViewer) -> Response {
 }
 
 /// Renders the preview that the API makes.
-async fn preview_part(Operator(admin): Operator, JsonBody(wanted): JsonBody<PreviewRequest>) -> Response {
+async fn preview_part(
+    Operator(admin): Operator,
+    JsonBody(wanted): JsonBody<PreviewRequest>,
+) -> Response {
     let allow_commands = admin.reloader.config().edits.allow_commands;
     match preview_servers(&admin, wanted).await {
         Ok(found) => part(differing_rows::preview(found, allow_commands)),
@@ -131,14 +184,26 @@ async fn preview_part(Operator(admin): Operator, JsonBody(wanted): JsonBody<Prev
 
 /// Answers a browser that has no key with a page, if it asked for one.
 pub(super) async fn explain_refusal(request: Request, next: Next) -> Response {
-    let accept = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let accept = request
+        .headers()
+        .get(header::ACCEPT)
+        .and_then(|accept| accept.to_str().ok())
+        .unwrap_or_default();
     let wants_page = accept.contains("text/html") && !request.uri().path().starts_with("/api/");
     let response = next.run(request).await;
-    let Some(refusal) = response.extensions().get::<RefusalText>().copied().filter(|_| wants_page) else {
+    let Some(refusal) = response
+        .extensions()
+        .get::<RefusalText>()
+        .copied()
+        .filter(|_| wants_page)
+    else {
         return response;
     };
     let (mut parts, _) = response.into_parts();
-    parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    parts.headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/html; charset=utf-8"),
+    );
     // The length was that of the JSON body.
     parts.headers.remove(header::CONTENT_LENGTH);
     let page = match refusal {
@@ -152,12 +217,22 @@ pub(super) async fn explain_refusal(request: Request, next: Next) -> Response {
 /// Handles `GET /assets/{path}`.
 async fn asset(Path(path): Path<String>, headers: HeaderMap) -> Response {
     let Some(asset) = find_asset(&path) else {
-        return json_response(StatusCode::NOT_FOUND, "not_found", "The page has no such file");
+        return json_response(
+            StatusCode::NOT_FOUND,
+            "not_found",
+            "The page has no such file",
+        );
     };
     let tag = asset.tag();
-    let known = headers.get(header::IF_NONE_MATCH).and_then(|tags| tags.to_str().ok());
+    let known = headers
+        .get(header::IF_NONE_MATCH)
+        .and_then(|tags| tags.to_str().ok());
     let is_known = known.is_some_and(|tags| tags.split(',').any(|known| known.trim() == tag));
-    let mut response = Response::new(AxumBody::from(if is_known { String::new() } else { asset.sent() }));
+    let mut response = Response::new(AxumBody::from(if is_known {
+        String::new()
+    } else {
+        asset.sent()
+    }));
     if is_known {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
     }
@@ -179,7 +254,9 @@ async fn add_headers(mut response: Response) -> Response {
 }
 
 async fn server_page(viewer: PageViewer, Path(name): Path<String>) -> Response {
-    let found = server_statuses(&viewer.admin).iter().any(|server| server.name() == name);
+    let found = server_statuses(&viewer.admin)
+        .iter()
+        .any(|server| server.name() == name);
     let open = open_server(&viewer, &name).await;
     let page = servers_view(&viewer, Some((&name, open)), |view| view.page());
     let mut response = whole_of(&viewer, "Servers", &name, page);
@@ -192,20 +269,35 @@ async fn server_page(viewer: PageViewer, Path(name): Path<String>) -> Response {
 
 async fn signin_page(Shared(admin): Shared<Arc<AdminState>>) -> Response {
     let has_keys = !admin.access.load().keys.is_empty();
-    part(if has_keys { sign_in::sign_in_page() } else { sign_in::no_keys_page() })
+    part(if has_keys {
+        sign_in::sign_in_page()
+    } else {
+        sign_in::no_keys_page()
+    })
 }
 
 async fn sessions_page(viewer: PageViewer) -> Response {
     let sessions = session_rows(&viewer.admin);
     let stateless = stateless_clients(&viewer.admin);
-    let view = SessionsView { sessions: &sessions, stateless: &stateless, may_act: viewer.may_act };
+    let view = SessionsView {
+        sessions: &sessions,
+        stateless: &stateless,
+        may_act: viewer.may_act,
+    };
     whole(&viewer, "Sessions", view.page())
 }
 
 async fn sessions_part(viewer: PageViewer) -> Response {
     let sessions = session_rows(&viewer.admin);
     let stateless = stateless_clients(&viewer.admin);
-    part(SessionsView { sessions: &sessions, stateless: &stateless, may_act: viewer.may_act }.lists())
+    part(
+        SessionsView {
+            sessions: &sessions,
+            stateless: &stateless,
+            may_act: viewer.may_act,
+        }
+        .lists(),
+    )
 }
 
 async fn summary_part(viewer: PageViewer) -> Response {
@@ -227,12 +319,21 @@ async fn server_part(viewer: PageViewer, Path(name): Path<String>) -> Response {
 }
 
 async fn connect_part(viewer: PageViewer) -> Response {
-    part(connect_view(&viewer, |view| view.chosen.as_ref().map(|chosen| view.presence(chosen)).unwrap_or_default()))
+    part(connect_view(&viewer, |view| {
+        view.chosen
+            .as_ref()
+            .map(|chosen| view.presence(chosen))
+            .unwrap_or_default()
+    }))
 }
 
 async fn tools_page(viewer: PageViewer) -> Response {
     let answer = model_answer(&viewer).await;
-    whole(&viewer, "Tools", tools_view(&viewer, answer, |view| view.page()))
+    whole(
+        &viewer,
+        "Tools",
+        tools_view(&viewer, answer, |view| view.page()),
+    )
 }
 
 async fn tools_part(viewer: PageViewer) -> Response {
@@ -244,26 +345,50 @@ async fn explain_page(viewer: PageViewer) -> Response {
     let admin = &viewer.admin;
     let query = &viewer.query;
     let auth = admin.listener_state.load().auth.clone();
-    let mut principals: Vec<String> = auth.principals().all().iter().map(|principal| principal.name.clone()).collect();
+    let mut principals: Vec<String> = auth
+        .principals()
+        .all()
+        .iter()
+        .map(|principal| principal.name.clone())
+        .collect();
     principals.sort();
     let first = principals.first().map(String::as_str).unwrap_or_default();
     let principal = query.get("principal").unwrap_or(first).to_owned();
     let (endpoint, _) = chosen_endpoint(&viewer);
-    let asked =
-        query.get("tool").and_then(|tool| admin.gateway.explain_tool(&auth, &principal, endpoint.name(), tool).ok());
+    let asked = query.get("tool").and_then(|tool| {
+        admin
+            .gateway
+            .explain_tool(&auth, &principal, endpoint.name(), tool)
+            .ok()
+    });
     let editor = admin.editor.clone();
     let read = tokio::task::spawn_blocking(move || editor.setting_places());
     // The decision is right without places, too.
-    let places = tokio::time::timeout(ENTRY_TIMEOUT, read).await.ok().and_then(Result::ok).flatten();
+    let places = tokio::time::timeout(ENTRY_TIMEOUT, read)
+        .await
+        .ok()
+        .and_then(Result::ok)
+        .flatten();
     let answer = asked.map(|explanation| shown_answer(explanation, places.as_ref()));
-    let view = ExplainView { query, endpoint: &endpoint, principals, principal, answer };
+    let view = ExplainView {
+        query,
+        endpoint: &endpoint,
+        principals,
+        principal,
+        answer,
+    };
     whole(&viewer, "Tools", view.page())
 }
 
 /// Handles `GET /try/{server}/{tool}`.
 async fn try_page(viewer: PageViewer, Path((server, tool)): Path<(String, String)>) -> Response {
     if let Some(tried) = find_tried(&viewer.admin, &server, &tool) {
-        return whole_of(&viewer, "Tools", &format!("{server} / {tool}"), try_it::view(&tried, viewer.may_act));
+        return whole_of(
+            &viewer,
+            "Tools",
+            &format!("{server} / {tool}"),
+            try_it::view(&tried, viewer.may_act),
+        );
     }
     let mut response = whole(&viewer, "Tools", try_it::missing(&server, &tool));
     *response.status_mut() = StatusCode::NOT_FOUND;
@@ -273,9 +398,18 @@ async fn try_page(viewer: PageViewer, Path((server, tool)): Path<(String, String
 /// Handles `GET /parts/try/{id}/{ask}`: the form of a server that asks.
 async fn question_part(viewer: PageViewer, Path((id, ask)): Path<(String, String)>) -> Response {
     // What a server asks of an operator is for operators.
-    match viewer.admin.operator_calls.find_ask(&id, &ask).filter(|_| viewer.may_act) {
+    match viewer
+        .admin
+        .operator_calls
+        .find_ask(&id, &ask)
+        .filter(|_| viewer.may_act)
+    {
         Some(request) => part(try_it::question(&id, &ask, &request)),
-        None => json_response(StatusCode::NOT_FOUND, "not_found", "The server waits for this answer no more"),
+        None => json_response(
+            StatusCode::NOT_FOUND,
+            "not_found",
+            "The server waits for this answer no more",
+        ),
     }
 }
 
@@ -287,8 +421,17 @@ mod tests {
     async fn an_unchanged_file_is_not_sent_again() {
         let first = asset(Path("app.css".to_owned()), HeaderMap::new()).await;
         let tag = first.headers()[header::ETAG].clone();
-        let again = asset(Path("app.css".to_owned()), HeaderMap::from_iter([(header::IF_NONE_MATCH, tag)])).await;
+        let again = asset(
+            Path("app.css".to_owned()),
+            HeaderMap::from_iter([(header::IF_NONE_MATCH, tag)]),
+        )
+        .await;
         assert_eq!(again.status(), StatusCode::NOT_MODIFIED);
-        assert_eq!(asset(Path("../mod.rs".to_owned()), HeaderMap::new()).await.status(), StatusCode::NOT_FOUND);
+        assert_eq!(
+            asset(Path("../mod.rs".to_owned()), HeaderMap::new())
+                .await
+                .status(),
+            StatusCode::NOT_FOUND
+        );
     }
 }

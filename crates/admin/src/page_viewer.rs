@@ -1,7 +1,7 @@
 //! Reader of a page: what the request may see and do, and which view it wants.
 //!
-//! Owns the reading of a request. Does not check keys (`access.rs`, `actions.rs`). Invariant: each page
-//! and each fragment passes the checks of the API.
+//! Owns the reading of a request. Does not check keys (`access.rs`, `actions.rs`). Invariant: each
+//! page and each fragment passes the checks of the API.
 
 use std::sync::Arc;
 
@@ -25,22 +25,39 @@ pub(super) struct PageViewer {
 }
 
 impl PageViewer {
-    /// Returns true if the view of keys has something for this reader: keys, or the means to make one.
+    /// Returns true if the view of keys has something for this reader: keys, or the means to make
+    /// one.
     pub(super) fn sees_keys(&self) -> bool {
-        self.may_act || !self.admin.access.load().keys.is_empty() || !self.admin.listener_state.load().auth.is_open()
+        self.may_act
+            || !self.admin.access.load().keys.is_empty()
+            || !self.admin.listener_state.load().auth.is_open()
     }
 }
 
 impl FromRequestParts<Arc<AdminState>> for PageViewer {
     type Rejection = Response;
 
-    async fn from_request_parts(parts: &mut Parts, admin: &Arc<AdminState>) -> Result<Self, Response> {
+    async fn from_request_parts(
+        parts: &mut Parts,
+        admin: &Arc<AdminState>,
+    ) -> Result<Self, Response> {
         let Viewer(admin) = Viewer::from_request_parts(parts, admin).await?;
         // This decides only which buttons are drawn. The API checks again at each action.
         let may_act = Operator::from_request_parts(parts, &admin).await.is_ok();
         let grant = parts.extensions.get::<AccessGrant>();
-        let is_signed_in = matches!(grant, Some(AccessGrant::Key { carrier: KeyCarrier::Cookie(_), .. }));
+        let is_signed_in = matches!(
+            grant,
+            Some(AccessGrant::Key {
+                carrier: KeyCarrier::Cookie(_),
+                ..
+            })
+        );
         let query = ViewQuery::parse(parts.uri.query().unwrap_or_default());
-        Ok(PageViewer { admin, may_act, is_signed_in, query })
+        Ok(PageViewer {
+            admin,
+            may_act,
+            is_signed_in,
+            query,
+        })
     }
 }

@@ -1,7 +1,7 @@
 //! Views of the page, each with what the gateway says about it.
 //!
-//! Owns what each view reads. Does not answer requests (`page_routes.rs`) or render (`moongate_page`). Invariant: a
-//! fragment reads what the whole page reads.
+//! Owns what each view reads. Does not answer requests (`page_routes.rs`) or render
+//! (`moongate_page`). Invariant: a fragment reads what the whole page reads.
 
 use std::time::Duration;
 
@@ -42,18 +42,40 @@ pub(super) fn chosen_endpoint(viewer: &PageViewer) -> (EndpointChoice, Option<En
     let gateway = &viewer.admin.gateway;
     let name = viewer.query.get("endpoint").unwrap_or_default();
     let coverage = gateway.endpoint_coverage(name);
-    let all = gateway.endpoint_names().into_iter().map(named_endpoint).collect();
-    (EndpointChoice { all, chosen: named_endpoint(name.to_owned()), is_there: coverage.is_some() }, coverage)
+    let all = gateway
+        .endpoint_names()
+        .into_iter()
+        .map(named_endpoint)
+        .collect();
+    (
+        EndpointChoice {
+            all,
+            chosen: named_endpoint(name.to_owned()),
+            is_there: coverage.is_some(),
+        },
+        coverage,
+    )
 }
 
 fn named_endpoint(name: String) -> EndpointName {
-    EndpointName { path: endpoint_path(&name), name }
+    EndpointName {
+        path: endpoint_path(&name),
+        name,
+    }
 }
 
 /// Renders the keys.
-pub(super) fn keys_view(viewer: &PageViewer, render: impl FnOnce(&KeysView<'_>) -> Markup) -> Markup {
+pub(super) fn keys_view(
+    viewer: &PageViewer,
+    render: impl FnOnce(&KeysView<'_>) -> Markup,
+) -> Markup {
     let admin = &viewer.admin;
-    let endpoints = admin.gateway.endpoint_names().into_iter().filter(|name| !name.is_empty()).collect();
+    let endpoints = admin
+        .gateway
+        .endpoint_names()
+        .into_iter()
+        .filter(|name| !name.is_empty())
+        .collect();
     let status = admin.reloader.config();
     render(&KeysView {
         keys: &list_keys(admin),
@@ -73,17 +95,30 @@ pub(super) async fn open_card(viewer: &PageViewer) -> Option<(&str, OpenServer)>
 /// Reads what the card of a server shows when it is open.
 pub(super) async fn open_server(viewer: &PageViewer, name: &str) -> OpenServer {
     let admin = &viewer.admin;
-    let path = admin.reloader.config().places.server(name).map(|(file, _)| file.path.clone());
+    let path = admin
+        .reloader
+        .config()
+        .places
+        .server(name)
+        .map(|(file, _)| file.path.clone());
     let read = path.map(|path| {
         let name = name.to_owned();
         tokio::task::spawn_blocking(move || moongate_config::edit::shown_entry(&path, &name))
     });
     let entry = match read {
         // A network file system may stall. Then the card is shown without the entry.
-        Some(read) => tokio::time::timeout(ENTRY_TIMEOUT, read).await.ok().and_then(Result::ok).flatten(),
+        Some(read) => tokio::time::timeout(ENTRY_TIMEOUT, read)
+            .await
+            .ok()
+            .and_then(Result::ok)
+            .flatten(),
         None => None,
     };
-    OpenServer { items: find_items(admin, name), entry, effective: effective_settings(admin, name) }
+    OpenServer {
+        items: find_items(admin, name),
+        entry,
+        effective: effective_settings(admin, name),
+    }
 }
 
 /// Renders the servers, with an open one.
@@ -93,19 +128,39 @@ pub(super) fn servers_view(
     render: impl FnOnce(&ServersView<'_>) -> Markup,
 ) -> Markup {
     let servers = server_statuses(&viewer.admin);
-    let is_demo = matches!(&servers[..], [only] if only.name() == "demo" && only.source.file.is_none());
+    let is_demo =
+        matches!(&servers[..], [only] if only.name() == "demo" && only.source.file.is_none());
     // Which card is open stands in the path, not in links to other states.
     let query = viewer.query.with("open", None);
-    render(&ServersView { servers: &servers, query: &query, open, may_act: viewer.may_act, is_demo })
+    render(&ServersView {
+        servers: &servers,
+        query: &query,
+        open,
+        may_act: viewer.may_act,
+        is_demo,
+    })
 }
 
 /// Renders the recent calls.
-pub(super) fn calls_view(viewer: &PageViewer, render: impl FnOnce(&CallsView<'_>) -> Markup) -> Markup {
+pub(super) fn calls_view(
+    viewer: &PageViewer,
+    render: impl FnOnce(&CallsView<'_>) -> Markup,
+) -> Markup {
     let calls = viewer.admin.gateway.recent_calls().changed_since(0);
     let calls: Vec<CallRow> = calls.iter().map(call_row).collect();
-    let open = viewer.query.get("open").and_then(|id| calls.iter().find(|call| call.id == id));
-    let try_path = open.filter(|call| call.method == "tools/call").and_then(|call| try_path(&viewer.admin, call));
-    render(&CallsView { calls: &calls, query: &viewer.query, may_act: viewer.may_act, try_path })
+    let open = viewer
+        .query
+        .get("open")
+        .and_then(|id| calls.iter().find(|call| call.id == id));
+    let try_path = open
+        .filter(|call| call.method == "tools/call")
+        .and_then(|call| try_path(&viewer.admin, call));
+    render(&CallsView {
+        calls: &calls,
+        query: &viewer.query,
+        may_act: viewer.may_act,
+        try_path,
+    })
 }
 
 /// Returns the path that tries the tool of a call, if its server still has it.
@@ -115,35 +170,64 @@ fn try_path(admin: &AdminState, call: &CallRow) -> Option<String> {
         let is_named = call.name == route.exposed.as_str() || call.name == route.local.as_str();
         is_named && call.server == route.upstream.settings.name
     })?;
-    Some(format!("/try/{}/{}", segment(&route.upstream.settings.name), segment(&route.local)))
+    Some(format!(
+        "/try/{}/{}",
+        segment(&route.upstream.settings.name),
+        segment(&route.local)
+    ))
 }
 
 /// Renders the cost of an endpoint.
-pub(super) fn context_view(viewer: &PageViewer, render: impl FnOnce(&ContextView<'_>) -> Markup) -> Markup {
+pub(super) fn context_view(
+    viewer: &PageViewer,
+    render: impl FnOnce(&ContextView<'_>) -> Markup,
+) -> Markup {
     let servers = server_statuses(&viewer.admin);
     let (endpoint, coverage) = chosen_endpoint(viewer);
-    let tools = coverage.map(|coverage| tools_by_server(&viewer.admin, &coverage)).unwrap_or_default();
+    let tools = coverage
+        .map(|coverage| tools_by_server(&viewer.admin, &coverage))
+        .unwrap_or_default();
     let costs = tools.into_iter().map(|tools| {
-        let server = servers.iter().find(|server| server.name() == tools.owner.name);
+        let server = servers
+            .iter()
+            .find(|server| server.name() == tools.owner.name);
         let owner = server.map_or(tools.owner, ServerStatus::owner);
-        OwnedCost { cost: server_cost(&owner, tools.tools), owner }
+        OwnedCost {
+            cost: server_cost(&owner, tools.tools),
+            owner,
+        }
     });
     let mut costs: Vec<OwnedCost> = costs.collect();
     costs.sort_by_key(|owned| std::cmp::Reverse(owned.cost.tokens));
     let search = viewer.admin.gateway.search_mode_list(endpoint.name());
-    let search = search.map(|list| SearchCost { is_listed: list.is_listed, tools: list.tools, tokens: list.tokens() });
+    let search = search.map(|list| SearchCost {
+        is_listed: list.is_listed,
+        tools: list.tools,
+        tokens: list.tokens(),
+    });
     let may_act = viewer.may_act;
-    render(&ContextView { costs, endpoint: &endpoint, search, query: &viewer.query, may_act })
+    render(&ContextView {
+        costs,
+        endpoint: &endpoint,
+        search,
+        query: &viewer.query,
+        may_act,
+    })
 }
 
 /// Renders the clients, with a chosen one.
-pub(super) fn connect_view(viewer: &PageViewer, render: impl FnOnce(&ConnectView<'_>) -> Markup) -> Markup {
+pub(super) fn connect_view(
+    viewer: &PageViewer,
+    render: impl FnOnce(&ConnectView<'_>) -> Markup,
+) -> Markup {
     let admin = &*viewer.admin;
     let query = &viewer.query;
     let (endpoint, _) = chosen_endpoint(viewer);
     let url = admin.url_of_endpoint(endpoint.name());
     let client = query.get("client").and_then(|id| find_client(admin, id));
-    let key_name = client.as_ref().map(|client| keys::unused_name(&list_keys(admin), &client.id));
+    let key_name = client
+        .as_ref()
+        .map(|client| keys::unused_name(&list_keys(admin), &client.id));
     let chosen = client.map(|client| ChosenClient {
         steps: find_steps(admin, &client.id, &url),
         too_long: too_long_names(admin, &client, endpoint.name()),
@@ -167,23 +251,49 @@ pub(super) async fn model_answer(viewer: &PageViewer) -> Option<String> {
     let query = &viewer.query;
     let gateway = &viewer.admin.gateway;
     let words = query.get("q").filter(|_| query.get("model").is_some())?;
-    gateway.search_text(query.get("endpoint").unwrap_or_default(), words).await?.ok()
+    gateway
+        .search_text(query.get("endpoint").unwrap_or_default(), words)
+        .await?
+        .ok()
 }
 
 /// Adds the places of the rules, and the way to change the decision.
-pub(super) fn shown_answer(explanation: ToolExplanation, places: Option<&SettingPlaces>) -> ShownAnswer {
+pub(super) fn shown_answer(
+    explanation: ToolExplanation,
+    places: Option<&SettingPlaces>,
+) -> ShownAnswer {
     let explanation = explanation.map_rules(|rule| {
         let found = places.and_then(|places| places.find(&rule.key));
         let found = found.and_then(|found| Some((found.key, found.origin.place()?)));
-        let (key, place) = found.map_or_else(|| (rule.key.join("."), None), |(key, place)| (key, Some(place)));
+        let (key, place) = found.map_or_else(
+            || (rule.key.join("."), None),
+            |(key, place)| (key, Some(place)),
+        );
         ShownRule { rule, key, place }
     });
-    let tool = explanation.local_name.as_deref().unwrap_or(&explanation.tool);
-    let remedy = explanation.rules.iter().find(|shown| shown.rule.decides).map(|shown| {
-        let place = shown.place.as_ref().map(|place| format!("{} ({place})", shown.key));
-        moongate_gateway::remedy(&shown.rule, tool, &place.unwrap_or_else(|| shown.key.clone()))
-    });
-    ShownAnswer { explanation, remedy }
+    let tool = explanation
+        .local_name
+        .as_deref()
+        .unwrap_or(&explanation.tool);
+    let remedy = explanation
+        .rules
+        .iter()
+        .find(|shown| shown.rule.decides)
+        .map(|shown| {
+            let place = shown
+                .place
+                .as_ref()
+                .map(|place| format!("{} ({place})", shown.key));
+            moongate_gateway::remedy(
+                &shown.rule,
+                tool,
+                &place.unwrap_or_else(|| shown.key.clone()),
+            )
+        });
+    ShownAnswer {
+        explanation,
+        remedy,
+    }
 }
 
 /// Renders the tools of an endpoint.
@@ -196,14 +306,28 @@ pub(super) fn tools_view(
     let query = &viewer.query;
     let (endpoint, coverage) = chosen_endpoint(viewer);
     let rows = match (&coverage, query.get("q")) {
-        (Some(coverage), Some(text)) => ToolRows::Found(find_tools(admin, coverage, text, tools::shown_rows(query))),
+        (Some(coverage), Some(text)) => {
+            ToolRows::Found(find_tools(admin, coverage, text, tools::shown_rows(query)))
+        }
         (Some(coverage), None) => ToolRows::All(tools_by_server(admin, coverage)),
         (None, _) => ToolRows::All(Vec::new()),
     };
-    let open = tools::open_tool(query)
-        .and_then(|(server, tool)| Some(with_exposed_name(coverage.as_ref()?, describe_tool(admin, server, tool)?)));
+    let open = tools::open_tool(query).and_then(|(server, tool)| {
+        Some(with_exposed_name(
+            coverage.as_ref()?,
+            describe_tool(admin, server, tool)?,
+        ))
+    });
     let url = admin.url_of_endpoint(endpoint.name());
-    render(&ToolsView { url, endpoint: &endpoint, rows, query, open, may_act: viewer.may_act, model_answer })
+    render(&ToolsView {
+        url,
+        endpoint: &endpoint,
+        rows,
+        query,
+        open,
+        may_act: viewer.may_act,
+        model_answer,
+    })
 }
 
 /// Finds the tool that a page tries.
@@ -212,10 +336,18 @@ pub(super) fn find_tried(admin: &AdminState, server: &str, tool: &str) -> Option
     let entry = servers.iter().find(|entry| entry.settings.name == server)?;
     let lists = entry.lists();
     let listed = &lists.get(ItemKind::Tools).items;
-    // From the list of the server: the catalogue lacks tools that are off, and people may look at those.
-    let definition = listed.iter().find(|item| item.get_string("name").as_deref() == Some(tool))?.clone();
+    // From the list of the server: the catalogue lacks tools that are off, and people may look at
+    // those.
+    let definition = listed
+        .iter()
+        .find(|item| item.get_string("name").as_deref() == Some(tool))?
+        .clone();
     let snapshot = admin.gateway.snapshot();
-    let route = snapshot.find_local(ItemKind::Tools, &ByteString::from(server), &ByteString::from(tool));
+    let route = snapshot.find_local(
+        ItemKind::Tools,
+        &ByteString::from(server),
+        &ByteString::from(tool),
+    );
     let repeat = route.map(|route| {
         let example = moongate_protocol::example_call(&route.exposed);
         RepeatedCall {
@@ -227,5 +359,11 @@ pub(super) fn find_tried(admin: &AdminState, server: &str, tool: &str) -> Option
         }
     });
     let timeout = entry.settings.timeout;
-    Some(TriedTool { server: server.to_owned(), tool: tool.to_owned(), definition, repeat, timeout })
+    Some(TriedTool {
+        server: server.to_owned(),
+        tool: tool.to_owned(),
+        definition,
+        repeat,
+        timeout,
+    })
 }

@@ -24,9 +24,13 @@ pub(super) async fn popular(Viewer(admin): Viewer) -> Response {
 pub(super) async fn list_popular(admin: &AdminState) -> PopularList {
     let today = jiff::Zoned::now().date();
     let known = added_names(admin).await;
-    let listed =
-        |server: &PopularServer| ListedPopular { server: server.row(today), added: known.contains(&server.name) };
-    PopularList { servers: popular_servers().iter().map(listed).collect() }
+    let listed = |server: &PopularServer| ListedPopular {
+        server: server.row(today),
+        added: known.contains(&server.name),
+    };
+    PopularList {
+        servers: popular_servers().iter().map(listed).collect(),
+    }
 }
 
 /// Text with servers, as a client's config has them.
@@ -48,15 +52,33 @@ async fn added_names(admin: &AdminState) -> Vec<String> {
         Some((server.name.as_str(), RemoteServer { url }))
     });
     // Fails never: all keys are strings.
-    let text = serde_json::to_string(&RemoteServers { servers: remote.collect() }).unwrap_or_default();
-    let entries = read_text(&text).map(|read| read.servers).unwrap_or_default();
+    let text = serde_json::to_string(&RemoteServers {
+        servers: remote.collect(),
+    })
+    .unwrap_or_default();
+    let entries = read_text(&text)
+        .map(|read| read.servers)
+        .unwrap_or_default();
     let names: Vec<String> = entries.iter().map(|entry| entry.name.clone()).collect();
     // Renamed ones keep their place, so rows and names stay in one order.
     // A config that cannot be read now is told elsewhere, and hides no table.
-    let rows = admin.editor.plan_import(entries, String::new()).await.unwrap_or_default().rows;
-    let known = rows.iter().zip(names).filter(|(row, _)| matches!(row.state, ImportState::Same { .. }));
+    let rows = admin
+        .editor
+        .plan_import(entries, String::new())
+        .await
+        .unwrap_or_default()
+        .rows;
+    let known = rows
+        .iter()
+        .zip(names)
+        .filter(|(row, _)| matches!(row.state, ImportState::Same { .. }));
     let status = admin.reloader.config();
-    let programs = popular_servers().iter().filter(|server| server.url.is_none());
+    let programs = popular_servers()
+        .iter()
+        .filter(|server| server.url.is_none());
     let programs = programs.filter(|server| status.places.server(&server.name).is_some());
-    known.map(|(_, name)| name).chain(programs.map(|server| server.name.clone())).collect()
+    known
+        .map(|(_, name)| name)
+        .chain(programs.map(|server| server.name.clone()))
+        .collect()
 }

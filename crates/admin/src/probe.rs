@@ -1,6 +1,7 @@
 //! Probe of a server that is not configured yet, as this listener sees it.
 //!
-//! Owns the types. Does not connect: the gateway does. Invariant: a report has names and numbers, and no definitions.
+//! Owns the types. Does not connect: the gateway does. Invariant: a report has names and numbers,
+//! and no definitions.
 
 /// Outcome of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -25,14 +25,28 @@ pub(super) async fn metrics(Shared(admin): Shared<Arc<AdminState>>) -> Response 
 
 /// Handles `GET /healthz` and `GET /livez`.
 pub(super) async fn alive() -> Response {
-    json(StatusCode::OK, &HealthMessage { message: "alive".to_owned() })
+    json(
+        StatusCode::OK,
+        &HealthMessage {
+            message: "alive".to_owned(),
+        },
+    )
 }
 
 /// Handles `GET /readyz`.
 pub(super) async fn ready(Shared(admin): Shared<Arc<AdminState>>) -> Response {
     // Not ready while draining, so that a load balancer sends no further clients.
     if admin.draining.is_cancelled() {
-        return json_response(StatusCode::SERVICE_UNAVAILABLE, "draining", "The gateway is about to stop");
+        return json_response(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "draining",
+            "The gateway is about to stop",
+        );
     }
-    json(StatusCode::OK, &HealthMessage { message: "ready".to_owned() })
+    json(
+        StatusCode::OK,
+        &HealthMessage {
+            message: "ready".to_owned(),
+        },
+    )
 }

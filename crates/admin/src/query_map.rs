@@ -1,7 +1,8 @@
 //! Query of a request, as names and values.
 //!
-//! Owns its reading, and the refusal of names that its route does not declare. Does not declare names (`routes.rs`).
-//! Invariant: of a name that comes twice, the last value counts, and no name is ignored.
+//! Owns its reading, and the refusal of names that its route does not declare. Does not declare
+//! names (`routes.rs`). Invariant: of a name that comes twice, the last value counts, and no name
+//! is ignored.
 
 use std::collections::HashMap;
 
@@ -35,15 +36,34 @@ impl<S: Sync> FromRequestParts<S> for QueryMap {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Response> {
         let query = parts.uri.query().unwrap_or_default();
-        let query: HashMap<String, String> = url::form_urlencoded::parse(query.as_bytes()).into_owned().collect();
-        let declared = parts.extensions.get::<DeclaredQuery>().map_or(&[][..], |declared| declared.0);
+        let query: HashMap<String, String> = url::form_urlencoded::parse(query.as_bytes())
+            .into_owned()
+            .collect();
+        let declared = parts
+            .extensions
+            .get::<DeclaredQuery>()
+            .map_or(&[][..], |declared| declared.0);
         // A filter that is ignored would answer with all there is.
-        match query.keys().filter(|name| declared.iter().all(|(known, _)| known != name)).min() {
+        match query
+            .keys()
+            .filter(|name| declared.iter().all(|(known, _)| known != name))
+            .min()
+        {
             None => Ok(QueryMap(query)),
             Some(unknown) => {
-                let known: Vec<String> = declared.iter().map(|(name, _)| format!("`{name}`")).collect();
-                let message = format!("There is no parameter {unknown:?} here; it takes {}", known.join(", "));
-                Err(json_response(StatusCode::BAD_REQUEST, "bad_query", &message))
+                let known: Vec<String> = declared
+                    .iter()
+                    .map(|(name, _)| format!("`{name}`"))
+                    .collect();
+                let message = format!(
+                    "There is no parameter {unknown:?} here; it takes {}",
+                    known.join(", ")
+                );
+                Err(json_response(
+                    StatusCode::BAD_REQUEST,
+                    "bad_query",
+                    &message,
+                ))
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Types of a route's body and answer.
 //!
-//! Owns how a route names them. Does not describe routes (`openapi.rs`). Invariant: only tests ask for schemas, so the
-//! binary has none.
+//! Owns how a route names them. Does not describe routes (`openapi.rs`). Invariant: only tests ask
+//! for schemas, so the binary has none.
 
 #[cfg(test)]
 use schemars::{Schema, SchemaGenerator};
@@ -36,7 +36,10 @@ impl RouteTypes {
     };
 
     /// Names the type of the body.
-    #[cfg_attr(not(test), expect(clippy::needless_update, reason = "only tests have members"))]
+    #[cfg_attr(
+        not(test),
+        expect(clippy::needless_update, reason = "only tests have members")
+    )]
     pub(super) const fn with_body<T: Described>(self) -> Self {
         RouteTypes {
             #[cfg(test)]
@@ -46,7 +49,10 @@ impl RouteTypes {
     }
 
     /// Names the type of the answer.
-    #[cfg_attr(not(test), expect(clippy::needless_update, reason = "only tests have members"))]
+    #[cfg_attr(
+        not(test),
+        expect(clippy::needless_update, reason = "only tests have members")
+    )]
     pub(super) const fn with_answer<T: Described>(self) -> Self {
         RouteTypes {
             #[cfg(test)]

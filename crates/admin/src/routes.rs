@@ -1,7 +1,8 @@
 //! Routes of the API, each declared once.
 //!
-//! Owns method, path, role, types and description of each. Does not answer requests. Invariant: `openapi.json` describes
-//! exactly these routes, since a test makes it of them. A server called `preview` has the routes of `/servers/{name}`.
+//! Owns method, path, role, types and description of each. Does not answer requests. Invariant:
+//! `openapi.json` describes exactly these routes, since a test makes it of them. A server called
+//! `preview` has the routes of `/servers/{name}`.
 
 use std::sync::Arc;
 
@@ -12,16 +13,18 @@ use crate::admin_state::AdminState;
 use crate::query_map::DeclaredQuery;
 use crate::route_types::{Described, RouteTypes};
 use crate::{
-    calls, config_change, config_view, connect, doctor, endpoint_cost, events, explain, keys, new_servers, openapi,
-    popular, search, server_actions, server_items, server_preview, sessions, signin_routes, status, try_call,
+    calls, config_change, config_view, connect, doctor, endpoint_cost, events, explain, keys,
+    new_servers, openapi, popular, search, server_actions, server_items, server_preview, sessions,
+    signin_routes, status, try_call,
 };
 use moongate_access::auth::AdminRole;
 use moongate_api::{
-    ActionReport, CallList, ChangeReport, ClientList, ConfigView, ConnectSteps, EndpointCost, FindingList,
-    GatewayStatus, KeyLists, KeyRemovalReport, NewKey, NewKeyReport, NewServers, PlacedRule, PlanReport, PopularList,
-    PreviewRequest, RefreshReport, ReloadReport, RestartReport, ServerItems, ServerPatch, ServerPreview, ServerStatus,
-    SessionList, SignInRequest, SignInTicket, SignOutReport, SignedInOperator, ToolExplanation, ToolSearch, TryReply,
-    TryRequest, UndoRequest,
+    ActionReport, CallList, ChangeReport, ClientList, ConfigView, ConnectSteps, EndpointCost,
+    FindingList, GatewayStatus, KeyLists, KeyRemovalReport, NewKey, NewKeyReport, NewServers,
+    PlacedRule, PlanReport, PopularList, PreviewRequest, RefreshReport, ReloadReport,
+    RestartReport, ServerItems, ServerPatch, ServerPreview, ServerStatus, SessionList,
+    SignInRequest, SignInTicket, SignOutReport, SignedInOperator, ToolExplanation, ToolSearch,
+    TryReply, TryRequest, UndoRequest,
 };
 
 /// Route of the API.
@@ -30,7 +33,8 @@ use moongate_api::{
 pub(super) struct ApiRoute {
     pub(super) method: &'static str,
     pub(super) path: &'static str,
-    /// Role that it needs: without keys, a request from this machine. `None`: it takes keys, so it needs none.
+    /// Role that it needs: without keys, a request from this machine. `None`: it takes keys, so it
+    /// needs none.
     pub(super) role: Option<AdminRole>,
     pub(super) summary: &'static str,
     /// Query parameters, each with its meaning.
@@ -69,7 +73,10 @@ impl ApiRoute {
         summary: &'static str,
         handler: fn() -> MethodRouter<Arc<AdminState>>,
     ) -> Self {
-        ApiRoute { role: Some(AdminRole::Operate), ..ApiRoute::view(method, path, summary, handler) }
+        ApiRoute {
+            role: Some(AdminRole::Operate),
+            ..ApiRoute::view(method, path, summary, handler)
+        }
     }
 
     const fn open(
@@ -78,21 +85,33 @@ impl ApiRoute {
         summary: &'static str,
         handler: fn() -> MethodRouter<Arc<AdminState>>,
     ) -> Self {
-        ApiRoute { role: None, ..ApiRoute::view(method, path, summary, handler) }
+        ApiRoute {
+            role: None,
+            ..ApiRoute::view(method, path, summary, handler)
+        }
     }
 
     /// Names the type of the body.
     const fn takes<T: Described>(self) -> Self {
-        ApiRoute { types: self.types.with_body::<T>(), ..self }
+        ApiRoute {
+            types: self.types.with_body::<T>(),
+            ..self
+        }
     }
 
     /// Names the type of the answer.
     const fn gives<T: Described>(self) -> Self {
-        ApiRoute { types: self.types.with_answer::<T>(), ..self }
+        ApiRoute {
+            types: self.types.with_answer::<T>(),
+            ..self
+        }
     }
 
     const fn edit(self) -> Self {
-        ApiRoute { is_edit: true, ..self }
+        ApiRoute {
+            is_edit: true,
+            ..self
+        }
     }
 
     const fn creates(self) -> Self {
@@ -106,35 +125,87 @@ impl ApiRoute {
 
 /// All routes of the API.
 pub(super) const ROUTES: &[ApiRoute] = &[
-    ApiRoute::view("GET", "/api/v1/openapi.json", "This description of the API.", || get(openapi::openapi)),
-    ApiRoute::open("POST", "/api/v1/signin", "Trades a key or a ticket for a cookie.", || post(signin_routes::sign_in))
-        .takes::<SignInRequest>()
-        .gives::<SignedInOperator>(),
-    ApiRoute::open("POST", "/api/v1/signout", "Ends the session of a cookie.", || post(signin_routes::sign_out))
-        .gives::<SignOutReport>(),
-    ApiRoute::view("POST", "/api/v1/tickets", "Makes a ticket, which signs a browser in once.", || {
-        post(signin_routes::make_ticket)
-    })
+    ApiRoute::view(
+        "GET",
+        "/api/v1/openapi.json",
+        "This description of \
+        the API.",
+        || get(openapi::openapi),
+    ),
+    ApiRoute::open(
+        "POST",
+        "/api/v1/signin",
+        "Trades a key or a ticket for a \
+        cookie.",
+        || post(signin_routes::sign_in),
+    )
+    .takes::<SignInRequest>()
+    .gives::<SignedInOperator>(),
+    ApiRoute::open(
+        "POST",
+        "/api/v1/signout",
+        "Ends the session of a \
+        cookie.",
+        || post(signin_routes::sign_out),
+    )
+    .gives::<SignOutReport>(),
+    ApiRoute::view(
+        "POST",
+        "/api/v1/tickets",
+        "Makes a ticket, which signs a browser in once.",
+        || post(signin_routes::make_ticket),
+    )
     .gives::<SignInTicket>(),
-    ApiRoute::view("GET", "/api/v1/me", "Name and role of the key that a request has.", || get(signin_routes::me))
-        .gives::<SignedInOperator>(),
-    ApiRoute::view("GET", "/api/v1/status", "The state of every server, and why.", || get(status::status))
-        .gives::<GatewayStatus>(),
-    ApiRoute::view("GET", "/api/v1/events", "Changes as they happen, as an event stream.", || get(events::events)),
-    ApiRoute::operate("POST", "/api/v1/servers", "Adds servers to the config, as one edit.", || {
-        post(new_servers::add_servers)
-    })
+    ApiRoute::view(
+        "GET",
+        "/api/v1/me",
+        "Name and role of the key that a \
+        request has.",
+        || get(signin_routes::me),
+    )
+    .gives::<SignedInOperator>(),
+    ApiRoute::view(
+        "GET",
+        "/api/v1/status",
+        "The state of every server, \
+        and why.",
+        || get(status::status),
+    )
+    .gives::<GatewayStatus>(),
+    ApiRoute::view(
+        "GET",
+        "/api/v1/events",
+        "Changes as they happen, as an event \
+        stream.",
+        || get(events::events),
+    ),
+    ApiRoute::operate(
+        "POST",
+        "/api/v1/servers",
+        "Adds servers to the config, as one edit.",
+        || post(new_servers::add_servers),
+    )
     .edit()
     .creates()
     .takes::<NewServers>()
     .gives::<ChangeReport>(),
-    ApiRoute::operate("POST", PREVIEW_PATH, "Shows what adding servers would do, and writes nothing.", || {
-        post(server_preview::preview)
-    })
+    ApiRoute::operate(
+        "POST",
+        PREVIEW_PATH,
+        "Shows what adding servers would do, and writes \
+        nothing.",
+        || post(server_preview::preview),
+    )
     .takes::<PreviewRequest>()
     .gives::<ServerPreview>(),
-    ApiRoute::view("GET", "/api/v1/servers/{name}", "The state of one server.", || get(status::server))
-        .gives::<ServerStatus>(),
+    ApiRoute::view(
+        "GET",
+        "/api/v1/servers/{name}",
+        "The state of one \
+        server.",
+        || get(status::server),
+    )
+    .gives::<ServerStatus>(),
     ApiRoute::operate(
         "PATCH",
         "/api/v1/servers/{name}",
@@ -144,54 +215,109 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     .edit()
     .takes::<ServerPatch>()
     .gives::<ChangeReport>(),
-    ApiRoute::operate("DELETE", "/api/v1/servers/{name}", "Removes a server from the config.", || {
-        delete(config_change::remove_server)
-    })
+    ApiRoute::operate(
+        "DELETE",
+        "/api/v1/servers/{name}",
+        "Removes a server from the config.",
+        || delete(config_change::remove_server),
+    )
     .edit()
     .gives::<ChangeReport>(),
-    ApiRoute::view("GET", "/api/v1/servers/{name}/items", "Tools, resources and prompts of a server.", || {
-        get(server_items::items)
-    })
+    ApiRoute::view(
+        "GET",
+        "/api/v1/servers/{name}/items",
+        "Tools, resources and prompts of a \
+        server.",
+        || get(server_items::items),
+    )
     .gives::<ServerItems>(),
-    ApiRoute::view("GET", "/api/v1/search", "Tools that a model would find at an endpoint.", || get(search::search))
-        .query(&[
-            ("q", "What the tool should do, in a few words."),
-            ("endpoint", "Name of a view or server. Default: all servers."),
-            ("limit", "Maximum number of tools."),
-        ])
-        .gives::<ToolSearch>(),
-    ApiRoute::view("GET", "/api/v1/calls", "Recent calls, newest first: names and sizes, never values.", || {
-        get(calls::calls)
-    })
+    ApiRoute::view(
+        "GET",
+        "/api/v1/search",
+        "Tools that a model would find at an \
+        endpoint.",
+        || get(search::search),
+    )
+    .query(&[
+        ("q", "What the tool should do, in a few words."),
+        (
+            "endpoint",
+            "Name of a view or server. Default: all servers.",
+        ),
+        ("limit", "Maximum number of tools."),
+    ])
+    .gives::<ToolSearch>(),
+    ApiRoute::view(
+        "GET",
+        "/api/v1/calls",
+        "Recent calls, newest first: names and sizes, never \
+        values.",
+        || get(calls::calls),
+    )
     .query(&[
         ("limit", "Maximum number of calls."),
         ("server", "Only calls of this server."),
         ("state", "Only calls in this state."),
     ])
     .gives::<CallList>(),
-    ApiRoute::operate("POST", "/api/v1/calls/{id}/cancel", "Cancels a running call.", || post(calls::cancel))
-        .gives::<ActionReport>(),
-    ApiRoute::view("GET", "/api/v1/sessions", "Sessions of clients, with ids of our own.", || get(sessions::sessions))
-        .gives::<SessionList>(),
-    ApiRoute::operate("DELETE", "/api/v1/sessions/{id}", "Ends a session.", || delete(sessions::end))
-        .gives::<ActionReport>(),
-    ApiRoute::view("GET", "/api/v1/clients", "Clients that can use the gateway, and those that do.", || {
-        get(connect::clients)
+    ApiRoute::operate(
+        "POST",
+        "/api/v1/calls/{id}/cancel",
+        "Cancels a running \
+        call.",
+        || post(calls::cancel),
+    )
+    .gives::<ActionReport>(),
+    ApiRoute::view(
+        "GET",
+        "/api/v1/sessions",
+        "Sessions of clients, with ids of \
+        our own.",
+        || get(sessions::sessions),
+    )
+    .gives::<SessionList>(),
+    ApiRoute::operate("DELETE", "/api/v1/sessions/{id}", "Ends a session.", || {
+        delete(sessions::end)
     })
+    .gives::<ActionReport>(),
+    ApiRoute::view(
+        "GET",
+        "/api/v1/clients",
+        "Clients that can use the gateway, and those \
+        that do.",
+        || get(connect::clients),
+    )
     .gives::<ClientList>(),
-    ApiRoute::view("GET", "/api/v1/connect", "The steps that connect a client.", || get(connect::connect))
-        .query(&[
-            ("client", "Id of the client."),
-            ("endpoint", "Name or path of the endpoint; all servers without it."),
-        ])
-        .gives::<ConnectSteps>(),
-    ApiRoute::view("GET", "/api/v1/config", "The files of the config, without secrets, and its last reload.", || {
-        get(config_view::config)
-    })
+    ApiRoute::view(
+        "GET",
+        "/api/v1/connect",
+        "The steps that connect a \
+        client.",
+        || get(connect::connect),
+    )
+    .query(&[
+        ("client", "Id of the client."),
+        (
+            "endpoint",
+            "Name or path of the endpoint; all servers without it.",
+        ),
+    ])
+    .gives::<ConnectSteps>(),
+    ApiRoute::view(
+        "GET",
+        "/api/v1/config",
+        "The files of the config, without secrets, and its \
+        last reload.",
+        || get(config_view::config),
+    )
     .gives::<ConfigView>(),
-    ApiRoute::operate("POST", "/api/v1/config/undo", "Restores the file as it was before the last edit.", || {
-        post(config_change::undo)
-    })
+    ApiRoute::operate(
+        "POST",
+        "/api/v1/config/undo",
+        "Restores the file as it was before the \
+        last edit.",
+        || post(config_change::undo),
+    )
     .edit()
     .takes::<UndoRequest>()
     .gives::<ChangeReport>(),
@@ -212,60 +338,125 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     .creates()
     .takes::<NewKey>()
     .gives::<NewKeyReport>(),
-    ApiRoute::operate("DELETE", "/api/v1/keys/{name}", "Removes a key from the config.", || delete(keys::remove_key))
-        .edit()
-        .query(&[
-            ("list", "`clients` (default) or `operators`."),
-            ("closed", "`true`: without another key of a client, nobody may use the endpoint (`auth.required`)."),
-        ])
-        .gives::<KeyRemovalReport>(),
-    ApiRoute::view("GET", "/api/v1/explain", "Whether a principal may call a tool, and which rules decide.", || {
-        get(explain::explain)
-    })
+    ApiRoute::operate(
+        "DELETE",
+        "/api/v1/keys/{name}",
+        "Removes a key from the \
+        config.",
+        || delete(keys::remove_key),
+    )
+    .edit()
     .query(&[
-        ("principal", "Name of the key; `anybody` if there are no keys."),
-        ("tool", "Name of the tool, as clients of the endpoint see it."),
+        ("list", "`clients` (default) or `operators`."),
+        (
+            "closed",
+            "`true`: without another key of a client, nobody may use the endpoint \
+                        (`auth.required`).",
+        ),
+    ])
+    .gives::<KeyRemovalReport>(),
+    ApiRoute::view(
+        "GET",
+        "/api/v1/explain",
+        "Whether a principal may call a tool, and which rules \
+        decide.",
+        || get(explain::explain),
+    )
+    .query(&[
+        (
+            "principal",
+            "Name of the key; `anybody` if there are no keys.",
+        ),
+        (
+            "tool",
+            "Name of the tool, as clients of the endpoint see it.",
+        ),
         ("endpoint", "Name of a view or server; none for `/mcp`."),
     ])
     .gives::<ToolExplanation<PlacedRule>>(),
-    ApiRoute::view("GET", "/api/v1/popular", "Servers that need no more than their name to be added.", || {
-        get(popular::popular)
-    })
+    ApiRoute::view(
+        "GET",
+        "/api/v1/popular",
+        "Servers that need no more than their name to be \
+        added.",
+        || get(popular::popular),
+    )
     .gives::<PopularList>(),
-    ApiRoute::view("GET", "/api/v1/context", "Cost of an endpoint's tools in every conversation.", || {
-        get(endpoint_cost::context)
-    })
-    .query(&[("endpoint", "Name or path of a view or server. Default: all servers.")])
+    ApiRoute::view(
+        "GET",
+        "/api/v1/context",
+        "Cost of an endpoint's tools in every \
+        conversation.",
+        || get(endpoint_cost::context),
+    )
+    .query(&[(
+        "endpoint",
+        "Name or path of a view or server. Default: all servers.",
+    )])
     .gives::<EndpointCost>(),
-    ApiRoute::view("GET", "/api/v1/doctor", "What is wrong with the config, this machine and its servers.", || {
-        get(doctor::doctor)
-    })
+    ApiRoute::view(
+        "GET",
+        "/api/v1/doctor",
+        "What is wrong with the config, this machine and its \
+        servers.",
+        || get(doctor::doctor),
+    )
     .gives::<FindingList>(),
-    ApiRoute::view("GET", "/api/v1/plan", "The changes that a reload would make.", || get(server_actions::plan))
-        .gives::<PlanReport>(),
-    ApiRoute::operate("POST", "/api/v1/reload", "Reads the config again and applies it.", || {
-        post(server_actions::reload)
-    })
+    ApiRoute::view(
+        "GET",
+        "/api/v1/plan",
+        "The changes that a reload \
+        would make.",
+        || get(server_actions::plan),
+    )
+    .gives::<PlanReport>(),
+    ApiRoute::operate(
+        "POST",
+        "/api/v1/reload",
+        "Reads the config again and applies it.",
+        || post(server_actions::reload),
+    )
     .gives::<ReloadReport>(),
-    ApiRoute::operate("POST", "/api/v1/servers/{name}/restart", "Starts a server anew.", || {
-        post(server_actions::restart)
-    })
+    ApiRoute::operate(
+        "POST",
+        "/api/v1/servers/{name}/restart",
+        "Starts a server anew.",
+        || post(server_actions::restart),
+    )
     .gives::<RestartReport>(),
-    ApiRoute::operate("POST", "/api/v1/servers/{name}/refresh", "Asks a server for its lists again.", || {
-        post(server_actions::refresh)
-    })
+    ApiRoute::operate(
+        "POST",
+        "/api/v1/servers/{name}/refresh",
+        "Asks a server for its lists \
+        again.",
+        || post(server_actions::refresh),
+    )
     .gives::<RefreshReport>(),
-    ApiRoute::operate("POST", "/api/v1/try", "Calls a tool as an operator, and streams its events.", || {
-        post(try_call::start)
-    })
+    ApiRoute::operate(
+        "POST",
+        "/api/v1/try",
+        "Calls a tool as an operator, and streams its \
+        events.",
+        || post(try_call::start),
+    )
     .takes::<TryRequest>(),
-    ApiRoute::operate("POST", "/api/v1/try/{id}/answer", "Answers a server that asks during such a call.", || {
-        post(try_call::answer)
-    })
+    ApiRoute::operate(
+        "POST",
+        "/api/v1/try/{id}/answer",
+        "Answers a server that asks during such \
+        a call.",
+        || post(try_call::answer),
+    )
     .takes::<TryReply>()
     .gives::<ActionReport>(),
-    ApiRoute::operate("DELETE", "/api/v1/try/{id}", "Cancels such a call.", || delete(try_call::cancel))
-        .gives::<ActionReport>(),
+    ApiRoute::operate(
+        "DELETE",
+        "/api/v1/try/{id}",
+        "Cancels such a \
+        call.",
+        || delete(try_call::cancel),
+    )
+    .gives::<ActionReport>(),
 ];
 
 /// Path of the preview, and of a server called so.
@@ -273,8 +464,11 @@ const PREVIEW_PATH: &str = "/api/v1/servers/preview";
 
 /// Adds the routes to a router.
 pub(super) fn mount(router: Router<Arc<AdminState>>) -> Router<Arc<AdminState>> {
-    // The router prefers a path without a name in it, and would refuse all methods but that of the preview.
-    let of_server = get(status::server).patch(config_change::patch_server).delete(config_change::remove_server);
+    // The router prefers a path without a name in it, and would refuse all methods but that of the
+    // preview.
+    let of_server = get(status::server)
+        .patch(config_change::patch_server)
+        .delete(config_change::remove_server);
     let router = router.route(PREVIEW_PATH, of_server);
     ROUTES.iter().fold(router, |router, route| {
         let declared = Extension(DeclaredQuery(route.query));
@@ -290,8 +484,18 @@ mod tests {
     #[test]
     fn only_sign_in_and_sign_out_need_no_key() {
         for route in ROUTES {
-            assert_eq!(route.role.is_none(), OPEN_ROUTES.contains(&route.path), "{} {}", route.method, route.path);
+            assert_eq!(
+                route.role.is_none(),
+                OPEN_ROUTES.contains(&route.path),
+                "{} {}",
+                route.method,
+                route.path
+            );
         }
-        assert!(OPEN_ROUTES.iter().all(|path| ROUTES.iter().any(|route| route.path == *path)));
+        assert!(
+            OPEN_ROUTES
+                .iter()
+                .all(|path| ROUTES.iter().any(|route| route.path == *path))
+        );
     }
 }

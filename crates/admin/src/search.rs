@@ -1,6 +1,7 @@
 //! Searches of operators: the tools that a model would find.
 //!
-//! Owns their form. Does not rank (`moongate_gateway`). Invariant: nothing is recorded of what was searched.
+//! Owns their form. Does not rank (`moongate_gateway`). Invariant: nothing is recorded of what was
+//! searched.
 
 use axum::response::Response;
 use http::StatusCode;
@@ -34,13 +35,31 @@ pub(super) async fn search(Viewer(admin): Viewer, query: QueryMap) -> Response {
     };
     // A path is as good as a name.
     let endpoint = text("endpoint");
-    let name = endpoint.strip_prefix("/mcp").unwrap_or(endpoint).trim_matches('/');
+    let name = endpoint
+        .strip_prefix("/mcp")
+        .unwrap_or(endpoint)
+        .trim_matches('/');
     match admin.gateway.find_tools(name, text("q"), limit).await {
-        None => json_response(StatusCode::NOT_FOUND, "not_found", &format!("There is no endpoint {name:?}")),
-        Some(Err(error)) => json_response(StatusCode::INTERNAL_SERVER_ERROR, "internal", &error.message),
+        None => json_response(
+            StatusCode::NOT_FOUND,
+            "not_found",
+            &format!("There is no endpoint {name:?}"),
+        ),
+        Some(Err(error)) => json_response(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "internal",
+            &error.message,
+        ),
         Some(Ok(found)) => {
             let tools = found.tools.iter().map(describe_hit).collect();
-            json(StatusCode::OK, &ToolSearch { endpoint: endpoint_path(name), total: found.total, tools })
+            json(
+                StatusCode::OK,
+                &ToolSearch {
+                    endpoint: endpoint_path(name),
+                    total: found.total,
+                    tools,
+                },
+            )
         }
     }
 }

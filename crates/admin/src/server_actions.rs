@@ -1,7 +1,7 @@
 //! Actions of operators: reload the config, restart a server, ask for its lists.
 //!
-//! Owns the routes. Does not check who may act (`operator_check.rs`) or perform the actions. Invariant: an answer comes
-//! when the action is done, or after a while.
+//! Owns the routes. Does not check who may act (`operator_check.rs`) or perform the actions.
+//! Invariant: an answer comes when the action is done, or after a while.
 
 use std::time::Duration;
 
@@ -24,14 +24,28 @@ const REFRESH_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) async fn plan(Viewer(admin): Viewer) -> Response {
     let report = admin.reloader.plan().await;
     let is_refused = matches!(report, PlanReport::Refused { .. });
-    json(if is_refused { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK }, &report)
+    json(
+        if is_refused {
+            StatusCode::UNPROCESSABLE_ENTITY
+        } else {
+            StatusCode::OK
+        },
+        &report,
+    )
 }
 
 /// Handles `POST /api/v1/reload`.
 pub(super) async fn reload(Operator(admin): Operator) -> Response {
     let report = admin.reloader.reload().await;
     let is_refused = matches!(report, ReloadReport::Refused { .. });
-    json(if is_refused { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK }, &report)
+    json(
+        if is_refused {
+            StatusCode::UNPROCESSABLE_ENTITY
+        } else {
+            StatusCode::OK
+        },
+        &report,
+    )
 }
 
 /// Handles `POST /api/v1/servers/{name}/restart`. Responds when the restart is finished.
@@ -44,43 +58,99 @@ pub(super) async fn restart(Operator(admin): Operator, Path(name): Path<String>)
     });
     // `Err` means a panic in that task: the gateway goes on.
     let Ok(restarted) = restarting.await else {
-        return json_response(StatusCode::INTERNAL_SERVER_ERROR, "internal", "The restart broke off");
+        return json_response(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "internal",
+            "The restart broke off",
+        );
     };
     match restarted {
-        RestartOutcome::Replaced(pid) => json(StatusCode::OK, &RestartReport::Restarted { server: name, pid }),
-        RestartOutcome::Failed { reason, old_still_serves: kept } => {
-            let after = if kept { "the old one serves on" } else { "there was none before, and it is tried again" };
-            let message = format!("The new one did not come up, {after}: {}", logs::redact(&reason));
-            json(StatusCode::BAD_GATEWAY, &RestartReport::Failed { server: name, kept, message })
+        RestartOutcome::Replaced(pid) => json(
+            StatusCode::OK,
+            &RestartReport::Restarted { server: name, pid },
+        ),
+        RestartOutcome::Failed {
+            reason,
+            old_still_serves: kept,
+        } => {
+            let after = if kept {
+                "the old one serves on"
+            } else {
+                "there was none before, and it is tried again"
+            };
+            let message = format!(
+                "The new one did not come up, {after}: {}",
+                logs::redact(&reason)
+            );
+            json(
+                StatusCode::BAD_GATEWAY,
+                &RestartReport::Failed {
+                    server: name,
+                    kept,
+                    message,
+                },
+            )
         }
-        RestartOutcome::Busy => json_response(StatusCode::CONFLICT, "busy", "A restart of this server is under way"),
+        RestartOutcome::Busy => json_response(
+            StatusCode::CONFLICT,
+            "busy",
+            "A restart of this server is under way",
+        ),
         RestartOutcome::Disabled => {
-            let message = format!("{name} is disabled: there is nothing to restart (servers.{name}.enabled)");
+            let message =
+                format!("{name} is disabled: there is nothing to restart (servers.{name}.enabled)");
             json_response(StatusCode::CONFLICT, "disabled", &message)
         }
         RestartOutcome::Unknown => {
-            let names: Vec<String> = admin.gateway.servers().iter().map(|m| m.settings.name.clone()).collect();
-            let message = format!("There is no server {name:?}; the servers are {}", names.join(", "));
+            let names: Vec<String> = admin
+                .gateway
+                .servers()
+                .iter()
+                .map(|m| m.settings.name.clone())
+                .collect();
+            let message = format!(
+                "There is no server {name:?}; the servers are {}",
+                names.join(", ")
+            );
             json_response(StatusCode::NOT_FOUND, "not_found", &message)
         }
     }
 }
 
-/// Handles `POST /api/v1/servers/{name}/refresh`. Responds when the lists are there, or after a while.
+/// Handles `POST /api/v1/servers/{name}/refresh`. Responds when the lists are there, or after a
+/// while.
 pub(super) async fn refresh(Operator(admin): Operator, Path(name): Path<String>) -> Response {
     let servers = admin.gateway.servers();
     let Some(server) = servers.iter().find(|server| server.settings.name == name) else {
-        let names: Vec<&str> = servers.iter().map(|server| server.settings.name.as_str()).collect();
-        let message = format!("There is no server {name:?} that is switched on; those are {}", names.join(", "));
+        let names: Vec<&str> = servers
+            .iter()
+            .map(|server| server.settings.name.as_str())
+            .collect();
+        let message = format!(
+            "There is no server {name:?} that is switched on; those are {}",
+            names.join(", ")
+        );
         return json_response(StatusCode::NOT_FOUND, "not_found", &message);
     };
     if !server.is_connected() {
-        let message = format!("{name} is not connected: {}", logs::redact(&server.status().reason));
+        let message = format!(
+            "{name} is not connected: {}",
+            logs::redact(&server.status().reason)
+        );
         return json_response(StatusCode::CONFLICT, "not_connected", &message);
     }
     let lists = ItemKind::ALL.map(|kind| server.relist_now(kind));
-    let done = tokio::time::timeout(REFRESH_TIMEOUT, futures_util::future::join_all(lists)).await.is_ok();
+    let done = tokio::time::timeout(REFRESH_TIMEOUT, futures_util::future::join_all(lists))
+        .await
+        .is_ok();
     let tools = server.lists().get(ItemKind::Tools).items.len();
     let outcome = if done { "refreshed" } else { "requested" };
-    json(StatusCode::OK, &RefreshReport { outcome: outcome.to_owned(), server: name, tools })
+    json(
+        StatusCode::OK,
+        &RefreshReport {
+            outcome: outcome.to_owned(),
+            server: name,
+            tools,
+        },
+    )
 }

@@ -1,7 +1,8 @@
-//! Details of a server for the status page: its names, its target and its settings. Owns the description of a server.
+//! Details of a server for the status page: its names, its target and its settings. Owns the
+//! description of a server.
 //!
-//! Does not report its state (`status`). Invariant: of a command line only the program's name is shown, of a URL no
-//! query.
+//! Does not report its state (`status`). Invariant: of a command line only the program's name is
+//! shown, of a URL no query.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,22 +18,34 @@ use crate::admin_state::AdminState;
 
 /// Programs that run the one that their first argument names.
 const RUNNERS: [&str; 14] = [
-    "npx", "bunx", "uvx", "uv", "pnpm", "yarn", "bun", "pipx", "node", "deno", "python", "python3", "docker", "podman",
+    "npx", "bunx", "uvx", "uv", "pnpm", "yarn", "bun", "pipx", "node", "deno", "python", "python3",
+    "docker", "podman",
 ];
 
 /// Describes what a server is.
-pub(super) fn describe_identity(server: &RunningServer, name_prefix: Option<String>) -> ServerIdentity {
+pub(super) fn describe_identity(
+    server: &RunningServer,
+    name_prefix: Option<String>,
+) -> ServerIdentity {
     let settings = &server.settings;
-    let info = server.description().and_then(|description| description.info.as_object());
-    let text =
-        |key| info.as_ref().and_then(|info| info.get_string(key)).map(|text| logs::redact(&logs::one_line(&text)));
+    let info = server
+        .description()
+        .and_then(|description| description.info.as_object());
+    let text = |key| {
+        info.as_ref()
+            .and_then(|info| info.get_string(key))
+            .map(|text| logs::redact(&logs::one_line(&text)))
+    };
     ServerIdentity {
         name: settings.name.clone(),
         title: settings.title.clone().or_else(|| text("title")),
         icon: settings.icon.clone(),
         prefix: settings.prefix.clone(),
         name_prefix,
-        server: ServerVersion { name: text("name"), version: text("version") },
+        server: ServerVersion {
+            name: text("name"),
+            version: text("version"),
+        },
         transport: Some(server.transport().to_owned()),
         target: Some(target(&settings.connect)).filter(|target| !target.is_empty()),
         start: Some(settings.start),
@@ -44,28 +57,45 @@ pub(super) fn describe_identity(server: &RunningServer, name_prefix: Option<Stri
 /// Counts the restarts of a server's program. A remote server reconnects, which is another metric.
 pub(super) fn count_restarts(server: &RunningServer, metrics: &Metrics) -> u64 {
     let is_program = matches!(server.settings.connect, ConnectTarget::Stdio { .. });
-    if is_program { metrics.servers.restarts.get(server.settings.name.as_str()) } else { 0 }
+    if is_program {
+        metrics.servers.restarts.get(server.settings.name.as_str())
+    } else {
+        0
+    }
 }
 
 /// Describes what a server is that is off.
-pub(super) fn describe_disabled(server: &DisabledServer, name_prefix: Option<String>) -> ServerIdentity {
+pub(super) fn describe_disabled(
+    server: &DisabledServer,
+    name_prefix: Option<String>,
+) -> ServerIdentity {
     ServerIdentity {
         name: server.name.clone(),
         title: server.title.clone(),
         icon: server.icon.clone(),
         prefix: server.prefix.clone(),
         name_prefix,
-        transport: server.target.as_ref().map(|target| transport_name(target, None).to_owned()),
-        target: server.target.as_ref().map(target).filter(|target| !target.is_empty()),
+        transport: server
+            .target
+            .as_ref()
+            .map(|target| transport_name(target, None).to_owned()),
+        target: server
+            .target
+            .as_ref()
+            .map(target)
+            .filter(|target| !target.is_empty()),
         ..ServerIdentity::default()
     }
 }
 
-/// Returns the values of a server's settings that hold now, as the config would write them. `None` for a server that is
-/// off.
+/// Returns the values of a server's settings that hold now, as the config would write them. `None`
+/// for a server that is off.
 pub(super) fn effective_settings(admin: &AdminState, name: &str) -> Option<EffectiveSettings> {
     let servers = admin.gateway.servers();
-    let settings = &servers.iter().find(|server| server.settings.name == name)?.settings;
+    let settings = &servers
+        .iter()
+        .find(|server| server.settings.name == name)?
+        .settings;
     let time = |time: Duration| match time.subsec_millis() {
         0 => format!("{}s", time.as_secs()),
         _ => format!("{}ms", time.as_millis()),
@@ -83,15 +113,22 @@ pub(super) fn effective_settings(admin: &AdminState, name: &str) -> Option<Effec
 fn target(connect: &ConnectTarget) -> String {
     let short = match connect {
         ConnectTarget::Stdio { command, args, .. } => {
-            let program = Path::new(command).file_name().map_or(command.into(), |name| name.to_string_lossy());
+            let program = Path::new(command)
+                .file_name()
+                .map_or(command.into(), |name| name.to_string_lossy());
             // The other arguments may be secrets.
-            let what = args.iter().find(|arg| !arg.starts_with('-')).filter(|_| RUNNERS.contains(&&*program));
+            let what = args
+                .iter()
+                .find(|arg| !arg.starts_with('-'))
+                .filter(|_| RUNNERS.contains(&&*program));
             what.map_or_else(|| program.to_string(), |what| format!("{program} {what}"))
         }
         ConnectTarget::Misconfigured { .. } => String::new(),
         ConnectTarget::Socket(SocketAddress::Tcp(address)) => format!("tcp:{address}"),
         ConnectTarget::Socket(SocketAddress::Unix(path)) => format!("unix:{}", path.display()),
-        ConnectTarget::Http { socket: Some(path), .. } => format!("unix:{}", path.display()),
+        ConnectTarget::Http {
+            socket: Some(path), ..
+        } => format!("unix:{}", path.display()),
         ConnectTarget::Http { url, .. } => {
             let mut url = url.clone();
             // Queries often carry API keys.
@@ -111,9 +148,17 @@ mod tests {
     fn a_target_names_a_program_and_no_secret() {
         let started = |command: &str, args: &[&str]| {
             let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-            target(&ConnectTarget::Stdio { command: command.to_owned(), args, env: Vec::new(), cwd: None })
+            target(&ConnectTarget::Stdio {
+                command: command.to_owned(),
+                args,
+                env: Vec::new(),
+                cwd: None,
+            })
         };
-        assert_eq!(started("npx", &["-y", "@scope/server@1.2", "--key", "s3cr3t"]), "npx @scope/server@1.2");
+        assert_eq!(
+            started("npx", &["-y", "@scope/server@1.2", "--key", "s3cr3t"]),
+            "npx @scope/server@1.2"
+        );
         assert_eq!(started("/usr/bin/node", &["/x/y.js"]), "node /x/y.js");
         assert_eq!(started("/opt/server", &["s3cr3t"]), "server");
         assert_eq!(started("uvx", &[]), "uvx");

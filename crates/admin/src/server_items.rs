@@ -27,8 +27,14 @@ use moongate_model::ItemKind;
 pub(super) async fn items(Viewer(admin): Viewer, Path(name): Path<String>) -> Response {
     let servers = admin.gateway.servers();
     let Some(server) = servers.iter().find(|server| server.settings.name == name) else {
-        let names: Vec<&str> = servers.iter().map(|server| server.settings.name.as_str()).collect();
-        let message = format!("There is no server {name:?} that is switched on; those are {}", names.join(", "));
+        let names: Vec<&str> = servers
+            .iter()
+            .map(|server| server.settings.name.as_str())
+            .collect();
+        let message = format!(
+            "There is no server {name:?} that is switched on; those are {}",
+            names.join(", ")
+        );
         return json_response(StatusCode::NOT_FOUND, "not_found", &message);
     };
     json(StatusCode::OK, &describe_items(&admin, server))
@@ -40,20 +46,35 @@ pub(super) fn describe_tool(admin: &AdminState, server: &str, local: &str) -> Op
     let server = servers.iter().find(|entry| entry.settings.name == server)?;
     let lists = server.lists();
     let is_wanted = |item: &&Arc<JsonObject>| {
-        item.get_string(ItemKind::Tools.item_key()).is_some_and(|name| name.as_str() == local)
+        item.get_string(ItemKind::Tools.item_key())
+            .is_some_and(|name| name.as_str() == local)
     };
     let item = lists.get(ItemKind::Tools).items.iter().find(is_wanted)?;
-    let described = describe_item((&admin.gateway, &admin.gateway.snapshot()), ItemKind::Tools, server, item);
+    let described = describe_item(
+        (&admin.gateway, &admin.gateway.snapshot()),
+        ItemKind::Tools,
+        server,
+        item,
+    );
     Some(with_rule(&admin.reloader.config(), server, described))
 }
 
 /// Adds the rule that keeps a tool off or out of lists.
-pub(super) fn with_rule(config: &ConfigStatus, server: &RunningServer, tool: ServerItem) -> ServerItem {
-    // A tool that is listed needs none, and most are: to look for one costs more than the rest of a row.
+pub(super) fn with_rule(
+    config: &ConfigStatus,
+    server: &RunningServer,
+    tool: ServerItem,
+) -> ServerItem {
+    // A tool that is listed needs none, and most are: to look for one costs more than the rest of a
+    // row.
     if !matches!(tool.state, ItemState::Off | ItemState::Hidden) {
         return tool;
     }
-    let table = RuleTable { server: &server.settings.name, kind: "tools", rules: &server.settings.tools };
+    let table = RuleTable {
+        server: &server.settings.name,
+        kind: "tools",
+        rules: &server.settings.tools,
+    };
     let rule = describe_rule(config, table, &tool.name, tool.state == ItemState::Hidden);
     ServerItem { rule, ..tool }
 }
@@ -70,10 +91,19 @@ fn describe_items(admin: &AdminState, server: &RunningServer) -> ServerItems {
     let config = admin.reloader.config();
     let listed = |kind| {
         let (table, rules) = rules_of(server, kind);
-        let table = RuleTable { server: &server.settings.name, kind: table, rules };
+        let table = RuleTable {
+            server: &server.settings.name,
+            kind: table,
+            rules,
+        };
         let item = |item: &Arc<JsonObject>| {
             let described = describe_item((&admin.gateway, &snapshot), kind, server, item);
-            let rule = describe_rule(&config, table, &described.name, described.state == ItemState::Hidden);
+            let rule = describe_rule(
+                &config,
+                table,
+                &described.name,
+                described.state == ItemState::Hidden,
+            );
             ServerItem { rule, ..described }
         };
         server.lists().get(kind).items.iter().map(item).collect()
@@ -109,13 +139,19 @@ pub(super) fn summarize_item(
     server: &RunningServer,
     item: &JsonObject,
 ) -> ServerItem {
-    let local = item.get_string(kind.item_key()).unwrap_or_else(|| ByteString::literal(""));
+    let local = item
+        .get_string(kind.item_key())
+        .unwrap_or_else(|| ByteString::literal(""));
     let route = snapshot.find_local(kind, &server.name, &local);
     let named = format!("{} {local}", kind.member());
-    // An item that cannot be exposed has no route. Its reason is found by the words it was noted with. Those of an item
-    // with a route are about another one of that name, or about a part of the clients.
+    // An item that cannot be exposed has no route. Its reason is found by the words it was noted
+    // with. Those of an item with a route are about another one of that name, or about a part of
+    // the clients.
     let is_named = |out: &&ExcludedItem| out.server == server.settings.name && out.item == named;
-    let excluded = snapshot.excluded.iter().find(|out| route.is_none() && is_named(out));
+    let excluded = snapshot
+        .excluded
+        .iter()
+        .find(|out| route.is_none() && is_named(out));
     let is_unexposed_tool = kind == ItemKind::Tools && route.is_none();
     let text = |key: &str| item.get_string(key).map(|text| text.to_string());
     let totals = route.map(|route| route.meter.totals()).unwrap_or_default();
@@ -140,8 +176,8 @@ pub(super) fn summarize_item(
     }
 }
 
-/// Returns the state that the rules of a server give to an item. The catalogue follows them a moment later, so a new
-/// server's items are never shown as switched off.
+/// Returns the state that the rules of a server give to an item. The catalogue follows them a
+/// moment later, so a new server's items are never shown as switched off.
 fn state_by_rules(rules: &ItemRules, local: &str) -> ItemState {
     match (rules.allows_name(local), rules.hide.matches(local)) {
         (false, _) => ItemState::Off,
@@ -172,7 +208,9 @@ mod tests {
 
     #[test]
     fn only_a_rule_switches_an_item_off() {
-        let globs = |patterns: &[&str]| GlobList::new(&patterns.iter().map(|&p| p.to_owned()).collect::<Vec<_>>());
+        let globs = |patterns: &[&str]| {
+            GlobList::new(&patterns.iter().map(|&p| p.to_owned()).collect::<Vec<_>>())
+        };
         let mut rules = ItemRules::allow_all();
         rules.deny = globs(&["delete_*", "!delete_draft"]).unwrap();
         rules.hide = globs(&["*_all", "delete_*"]).unwrap();

@@ -1,7 +1,7 @@
 //! Preview of new servers: what would be written, and how they answer now.
 //!
-//! Owns the body and the form of the answer. Does not connect (the gateway's `app`) or write. Invariant: no secret of the
-//! source is in the answer.
+//! Owns the body and the form of the answer. Does not connect (the gateway's `app`) or write.
+//! Invariant: no secret of the source is in the answer.
 
 use std::time::Duration;
 
@@ -18,10 +18,12 @@ use crate::json_body::JsonBody;
 use crate::new_servers::refuse_source;
 use crate::operator_check::Operator;
 use crate::probe::ProbeReport;
-use crate::server_source::{FoundServers, ServerChoice, SourceProblem, add_operation, find_servers};
+use crate::server_source::{
+    FoundServers, ServerChoice, SourceProblem, add_operation, find_servers,
+};
 use moongate_api::{
-    FoundSecret, FoundServer, FoundState, PreviewRequest, ProbeFault, ProbedInfo, ProblemConcern, ServerPreview,
-    ServerProbe, ServerSource, TextProblem,
+    FoundSecret, FoundServer, FoundState, PreviewRequest, ProbeFault, ProbedInfo, ProblemConcern,
+    ServerPreview, ServerProbe, ServerSource, TextProblem,
 };
 use moongate_clients::import::{ImportRow, ImportState};
 use moongate_config::edit::{ConfigOperation, server_toml};
@@ -36,7 +38,10 @@ const TRIED_ALONE_MAX: usize = 20;
 const PROBE_TIME: Duration = Duration::from_secs(25);
 
 /// Handles `POST /api/v1/servers/preview`.
-pub(super) async fn preview(Operator(admin): Operator, JsonBody(wanted): JsonBody<PreviewRequest>) -> Response {
+pub(super) async fn preview(
+    Operator(admin): Operator,
+    JsonBody(wanted): JsonBody<PreviewRequest>,
+) -> Response {
     match preview_servers(&admin, wanted).await {
         Ok(found) => json(StatusCode::OK, &found),
         Err(refused) => refused,
@@ -44,42 +49,90 @@ pub(super) async fn preview(Operator(admin): Operator, JsonBody(wanted): JsonBod
 }
 
 /// Finds the servers of a source, and what adding them would do.
-pub(super) async fn preview_servers(admin: &AdminState, wanted: PreviewRequest) -> Result<ServerPreview, Response> {
-    let PreviewRequest { text, url, headers, popular, args, probe, only, names } = wanted;
+pub(super) async fn preview_servers(
+    admin: &AdminState,
+    wanted: PreviewRequest,
+) -> Result<ServerPreview, Response> {
+    let PreviewRequest {
+        text,
+        url,
+        headers,
+        popular,
+        args,
+        probe,
+        only,
+        names,
+    } = wanted;
     let slot = match probe.then(|| admin.probe_slots.try_take()) {
         Some(None) => {
             let message = "Four previews connect to servers already: wait for one of them";
-            return Err(json_response(StatusCode::TOO_MANY_REQUESTS, "too_many_probes", message));
+            return Err(json_response(
+                StatusCode::TOO_MANY_REQUESTS,
+                "too_many_probes",
+                message,
+            ));
         }
         Some(Some(slot)) => Some(slot),
         None => None,
     };
-    let source = ServerSource { text, url, headers, popular, args };
-    let (found, mut problems) = match find_servers(source, admin, ServerChoice { only, names }).await {
-        Ok(found) => (found, Vec::new()),
-        Err(SourceProblem::Unreadable(problems)) => (FoundServers::default(), problems),
-        Err(problem) => return Err(refuse_source(admin, problem)),
+    let source = ServerSource {
+        text,
+        url,
+        headers,
+        popular,
+        args,
     };
+    let (found, mut problems) =
+        match find_servers(source, admin, ServerChoice { only, names }).await {
+            Ok(found) => (found, Vec::new()),
+            Err(SourceProblem::Unreadable(problems)) => (FoundServers::default(), problems),
+            Err(problem) => return Err(refuse_source(admin, problem)),
+        };
     let allow_commands = admin.reloader.config().edits.allow_commands;
-    let is_allowed = |operation: &ConfigOperation| allow_commands || !found.needs_command(operation);
+    let is_allowed =
+        |operation: &ConfigOperation| allow_commands || !found.needs_command(operation);
     let addable: Vec<ConfigOperation> = found.operations().into_iter().filter(is_allowed).collect();
-    let PreparedAddition { change, refused } = prepare_addition(admin, addable, &mut problems).await;
-    problems.extend(change.iter().flat_map(|change| &change.problems).map(entry_problem));
-    let mut servers: Vec<FoundServer> = found.rows.iter().map(|row| describe_row(&found, row, &refused)).collect();
+    let PreparedAddition { change, refused } =
+        prepare_addition(admin, addable, &mut problems).await;
+    problems.extend(
+        change
+            .iter()
+            .flat_map(|change| &change.problems)
+            .map(entry_problem),
+    );
+    let mut servers: Vec<FoundServer> = found
+        .rows
+        .iter()
+        .map(|row| describe_row(&found, row, &refused))
+        .collect();
     for (row, described) in found.rows.iter().zip(&mut servers) {
         differing_server::describe(admin, row, described).await;
-        let prefix = row.server.settings.get("prefix").and_then(Value::as_str).unwrap_or(&row.server.name);
+        let prefix = row
+            .server
+            .settings
+            .get("prefix")
+            .and_then(Value::as_str)
+            .unwrap_or(&row.server.name);
         described.name_prefix = admin.gateway.name_beginning(prefix);
     }
     if slot.is_some() {
         let is_probed = |row: &&ImportRow| is_known_in_part(row) || row.is_added;
         // The probe itself refuses references, and says which. A program is not even that.
         let has_url = |row: &ImportRow| row.server.settings.contains_key("url");
-        let is_asked = |row: &&ImportRow| is_probed(row) && (has_url(row) || is_allowed(&add_operation(row)));
+        let is_asked =
+            |row: &&ImportRow| is_probed(row) && (has_url(row) || is_allowed(&add_operation(row)));
         probe_all(admin, &found, is_asked, &mut servers).await;
     }
-    let (file, diff) = change.map(|change| (change.file.display().to_string(), change.diff)).unzip();
-    Ok(ServerPreview { servers, problems, warnings: found.warnings, file, diff })
+    let (file, diff) = change
+        .map(|change| (change.file.display().to_string(), change.diff))
+        .unzip();
+    Ok(ServerPreview {
+        servers,
+        problems,
+        warnings: found.warnings,
+        file,
+        diff,
+    })
 }
 
 /// Change that adds servers, without those that cannot be added.
@@ -90,7 +143,8 @@ struct PreparedAddition {
     refused: Vec<String>,
 }
 
-/// Prepares the change that adds servers. Those that cannot be added become problems, and are left out.
+/// Prepares the change that adds servers. Those that cannot be added become problems, and are left
+/// out.
 async fn prepare_addition(
     admin: &AdminState,
     mut operations: Vec<ConfigOperation>,
@@ -101,32 +155,58 @@ async fn prepare_addition(
         return PreparedAddition::default();
     }
     let refusal = match admin.editor.preview_change(operations.clone()).await {
-        Ok(change) => return PreparedAddition { change: Some(change), refused },
+        Ok(change) => {
+            return PreparedAddition {
+                change: Some(change),
+                refused,
+            };
+        }
         Err(refusal) => refusal,
     };
     let name_of = |operation: &ConfigOperation| operation.server().unwrap_or_default().to_owned();
     // Each is tried alone, to find the one. With very many that would take too long.
     if operations.len() == 1 || operations.len() > TRIED_ALONE_MAX {
         problems.extend(refusal_problems(&refusal));
-        refused.extend(operations.first().filter(|_| operations.len() == 1).map(name_of));
-        return PreparedAddition { change: None, refused };
+        refused.extend(
+            operations
+                .first()
+                .filter(|_| operations.len() == 1)
+                .map(name_of),
+        );
+        return PreparedAddition {
+            change: None,
+            refused,
+        };
     }
     for at in (0..operations.len()).rev() {
-        if let Err(refusal) = admin.editor.preview_change(vec![operations[at].clone()]).await {
+        if let Err(refusal) = admin
+            .editor
+            .preview_change(vec![operations[at].clone()])
+            .await
+        {
             problems.extend(refusal_problems(&refusal));
             refused.push(name_of(&operations.remove(at)));
         }
     }
     if operations.is_empty() {
-        return PreparedAddition { change: None, refused };
+        return PreparedAddition {
+            change: None,
+            refused,
+        };
     }
-    PreparedAddition { change: admin.editor.preview_change(operations).await.ok(), refused }
+    PreparedAddition {
+        change: admin.editor.preview_change(operations).await.ok(),
+        refused,
+    }
 }
 
 fn refusal_problems(refusal: &ChangeRefusal) -> Vec<TextProblem> {
     let error = &refusal.error;
     match error.problems.is_empty() {
-        true => vec![TextProblem { message: logs::redact(&error.message), ..TextProblem::default() }],
+        true => vec![TextProblem {
+            message: logs::redact(&error.message),
+            ..TextProblem::default()
+        }],
         false => error.problems.iter().map(entry_problem).collect(),
     }
 }
@@ -136,7 +216,9 @@ fn entry_problem(problem: &ConfigProblem) -> TextProblem {
     TextProblem {
         message: problem.message.clone(),
         hint: Some(problem.fix.clone()),
-        concern: Some(ProblemConcern { server: problem.server.clone() }),
+        concern: Some(ProblemConcern {
+            server: problem.server.clone(),
+        }),
         ..TextProblem::default()
     }
 }
@@ -154,12 +236,22 @@ async fn probe_all(
     servers: &mut [FoundServer],
 ) {
     let until = Instant::now() + PROBE_TIME;
-    for (row, described) in found.rows.iter().zip(servers).filter(|(row, _)| is_addable(row)) {
-        let probed = tokio::time::timeout_at(until, admin.examiner.probe(found.probe_operation(row))).await;
+    for (row, described) in found
+        .rows
+        .iter()
+        .zip(servers)
+        .filter(|(row, _)| is_addable(row))
+    {
+        let probed =
+            tokio::time::timeout_at(until, admin.examiner.probe(found.probe_operation(row))).await;
         described.probe = Some(match probed {
             Ok(report) => describe_probe(report),
-            // One after the other, so that a long list needs one slot only. Its end may come too late.
-            Err(_) => failed_probe("the time for all probes was up", "look at this server alone"),
+            // One after the other, so that a long list needs one slot only. Its end may come too
+            // late.
+            Err(_) => failed_probe(
+                "the time for all probes was up",
+                "look at this server alone",
+            ),
         });
     }
 }
@@ -169,23 +261,38 @@ fn describe_probe(report: ProbeReport) -> ServerProbe {
         ProbeReport::Answered(answer) => ServerProbe {
             transport: Some(answer.transport.to_owned()),
             revision: Some(answer.revision.to_owned()),
-            server_info: Some(ProbedInfo { name: answer.name, version: answer.version }),
+            server_info: Some(ProbedInfo {
+                name: answer.name,
+                version: answer.version,
+            }),
             tools: Some(answer.tools),
             tokens: Some(estimate_tokens(answer.tool_bytes)),
             tool_names: answer.tool_names,
             ..ServerProbe::default()
         },
         ProbeReport::NeedsLogin(message) => {
-            let fault = failed_probe(&message, "it wants credentials: give a header, such as `Authorization`");
-            ServerProbe { needs_login: true, ..fault }
+            let fault = failed_probe(
+                &message,
+                "it wants credentials: give a header, such as `Authorization`",
+            );
+            ServerProbe {
+                needs_login: true,
+                ..fault
+            }
         }
         ProbeReport::Failed { message, hint } => failed_probe(&message, &hint),
     }
 }
 
 fn failed_probe(message: &str, hint: &str) -> ServerProbe {
-    let fault = ProbeFault { message: logs::one_line(message), hint: hint.to_owned() };
-    ServerProbe { fault: Some(fault), ..ServerProbe::default() }
+    let fault = ProbeFault {
+        message: logs::one_line(message),
+        hint: hint.to_owned(),
+    };
+    ServerProbe {
+        fault: Some(fault),
+        ..ServerProbe::default()
+    }
 }
 
 fn describe_row(found: &FoundServers, row: &ImportRow, refused: &[String]) -> FoundServer {
@@ -205,7 +312,11 @@ fn describe_row(found: &FoundServers, row: &ImportRow, refused: &[String]) -> Fo
         toml: server_toml(&server.name, Value::Object(settings.clone())),
         settings,
         // By what the files say now, which may differ from the config in use.
-        state: if is_refused { FoundState::Problem } else { state },
+        state: if is_refused {
+            FoundState::Problem
+        } else {
+            state
+        },
         was: was.cloned(),
         same_as: same_as.cloned(),
         notes: server.notes.iter().map(|note| logs::redact(note)).collect(),
@@ -225,10 +336,18 @@ struct SecretFinder<'a> {
 
 impl<'a> SecretFinder<'a> {
     fn new(server: &'a str) -> Self {
-        SecretFinder { server, names: VariableNames::default(), found: Vec::new() }
+        SecretFinder {
+            server,
+            names: VariableNames::default(),
+            found: Vec::new(),
+        }
     }
 
-    fn find_all(mut self, settings: &Map<String, Value>, masked: &Map<String, Value>) -> Vec<FoundSecret> {
+    fn find_all(
+        mut self,
+        settings: &Map<String, Value>,
+        masked: &Map<String, Value>,
+    ) -> Vec<FoundSecret> {
         for (key, value) in settings {
             self.find(key, value, masked.get(key).unwrap_or(&Value::Null));
         }
@@ -239,7 +358,10 @@ impl<'a> SecretFinder<'a> {
         match value {
             Value::String(text) if masked.as_str() != Some(text) => {
                 let suggest = self.names.suggest(self.server, path);
-                self.found.push(FoundSecret { path: path.to_owned(), suggest });
+                self.found.push(FoundSecret {
+                    path: path.to_owned(),
+                    suggest,
+                });
             }
             Value::Array(items) => {
                 for (at, item) in items.iter().enumerate() {
@@ -265,13 +387,19 @@ mod tests {
     #[test]
     fn a_secret_has_a_variable_that_it_could_go_into() {
         let (settings, masked) = (
-            json!({ "url": "https://a.example", "headers": { "A": "Bearer s", "B": "${B}" }, "args": ["x", "s"] }),
-            json!({ "url": "https://a.example", "headers": { "A": "***", "B": "${B}" }, "args": ["x", "***"] }),
+            json!({ "url": "https://a.example", "headers": { "A": "Bearer s", "B": "${B}" },
+                "args": ["x", "s"] }),
+            json!({ "url": "https://a.example", "headers": { "A": "***", "B": "${B}" },
+                "args": ["x", "***"] }),
         );
-        let found = SecretFinder::new("a").find_all(settings.as_object().unwrap(), masked.as_object().unwrap());
+        let found = SecretFinder::new("a")
+            .find_all(settings.as_object().unwrap(), masked.as_object().unwrap());
         let mut paths: Vec<&str> = found.iter().map(|secret| secret.path.as_str()).collect();
         paths.sort_unstable();
         assert_eq!(paths, ["args[1]", "headers.A"]);
-        assert!(found.iter().any(|secret| secret.suggest == "A_SECRET"), "{found:?}");
+        assert!(
+            found.iter().any(|secret| secret.suggest == "A_SECRET"),
+            "{found:?}"
+        );
     }
 }

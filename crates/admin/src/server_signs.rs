@@ -1,7 +1,7 @@
 //! Signs that the status of a server may have changed, which cost little to read.
 //!
-//! Owns the receivers of the servers' states. Does not describe servers (`status.rs`). Invariant: a change without a sign
-//! is one of numbers, or is found at the next thorough look.
+//! Owns the receivers of the servers' states. Does not describe servers (`status.rs`). Invariant: a
+//! change without a sign is one of numbers, or is found at the next thorough look.
 
 use std::sync::Arc;
 
@@ -29,11 +29,15 @@ struct WatchedServer {
 impl ServerSigns {
     /// Reads the signs. Changes from now on count.
     pub(super) fn read(admin: &AdminState) -> Self {
-        let servers = admin.gateway.servers().into_iter().map(|server| WatchedServer {
-            status: server.watch(),
-            replacement: admin.gateway.replacement_status(&server.settings.name),
-            server,
-        });
+        let servers = admin
+            .gateway
+            .servers()
+            .into_iter()
+            .map(|server| WatchedServer {
+                status: server.watch(),
+                replacement: admin.gateway.replacement_status(&server.settings.name),
+                server,
+            });
         ServerSigns {
             servers: servers.collect(),
             snapshot: admin.gateway.snapshot(),
@@ -51,7 +55,11 @@ impl ServerSigns {
                 || watched.replacement != admin.gateway.replacement_status(&server.settings.name)
         };
         servers.len() != self.servers.len()
-            || self.servers.iter().zip(&servers).any(|(watched, server)| is_changed(watched, server))
+            || self
+                .servers
+                .iter()
+                .zip(&servers)
+                .any(|(watched, server)| is_changed(watched, server))
             || !Arc::ptr_eq(&self.snapshot, &admin.gateway.snapshot())
             || self.config_version != admin.reloader.config().version
     }

@@ -1,7 +1,8 @@
 //! Servers that an operator typed, pasted or chose, and what becomes of each in this config.
 //!
-//! Owns the reading of such a body. Does not answer requests (`new_servers.rs`, `server_preview.rs`), and does not know
-//! clients' formats (`moongate_clients`). Invariant: a server that the config has is never added a second time.
+//! Owns the reading of such a body. Does not answer requests (`new_servers.rs`,
+//! `server_preview.rs`), and does not know clients' formats (`moongate_clients`). Invariant: a
+//! server that the config has is never added a second time.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +26,8 @@ static READING: Semaphore = Semaphore::const_new(1);
 /// Choice among the servers of a source.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServerChoice {
-    /// Only these, by the names that the preview shows, also one that differs. Without it, all that are new.
+    /// Only these, by the names that the preview shows, also one that differs. Without it, all that
+    /// are new.
     pub(super) only: Option<Vec<String>>,
     /// Other names, by those that the preview shows.
     pub(super) names: BTreeMap<String, String>,
@@ -57,12 +59,14 @@ pub(super) async fn find_servers(
     admin: &AdminState,
     choice: ServerChoice,
 ) -> Result<FoundServers, SourceProblem> {
-    let broke_off = || SourceProblem::Config(ConfigEditError::new("internal", "the reading broke off").into());
+    let broke_off =
+        || SourceProblem::Config(ConfigEditError::new("internal", "the reading broke off").into());
     let written = written_text(&source);
-    // One text at a time: its tree takes many times its size, and operators paste one after the other.
+    // One text at a time: its tree takes many times its size, and operators paste one after the
+    // other.
     let slot = READING.acquire().await.map_err(|_| broke_off())?;
-    // `spawn_blocking`: a quarter of a megabyte of YAML takes a while. The slot is held until that has ended, even if
-    // the operator is gone.
+    // `spawn_blocking`: a quarter of a megabyte of YAML takes a while. The slot is held until that
+    // has ended, even if the operator is gone.
     let read = tokio::task::spawn_blocking(move || {
         let read = read_source(source);
         drop(slot);
@@ -70,28 +74,56 @@ pub(super) async fn find_servers(
     });
     let read = read.await.map_err(|_| broke_off())??;
     if read.servers.len() > SERVERS_MAX {
-        let message = format!("the text has {} servers, and {SERVERS_MAX} are taken at once", read.servers.len());
+        let message = format!(
+            "the text has {} servers, and {SERVERS_MAX} are taken at once",
+            read.servers.len()
+        );
         return Err(SourceProblem::BadRequest("too_many_servers", message));
     }
-    let planned = admin.editor.plan_import(read.servers, admin.endpoint_url.clone()).await;
+    let planned = admin
+        .editor
+        .plan_import(read.servers, admin.endpoint_url.clone())
+        .await;
     let ComparedServers { rows, known } = planned.map_err(SourceProblem::Config)?;
     let rows = choice.apply(rows)?;
-    Ok(FoundServers { rows, warnings: [read.warnings, read.ignored].concat(), known, written })
+    Ok(FoundServers {
+        rows,
+        warnings: [read.warnings, read.ignored].concat(),
+        known,
+        written,
+    })
 }
 
 /// Returns all that somebody wrote.
 fn written_text(source: &ServerSource) -> String {
     let headers = source.headers.iter().flatten().map(|(_, value)| value);
     // Not those of the table of popular servers: an operator gives a key when the server is added.
-    source.text.iter().chain(&source.url).chain(headers).map(String::as_str).collect::<Vec<_>>().join("\n")
+    source
+        .text
+        .iter()
+        .chain(&source.url)
+        .chain(headers)
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 fn read_source(source: ServerSource) -> Result<ImportedServers, SourceProblem> {
     let bad = |message: &str| Err(SourceProblem::BadRequest("bad_body", message.to_owned()));
-    let ServerSource { text, url, headers, popular, args } = source;
+    let ServerSource {
+        text,
+        url,
+        headers,
+        popular,
+        args,
+    } = source;
     match (text, url, popular) {
-        (Some(_), None, None) | (None, None, Some(_)) if headers.is_some() => bad("`headers` belong to a `url`"),
-        (Some(_), None, None) | (None, Some(_), None) if !args.is_empty() => bad("`args` belong to a `popular` server"),
+        (Some(_), None, None) | (None, None, Some(_)) if headers.is_some() => {
+            bad("`headers` belong to a `url`")
+        }
+        (Some(_), None, None) | (None, Some(_), None) if !args.is_empty() => {
+            bad("`args` belong to a `popular` server")
+        }
         (Some(text), None, None) => read_text(&text).map_err(unreadable),
         (None, Some(url), None) => {
             let mut settings = Map::from_iter([("url".to_owned(), Value::from(url.trim()))]);
@@ -113,7 +145,10 @@ impl ServerChoice {
             SourceProblem::BadRequest("unknown_name", message)
         };
         let names = self.only.iter().flatten().chain(self.names.keys());
-        if let Some(name) = names.into_iter().find(|name| !rows.iter().any(|row| row.server.name == **name)) {
+        if let Some(name) = names
+            .into_iter()
+            .find(|name| !rows.iter().any(|row| row.server.name == **name))
+        {
             return Err(unknown(name));
         }
         if let Some(only) = &self.only {
@@ -132,16 +167,24 @@ impl ServerChoice {
 impl FoundServers {
     /// Returns the operations that add the new servers.
     pub(super) fn operations(&self) -> Vec<ConfigOperation> {
-        self.rows.iter().filter(|row| row.is_added).map(add_operation).collect()
+        self.rows
+            .iter()
+            .filter(|row| row.is_added)
+            .map(add_operation)
+            .collect()
     }
 
-    /// Returns the operation that a probe takes the settings from: without values that refer to variables which nobody
-    /// wrote. A `server.json` names headers only, and the reading makes references of them.
+    /// Returns the operation that a probe takes the settings from: without values that refer to
+    /// variables which nobody wrote. A `server.json` names headers only, and the reading makes
+    /// references of them.
     pub(super) fn probe_operation(&self, row: &ImportRow) -> ConfigOperation {
-        let ConfigOperation::AddServer { name, mut settings } = add_operation(row) else { return add_operation(row) };
+        let ConfigOperation::AddServer { name, mut settings } = add_operation(row) else {
+            return add_operation(row);
+        };
         for table in ["headers", "env"] {
             if let Some(members) = settings.get_mut(table).and_then(Value::as_object_mut) {
-                members.retain(|_, value| value.as_str().is_none_or(|text| self.has_references(text)));
+                members
+                    .retain(|_, value| value.as_str().is_none_or(|text| self.has_references(text)));
             }
         }
         ConfigOperation::AddServer { name, settings }
@@ -149,18 +192,29 @@ impl FoundServers {
 
     /// Returns true if an operation is made only where commands are allowed.
     pub(super) fn needs_command(&self, operation: &ConfigOperation) -> bool {
-        let ConfigOperation::AddServer { settings, .. } = operation else { return false };
-        settings.as_object().is_some_and(|settings| self.known.guarded_setting(settings).is_some())
+        let ConfigOperation::AddServer { settings, .. } = operation else {
+            return false;
+        };
+        settings
+            .as_object()
+            .is_some_and(|settings| self.known.guarded_setting(settings).is_some())
     }
 
     /// Returns true if somebody wrote all references of a value.
     fn has_references(&self, value: &str) -> bool {
         let names = value.split("${").skip(1).map(|rest| {
-            let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
+            let end = rest
+                .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+                .unwrap_or(rest.len());
             &rest[..end]
         });
-        let spellings = |name: &str| ["${", "$", "${env:", "${input:"].map(|mark| format!("{mark}{name}"));
-        names.into_iter().all(|name| spellings(name).iter().any(|spelling| self.written.contains(spelling)))
+        let spellings =
+            |name: &str| ["${", "$", "${env:", "${input:"].map(|mark| format!("{mark}{name}"));
+        names.into_iter().all(|name| {
+            spellings(name)
+                .iter()
+                .any(|spelling| self.written.contains(spelling))
+        })
     }
 
     /// Finds a server that cannot be added, although it was asked for.
@@ -171,7 +225,8 @@ impl FoundServers {
             ImportState::Same { name: known } => format!("{name} is there already, as {known}"),
             ImportState::Differs { name: known, .. } => {
                 format!(
-                    "{known} is there without some of its settings; name {name} in `only` to add it as another server"
+                    "{known} is there without some of its settings; name {name} in `only` to add \
+                     it as another server"
                 )
             }
             ImportState::Own => format!("{name} leads back to this gateway"),
@@ -182,16 +237,24 @@ impl FoundServers {
 
 /// Returns the operation that adds a server.
 pub(super) fn add_operation(row: &ImportRow) -> ConfigOperation {
-    let settings = Value::Object(moongate_clients::import::written_settings(&row.server.settings));
-    ConfigOperation::AddServer { name: row.server.name.clone(), settings }
+    let settings = Value::Object(moongate_clients::import::written_settings(
+        &row.server.settings,
+    ));
+    ConfigOperation::AddServer {
+        name: row.server.name.clone(),
+        settings,
+    }
 }
 
 fn popular_entry(name: &str, args: &[String]) -> Result<ImportedServers, SourceProblem> {
     let Some(server) = popular_server(name) else {
-        let message = format!("there is no popular server {name:?}; GET /api/v1/popular lists them");
+        let message =
+            format!("there is no popular server {name:?}; GET /api/v1/popular lists them");
         return Err(SourceProblem::BadRequest("unknown_popular", message));
     };
-    let settings = server.settings(args).map_err(|why| SourceProblem::BadRequest("bad_arguments", why))?;
+    let settings = server
+        .settings(args)
+        .map_err(|why| SourceProblem::BadRequest("bad_arguments", why))?;
     // As if the entry had been pasted: the name and the masks come from one place.
     read_text(&json!({ "servers": { name: settings } }).to_string()).map_err(unreadable)
 }
@@ -200,13 +263,29 @@ fn unreadable(error: ImportError) -> SourceProblem {
     SourceProblem::Unreadable(match error {
         ImportError::Unreadable(problems) => problems.errors.iter().map(text_problem).collect(),
         ImportError::Unknown | ImportError::CommandLine(_) => {
-            vec![TextProblem { message: error.to_string(), ..TextProblem::default() }]
+            vec![TextProblem {
+                message: error.to_string(),
+                ..TextProblem::default()
+            }]
         }
     })
 }
 
 /// Describes a problem of a text. It has no file: its name here is one that was made up.
 fn text_problem(problem: &ConfigProblem) -> TextProblem {
-    let ConfigProblemRow { line, column, message, hint, server, file: _ } = problem_row(problem);
-    TextProblem { line, column, message, hint: Some(hint), concern: Some(ProblemConcern { server }) }
+    let ConfigProblemRow {
+        line,
+        column,
+        message,
+        hint,
+        server,
+        file: _,
+    } = problem_row(problem);
+    TextProblem {
+        line,
+        column,
+        message,
+        hint: Some(hint),
+        concern: Some(ProblemConcern { server }),
+    }
 }

@@ -1,7 +1,7 @@
 //! Use of a server's items, and their cost to a model.
 //!
-//! Owns the sums. Does not describe items (`server_items.rs`). Invariant: hidden tools are in no list that a model reads,
-//! so they cost nothing.
+//! Owns the sums. Does not describe items (`server_items.rs`). Invariant: hidden tools are in no
+//! list that a model reads, so they cost nothing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -39,17 +39,35 @@ pub(super) fn use_by_server(snapshot: &Snapshot) -> HashMap<&str, ServerUse> {
 }
 
 /// Counts what a server costs a model, and how it is used. The other counters are 0.
-pub(super) fn count_use(server: &RunningServer, used: Option<&ServerUse>, snapshot: &Snapshot) -> ServerCounters {
-    let ServerUse { calls: totals, listed, bytes } = used.cloned().unwrap_or_default();
+pub(super) fn count_use(
+    server: &RunningServer,
+    used: Option<&ServerUse>,
+    snapshot: &Snapshot,
+) -> ServerCounters {
+    let ServerUse {
+        calls: totals,
+        listed,
+        bytes,
+    } = used.cloned().unwrap_or_default();
     let lists = server.lists();
     let local = |tool: &JsonObject| tool.get_string(ItemKind::Tools.item_key());
-    let route = |tool: &JsonObject| snapshot.find_local(ItemKind::Tools, &server.name, &local(tool)?);
-    let all = lists.get(ItemKind::Tools).items.iter().map(|tool| listed_bytes(tool, route(tool))).sum();
+    let route =
+        |tool: &JsonObject| snapshot.find_local(ItemKind::Tools, &server.name, &local(tool)?);
+    let all = lists
+        .get(ItemKind::Tools)
+        .items
+        .iter()
+        .map(|tool| listed_bytes(tool, route(tool)))
+        .sum();
     ServerCounters {
         tools_on: listed as u64,
         tokens: estimate_tokens(bytes),
         tokens_all: estimate_tokens(all),
-        calls: CallCounts { ok: totals.ok, tool_error: totals.tool_errors, error: totals.errors },
+        calls: CallCounts {
+            ok: totals.ok,
+            tool_error: totals.tool_errors,
+            error: totals.errors,
+        },
         p50_ms: quantile_ms(&totals, 0.5),
         p95_ms: quantile_ms(&totals, 0.95),
         ..ServerCounters::default()
@@ -58,10 +76,15 @@ pub(super) fn count_use(server: &RunningServer, used: Option<&ServerUse>, snapsh
 
 /// Returns the time in milliseconds that this part of the calls stays below.
 pub(super) fn quantile_ms(totals: &CallTotals, part: f64) -> Option<f64> {
-    totals.quantile(part).map(|seconds| (seconds * 1e4).round() / 10.0)
+    totals
+        .quantile(part)
+        .map(|seconds| (seconds * 1e4).round() / 10.0)
 }
 
 /// Returns the size of an item as lists show it. One in no list counts as its server wrote it.
 pub(super) fn listed_bytes(item: &JsonObject, route: Option<&Arc<CatalogRoute>>) -> usize {
-    route.map_or_else(|| item.bytes().len(), |route| route.form.listed.bytes().len())
+    route.map_or_else(
+        || item.bytes().len(),
+        |route| route.form.listed.bytes().len(),
+    )
 }

@@ -1,6 +1,8 @@
-//! Clients for operators: sessions of legacy clients, and clients of recent calls that have no session.
+//! Clients for operators: sessions of legacy clients, and clients of recent calls that have no
+//! session.
 //!
-//! Owns their form. Does not end sessions by itself. Invariant: the session id, which is a secret, is never shown.
+//! Owns their form. Does not end sessions by itself. Invariant: the session id, which is a secret,
+//! is never shown.
 
 use axum::extract::Path;
 use axum::response::Response;
@@ -24,34 +26,76 @@ pub(super) async fn sessions(Viewer(admin): Viewer) -> Response {
     let total = admin.metrics.clients.sessions.get();
     let sessions = session_rows(&admin);
     let stateless = stateless_clients(&admin);
-    json(StatusCode::OK, &SessionList { total, sessions, stateless })
+    json(
+        StatusCode::OK,
+        &SessionList {
+            total,
+            sessions,
+            stateless,
+        },
+    )
 }
 
 /// Handles `DELETE /api/v1/sessions/{id}`.
 pub(super) async fn end(Operator(admin): Operator, Path(id): Path<String>) -> Response {
-    if admin.listener_state.load().downstream.sessions.end_by_short_id(&id) {
-        return json(StatusCode::OK, &ActionReport { outcome: "ended".to_owned(), id });
+    if admin
+        .listener_state
+        .load()
+        .downstream
+        .sessions
+        .end_by_short_id(&id)
+    {
+        return json(
+            StatusCode::OK,
+            &ActionReport {
+                outcome: "ended".to_owned(),
+                id,
+            },
+        );
     }
-    json_response(StatusCode::NOT_FOUND, "not_found", "There is no session with this id; it may have ended")
+    json_response(
+        StatusCode::NOT_FOUND,
+        "not_found",
+        "There is no session with this id; it may have ended",
+    )
 }
 
 /// Describes the sessions in use, newest first.
 pub(super) fn session_rows(admin: &AdminState) -> Vec<SessionRow> {
-    let sessions = admin.listener_state.load().downstream.sessions.overview(SESSIONS_MAX);
+    let sessions = admin
+        .listener_state
+        .load()
+        .downstream
+        .sessions
+        .overview(SESSIONS_MAX);
     sessions.iter().map(session_row).collect()
 }
 
 fn session_row(session: &SessionSummary) -> SessionRow {
-    let info = session.caller.client_info.as_ref().and_then(|info| info.as_object());
+    let info = session
+        .caller
+        .client_info
+        .as_ref()
+        .and_then(|info| info.as_object());
     let text = |key| {
         let text = info.as_ref().and_then(|info| info.get_string(key));
         text.map(|text| logs::one_line(&text).chars().take(100).collect::<String>())
     };
-    let began = i64::try_from(session.began).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
-    let age = began.map(|began| jiff::Timestamp::now().duration_since(began).as_secs().max(0));
+    let began = i64::try_from(session.began)
+        .ok()
+        .and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    let age = began.map(|began| {
+        jiff::Timestamp::now()
+            .duration_since(began)
+            .as_secs()
+            .max(0)
+    });
     SessionRow {
         id: session.id.clone(),
-        client: ClientName { name: text("name"), version: text("version") },
+        client: ClientName {
+            name: text("name"),
+            version: text("version"),
+        },
         principal: session.caller.principal.name.clone(),
         endpoint: endpoint_path(&session.endpoint),
         revision: session.caller.revision.to_owned(),
@@ -65,7 +109,8 @@ fn session_row(session: &SessionSummary) -> SessionRow {
     }
 }
 
-/// Describes the clients of the recent calls whose revision has no sessions, the last one to call first.
+/// Describes the clients of the recent calls whose revision has no sessions, the last one to call
+/// first.
 pub(super) fn stateless_clients(admin: &AdminState) -> Vec<StatelessClient> {
     let mut clients: Vec<StatelessClient> = Vec::new();
     for call in admin.gateway.recent_calls().changed_since(0) {
@@ -76,7 +121,10 @@ pub(super) fn stateless_clients(admin: &AdminState) -> Vec<StatelessClient> {
         let (name, version) = call.client();
         let running = u64::from(call.result.is_none());
         let client = StatelessClient {
-            client: ClientName { name: Some(name), version: Some(version) },
+            client: ClientName {
+                name: Some(name),
+                version: Some(version),
+            },
             principal: facts.principal.name.clone(),
             endpoint: endpoint_path(&facts.endpoint),
             revision: facts.client_revision.to_owned(),
@@ -84,7 +132,10 @@ pub(super) fn stateless_clients(admin: &AdminState) -> Vec<StatelessClient> {
             recent_calls: 1,
             idle_seconds: facts.received.elapsed().as_secs(),
         };
-        match clients.iter_mut().find(|known| is_same_client(known, &client)) {
+        match clients
+            .iter_mut()
+            .find(|known| is_same_client(known, &client))
+        {
             Some(known) => {
                 known.calls += running;
                 known.recent_calls += 1;

@@ -1,7 +1,7 @@
 //! Routes of signing in: a key or a ticket for a cookie, sign-out, tickets, and who one is.
 //!
-//! Owns their bodies and answers. Does not keep sessions (`sign_in`). Invariant: a session begins only with a key that is
-//! right, and no answer says why one is wrong.
+//! Owns their bodies and answers. Does not keep sessions (`sign_in`). Invariant: a session begins
+//! only with a key that is right, and no answer says why one is wrong.
 
 use std::sync::Arc;
 
@@ -37,25 +37,46 @@ pub(super) async fn sign_in(
     }
     // Before the key is compared: a refusal after that would tell that the key is right.
     let Some(path) = BrowserPath::of(&headers, &uri) else {
-        let message = "A cookie would cross the network in plain text here: open the page over HTTPS, or on a loopback \
+        let message = "A cookie would cross the network in plain text here: open the page over \
+                       HTTPS, or on a loopback \
                        address (ssh -L reaches that from elsewhere)";
         return json_response(StatusCode::FORBIDDEN, "needs_tls", message);
     };
     let peer = peer.map(|Extension(PeerAddress(address))| address);
     let attempt = match request {
         SignInRequest::Key(key) => {
-            admin.sign_in.wrong_keys.attempt(peer, KeyHash::of(key.trim()), |hash| access.find(hash))
+            admin
+                .sign_in
+                .wrong_keys
+                .attempt(peer, KeyHash::of(key.trim()), |hash| access.find(hash))
         }
         // Tickets count as guesses, too, since they open the same sessions.
-        SignInRequest::Ticket(ticket) => admin.sign_in.wrong_keys.attempt(peer, KeyHash::of(&ticket), |hash| {
-            admin.sign_in.tickets.redeem(hash).and_then(|key| access.find(&key))
-        }),
+        SignInRequest::Ticket(ticket) => {
+            admin
+                .sign_in
+                .wrong_keys
+                .attempt(peer, KeyHash::of(&ticket), |hash| {
+                    admin
+                        .sign_in
+                        .tickets
+                        .redeem(hash)
+                        .and_then(|key| access.find(&key))
+                })
+        }
     };
     let key = match attempt {
         KeyAttempt::Right(key) => key,
         KeyAttempt::Wrong => {
-            admin.metrics.access.policy_denied.inc(DeniedRule("admin_key"));
-            admin.listener_state.load().refused_keys.log(peer, &UNKNOWN_KEY);
+            admin
+                .metrics
+                .access
+                .policy_denied
+                .inc(DeniedRule("admin_key"));
+            admin
+                .listener_state
+                .load()
+                .refused_keys
+                .log(peer, &UNKNOWN_KEY);
             let message = "This is no key of admin.keys, or a ticket that was used or is too old";
             return json_response(StatusCode::UNAUTHORIZED, "unauthorized", message);
         }
@@ -77,11 +98,20 @@ pub(super) async fn sign_in(
 }
 
 /// Handles `POST /api/v1/signout`. Without a session there is nothing to end, which is as well.
-pub(super) async fn sign_out(_: SameSite, Shared(admin): Shared<Arc<AdminState>>, headers: HeaderMap) -> Response {
+pub(super) async fn sign_out(
+    _: SameSite,
+    Shared(admin): Shared<Arc<AdminState>>,
+    headers: HeaderMap,
+) -> Response {
     if let Some(session) = cookie_hash(&headers) {
         admin.sign_in.sessions.end(&session);
     }
-    let mut response = json(StatusCode::OK, &SignOutReport { outcome: "signed_out".to_owned() });
+    let mut response = json(
+        StatusCode::OK,
+        &SignOutReport {
+            outcome: "signed_out".to_owned(),
+        },
+    );
     // By both names: an earlier sign-in may have come another way.
     for cookie in CLEAR_COOKIES {
         response.headers_mut().append(header::SET_COOKIE, cookie);
@@ -99,16 +129,25 @@ pub(super) async fn make_ticket(
     match grant {
         AccessGrant::Loopback => no_keys(),
         // Not for cookies: a ticket would let a stolen session outlive its sign-out.
-        AccessGrant::Key { key, carrier: KeyCarrier::Bearer }
-            if is_direct(&admin, peer.as_ref().map(|Extension(peer)| peer), &headers) =>
-        {
+        AccessGrant::Key {
+            key,
+            carrier: KeyCarrier::Bearer,
+        } if is_direct(&admin, peer.as_ref().map(|Extension(peer)| peer), &headers) => {
             let ticket = admin.sign_in.tickets.issue(key.hash);
             // Behind `#`, which browsers never send: no log on the way has the ticket.
             let path = format!("/signin#t={ticket}");
-            json(StatusCode::OK, &SignInTicket { ticket, path, expires_seconds: TICKET_LIFETIME.as_secs() })
+            json(
+                StatusCode::OK,
+                &SignInTicket {
+                    ticket,
+                    path,
+                    expires_seconds: TICKET_LIFETIME.as_secs(),
+                },
+            )
         }
         AccessGrant::Key { .. } => {
-            let message = "Only this machine gets tickets: over loopback or a Unix socket, with a key and no proxy";
+            let message = "Only this machine gets tickets: over loopback or a Unix socket, with a \
+                           key and no proxy";
             json_response(StatusCode::FORBIDDEN, "not_local", message)
         }
     }
@@ -118,8 +157,14 @@ pub(super) async fn make_ticket(
 pub(super) async fn me(_: Viewer, Extension(grant): Extension<AccessGrant>) -> Response {
     let body = match &grant {
         AccessGrant::Loopback => who(None, "loopback"),
-        AccessGrant::Key { key, carrier: KeyCarrier::Bearer } => who(Some((&key.name, key.role)), "key"),
-        AccessGrant::Key { key, carrier: KeyCarrier::Cookie(_) } => who(Some((&key.name, key.role)), "session"),
+        AccessGrant::Key {
+            key,
+            carrier: KeyCarrier::Bearer,
+        } => who(Some((&key.name, key.role)), "key"),
+        AccessGrant::Key {
+            key,
+            carrier: KeyCarrier::Cookie(_),
+        } => who(Some((&key.name, key.role)), "session"),
     };
     json(StatusCode::OK, &body)
 }
@@ -128,7 +173,10 @@ pub(super) async fn me(_: Viewer, Extension(grant): Extension<AccessGrant>) -> R
 fn who(key: Option<(&str, AdminRole)>, by: &str) -> SignedInOperator {
     SignedInOperator {
         name: key.map(|(name, _)| name.to_owned()),
-        role: key.map_or(AdminRole::Operate, |(_, role)| role).name().to_owned(),
+        role: key
+            .map_or(AdminRole::Operate, |(_, role)| role)
+            .name()
+            .to_owned(),
         by: by.to_owned(),
         keys: key.is_some(),
     }

@@ -1,6 +1,7 @@
 //! Status of every server: the answer of `/api/v1/status`.
 //!
-//! Owns how it is gathered. Does not change anything. Invariant: each text of a peer is redacted and in one line.
+//! Owns how it is gathered. Does not change anything. Invariant: each text of a peer is redacted
+//! and in one line.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,8 +22,8 @@ use crate::server_details;
 use crate::server_name::ServerName;
 use crate::server_use::{ServerUse, count_use, use_by_server};
 use moongate_api::{
-    GatewayStatus, LastError, PendingReplacement, ServerCondition, ServerCounters, ServerFindings, ServerStatus,
-    SharedConnection, StatusHint,
+    GatewayStatus, LastError, PendingReplacement, ServerCondition, ServerCounters, ServerFindings,
+    ServerStatus, SharedConnection, StatusHint,
 };
 use moongate_gateway::{DisabledServer, FindingTopic, RunningServer, Snapshot};
 use moongate_listener::json_response;
@@ -40,7 +41,10 @@ pub(super) async fn server(
     Shared(admin): Shared<Arc<AdminState>>,
     ServerName(name): ServerName,
 ) -> Response {
-    match server_statuses(&admin).into_iter().find(|server| server.name() == name) {
+    match server_statuses(&admin)
+        .into_iter()
+        .find(|server| server.name() == name)
+    {
         Some(server) => json(StatusCode::OK, &server),
         None => {
             let message = format!("There is no server {name:?}; /api/v1/status lists them");
@@ -72,9 +76,17 @@ pub(super) fn server_statuses(admin: &AdminState) -> Vec<ServerStatus> {
         snapshot: &snapshot,
     };
     let members = admin.gateway.servers();
-    let running = members.iter().map(|server| gathered.describe_running(server));
+    let running = members
+        .iter()
+        .map(|server| gathered.describe_running(server));
     let disabled = admin.gateway.disabled();
-    running.chain(disabled.iter().map(|server| gathered.describe_disabled(server))).collect()
+    running
+        .chain(
+            disabled
+                .iter()
+                .map(|server| gathered.describe_disabled(server)),
+        )
+        .collect()
 }
 
 /// Facts that the descriptions of all servers need.
@@ -126,20 +138,34 @@ impl GatheredFacts<'_> {
         ServerCondition {
             state: status.state,
             reason: logs::redact(&status.reason),
-            hint: hint.map(|hint| StatusHint { text: logs::redact(&hint.text), ..hint }),
+            hint: hint.map(|hint| StatusHint {
+                text: logs::redact(&hint.text),
+                ..hint
+            }),
             next_attempt_seconds: status.next_attempt.map(until),
             // Replacement that has not connected yet.
-            replacement: replacement
-                .map(|pending| PendingReplacement { state: pending.state, reason: logs::redact(&pending.reason) }),
+            replacement: replacement.map(|pending| PendingReplacement {
+                state: pending.state,
+                reason: logs::redact(&pending.reason),
+            }),
             revision: server.revision().map(str::to_owned),
             pid: status.pid,
-            shared: shared.map(|(revision, pid)| SharedConnection { revision: revision.to_owned(), pid }).collect(),
+            shared: shared
+                .map(|(revision, pid)| SharedConnection {
+                    revision: revision.to_owned(),
+                    pid,
+                })
+                .collect(),
             since: since.map(|since| format!("{since:.0}")),
             since_seconds: elapsed.map(|elapsed| elapsed.as_secs()),
             restarts: server_details::count_restarts(server, &self.admin.metrics),
             stale: server.is_unconfirmed(),
             // Programs print keys when they fail, and operators paste this page into reports.
-            stderr: server.stderr().iter().map(|line| logs::redact(line)).collect(),
+            stderr: server
+                .stderr()
+                .iter()
+                .map(|line| logs::redact(line))
+                .collect(),
         }
     }
 
@@ -152,7 +178,10 @@ impl GatheredFacts<'_> {
             connections: server.dedicated_count() as u64,
             waiting: server.queue_len() as u64,
             inflight: server.inflight() as u64,
-            last_error: last_error.map(|(at, message)| LastError { at: timestamp(*at), message: message.to_string() }),
+            last_error: last_error.map(|(at, message)| LastError {
+                at: timestamp(*at),
+                message: message.to_string(),
+            }),
             tools: listed(ItemKind::Tools),
             resources: listed(ItemKind::Resources),
             prompts: listed(ItemKind::Prompts),
@@ -161,10 +190,16 @@ impl GatheredFacts<'_> {
     }
 
     fn find(&self, server: &str) -> ServerFindings {
-        let left_out = self.snapshot.excluded.iter().filter(|item| item.server == server);
+        let left_out = self
+            .snapshot
+            .excluded
+            .iter()
+            .filter(|item| item.server == server);
         let about = |topic| findings(self.snapshot, Some(server), topic);
         ServerFindings {
-            left_out: left_out.map(|item| format!("{}: {}", item.item, item.reason)).collect(),
+            left_out: left_out
+                .map(|item| format!("{}: {}", item.item, item.reason))
+                .collect(),
             names: about(FindingTopic::Name),
             unmatched_filters: about(FindingTopic::Filter),
             schemas: about(FindingTopic::Schema),
@@ -174,5 +209,9 @@ impl GatheredFacts<'_> {
 }
 
 fn findings(snapshot: &Snapshot, server: Option<&str>, topic: FindingTopic) -> Vec<String> {
-    snapshot.findings_about(server, topic).into_iter().map(str::to_owned).collect()
+    snapshot
+        .findings_about(server, topic)
+        .into_iter()
+        .map(str::to_owned)
+        .collect()
 }

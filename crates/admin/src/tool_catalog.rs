@@ -1,7 +1,7 @@
 //! Tools of an endpoint, by server, and ranked for a query.
 //!
-//! Owns what is shown of them. Does not rank or decide what is exposed (`moongate_gateway`). Invariant: a query finds
-//! what search mode would find, before what is not listed.
+//! Owns what is shown of them. Does not rank or decide what is exposed (`moongate_gateway`).
+//! Invariant: a query finds what search mode would find, before what is not listed.
 
 use std::sync::Arc;
 
@@ -19,11 +19,17 @@ const FOUND_MAX: usize = 500;
 /// Tools that are not listed, and are shown beside those that are.
 const UNLISTED_MAX: usize = 20;
 
-/// Lists the tools of an endpoint by server. A view has exposed tools only, the other endpoints all.
+/// Lists the tools of an endpoint by server. A view has exposed tools only, the other endpoints
+/// all.
 pub(super) fn tools_by_server(admin: &AdminState, coverage: &EndpointCoverage) -> Vec<ServerTools> {
     let snapshot = admin.gateway.snapshot();
     let config = admin.reloader.config();
-    let world = CatalogView { gateway: &admin.gateway, coverage, snapshot: &snapshot, config: &config };
+    let world = CatalogView {
+        gateway: &admin.gateway,
+        coverage,
+        snapshot: &snapshot,
+        config: &config,
+    };
     let covered = |server: &&Arc<RunningServer>| coverage.includes(&server.settings.name);
     let describe = |server: &Arc<RunningServer>| {
         let lists = server.lists();
@@ -33,27 +39,57 @@ pub(super) fn tools_by_server(admin: &AdminState, coverage: &EndpointCoverage) -
             // A tool that is off has no route. Operators must see it here to switch it on.
             None => !coverage.is_view(),
         });
-        let tools = tools.map(|item| world.describe_tool(server, item)).collect();
-        ServerTools { owner: world.describe_owner(server), tools }
+        let tools = tools
+            .map(|item| world.describe_tool(server, item))
+            .collect();
+        ServerTools {
+            owner: world.describe_owner(server),
+            tools,
+        }
     };
-    admin.gateway.servers().iter().filter(covered).map(describe).collect()
+    admin
+        .gateway
+        .servers()
+        .iter()
+        .filter(covered)
+        .map(describe)
+        .collect()
 }
 
 /// Finds the tools of an endpoint that fit a query.
-pub(super) fn find_tools(admin: &AdminState, coverage: &EndpointCoverage, query: &str, shown: usize) -> FoundTools {
+pub(super) fn find_tools(
+    admin: &AdminState,
+    coverage: &EndpointCoverage,
+    query: &str,
+    shown: usize,
+) -> FoundTools {
     let snapshot = admin.gateway.snapshot();
     let config = admin.reloader.config();
-    let world = CatalogView { gateway: &admin.gateway, coverage, snapshot: &snapshot, config: &config };
+    let world = CatalogView {
+        gateway: &admin.gateway,
+        coverage,
+        snapshot: &snapshot,
+        config: &config,
+    };
     let servers = admin.gateway.servers();
     // More than are shown are asked for, since the page tells how many there are.
     let hits = admin.gateway.rank_tools(coverage, query, FOUND_MAX);
     let describe = |id: &ByteString| {
         let route = snapshot.find_exposed(ItemKind::Tools, id)?;
-        let server = servers.iter().find(|server| server.settings.name == route.upstream.settings.name)?;
-        Some((world.describe_owner(server), world.describe_tool(server, &route.form.definition)))
+        let server = servers
+            .iter()
+            .find(|server| server.settings.name == route.upstream.settings.name)?;
+        Some((
+            world.describe_owner(server),
+            world.describe_tool(server, &route.form.definition),
+        ))
     };
     let listed = hits.iter().take(shown).filter_map(describe).collect();
-    FoundTools { listed, total: hits.len(), unlisted: world.find_unlisted(&servers, query) }
+    FoundTools {
+        listed,
+        total: hits.len(),
+        unlisted: world.find_unlisted(&servers, query),
+    }
 }
 
 /// Catalogue as one endpoint has it, and the config behind it.
@@ -66,27 +102,51 @@ struct CatalogView<'a> {
 
 impl CatalogView<'_> {
     /// Finds tools by their texts that the endpoint does not list.
-    fn find_unlisted(&self, servers: &[Arc<RunningServer>], query: &str) -> Vec<(ToolOwner, ServerItem)> {
-        let CatalogView { coverage, snapshot, .. } = *self;
-        // A view has the exposed tools it names. Others are not hidden in it, they are not part of it.
+    fn find_unlisted(
+        &self,
+        servers: &[Arc<RunningServer>],
+        query: &str,
+    ) -> Vec<(ToolOwner, ServerItem)> {
+        let CatalogView {
+            coverage, snapshot, ..
+        } = *self;
+        // A view has the exposed tools it names. Others are not hidden in it, they are not part of
+        // it.
         if coverage.is_view() {
             return Vec::new();
         }
         // The index lacks tools that are not listed, so their texts are compared here.
         let words: Vec<String> = query.split_whitespace().map(str::to_lowercase).collect();
         let fits = |item: &JsonObject| {
-            let text = |key| item.get_string(key).map(|text| text.to_lowercase()).unwrap_or_default();
+            let text = |key| {
+                item.get_string(key)
+                    .map(|text| text.to_lowercase())
+                    .unwrap_or_default()
+            };
             let texts = [text("name"), text("title"), text("description")];
-            words.iter().all(|word| texts.iter().any(|text| text.contains(word)))
+            words
+                .iter()
+                .all(|word| texts.iter().any(|text| text.contains(word)))
         };
         let mut found = Vec::new();
-        for server in servers.iter().filter(|server| coverage.includes(&server.settings.name)) {
+        for server in servers
+            .iter()
+            .filter(|server| coverage.includes(&server.settings.name))
+        {
             let lists = server.lists();
             let items = lists.get(ItemKind::Tools).items.iter();
-            let unlisted = items.filter(|item| find_route(snapshot, server, item).is_none_or(|route| route.hidden));
+            let unlisted = items
+                .filter(|item| find_route(snapshot, server, item).is_none_or(|route| route.hidden));
             // Never below zero: each server adds at most what is left.
-            let fitting = unlisted.filter(|item| fits(item)).take(UNLISTED_MAX - found.len());
-            found.extend(fitting.map(|item| (self.describe_owner(server), self.describe_tool(server, item))));
+            let fitting = unlisted
+                .filter(|item| fits(item))
+                .take(UNLISTED_MAX - found.len());
+            found.extend(fitting.map(|item| {
+                (
+                    self.describe_owner(server),
+                    self.describe_tool(server, item),
+                )
+            }));
         }
         found
     }
@@ -107,15 +167,27 @@ impl CatalogView<'_> {
     }
 }
 
-fn find_route<'a>(snapshot: &'a Snapshot, server: &RunningServer, item: &JsonObject) -> Option<&'a Arc<CatalogRoute>> {
+fn find_route<'a>(
+    snapshot: &'a Snapshot,
+    server: &RunningServer,
+    item: &JsonObject,
+) -> Option<&'a Arc<CatalogRoute>> {
     let local = item.get_string(ItemKind::Tools.item_key())?;
-    snapshot.find_local(ItemKind::Tools, &ByteString::from(server.settings.name.as_str()), &local)
+    snapshot.find_local(
+        ItemKind::Tools,
+        &ByteString::from(server.settings.name.as_str()),
+        &local,
+    )
 }
 
 /// Gives a tool the name that clients of the endpoint see.
 pub(super) fn with_exposed_name(coverage: &EndpointCoverage, tool: ServerItem) -> ServerItem {
     // A tool that no client sees must not get a name here.
     let is_local = coverage.keeps_local_names() && tool.exposed.is_some();
-    let exposed = if is_local { Some(tool.name.clone()) } else { tool.exposed };
+    let exposed = if is_local {
+        Some(tool.name.clone())
+    } else {
+        tool.exposed
+    };
     ServerItem { exposed, ..tool }
 }

@@ -1,6 +1,7 @@
 //! Errors of the admin API.
 //!
-//! Owns their members. Does not choose a status. Invariant: each has a word for programs and a text for people.
+//! Owns their members. Does not choose a status. Invariant: each has a word for programs and a text
+//! for people.
 
 use serde::{Deserialize, Serialize};
 

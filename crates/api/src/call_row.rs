@@ -1,6 +1,7 @@
 //! Recent calls: the answer of `/api/v1/calls`.
 //!
-//! Owns the members. Does not record calls. Invariant: names and sizes only, never an argument or a result.
+//! Owns the members. Does not record calls. Invariant: names and sizes only, never an argument or a
+//! result.
 
 use moongate_model::CallState;
 use serde::{Deserialize, Serialize};
@@ -30,8 +31,8 @@ pub struct CallRow {
     pub ms: f64,
     /// Part of it in the gateway. `None` while it runs.
     pub own_ms: Option<f64>,
-    /// Part of it in the server's queue and for a connection. `None` while it runs, and for a call that nobody waited for
-    /// to the end.
+    /// Part of it in the server's queue and for a connection. `None` while it runs, and for a call
+    /// that nobody waited for to the end.
     pub wait_ms: Option<f64>,
     /// Attempts after the first one. `None` while it runs.
     pub retries: Option<u32>,

@@ -59,7 +59,11 @@ pub struct ServerCost {
 impl ServerCost {
     /// Returns the estimated tokens of the tools that were called since the start.
     pub fn called_tokens(&self) -> u64 {
-        self.tools.iter().filter(|tool| tool.calls > 0).map(|tool| tool.tokens).sum()
+        self.tools
+            .iter()
+            .filter(|tool| tool.calls > 0)
+            .map(|tool| tool.tokens)
+            .sum()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Events of `/api/v1/events` that are no objects of other routes.
 //!
-//! Owns the members. Does not look for changes. Invariant: the snapshot has all that later events change.
+//! Owns the members. Does not look for changes. Invariant: the snapshot has all that later events
+//! change.
 
 use serde::{Deserialize, Serialize};
 

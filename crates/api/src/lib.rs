@@ -1,4 +1,5 @@
-//! Objects of the admin API, as Rust types. Owns their members. Does not make them (`moongate_admin`) or show them.
+//! Objects of the admin API, as Rust types. Owns their members. Does not make them
+//! (`moongate_admin`) or show them.
 //!
 //! Invariant: each object is declared once, and is written, read, compared and drawn as that type.
 
@@ -26,26 +27,33 @@ mod tried_call;
 pub use action_report::{ActionReport, HealthMessage, RefreshReport, RestartReport};
 pub use api_error::{ApiError, CurrentFile, EditRefusal, UnreadableText};
 pub use call_row::{CallError, CallList, CallRow, ClientName};
-pub use client_list::{ClientList, ClientPresence, ClientRow, ConnectMethod, ConnectStep, ConnectSteps, StepKind};
+pub use client_list::{
+    ClientList, ClientPresence, ClientRow, ConnectMethod, ConnectStep, ConnectSteps, StepKind,
+};
 pub use config_change::{
-    ChangeOutcome, ChangeReport, ConfigDifference, ConfigProblemRow, NO_PREFIX, PlanReport, ReloadReport, ServerPatch,
-    ToolAccessChange, ToolSwitches, UndoRequest,
+    ChangeOutcome, ChangeReport, ConfigDifference, ConfigProblemRow, NO_PREFIX, PlanReport,
+    ReloadReport, ServerPatch, ToolAccessChange, ToolSwitches, UndoRequest,
 };
 pub use config_view::{ConfigFile, ConfigState, ConfigView, LastReload, PastEditRow};
 pub use endpoint_cost::{DiscoveryMode, EndpointCost, ServerCost, ToolCost};
 pub use feed_event::{CallFlood, FeedSnapshot, RemovedServer, SessionsEvent};
 pub use finding_list::{Finding, FindingList, FindingSeverity};
-pub use key_list::{ClientKey, KeyListName, KeyLists, KeyPlace, KeyRemovalReport, NewKey, NewKeyReport, OperatorKey};
+pub use key_list::{
+    ClientKey, KeyListName, KeyLists, KeyPlace, KeyRemovalReport, NewKey, NewKeyReport, OperatorKey,
+};
 pub use popular_list::{ListedPopular, PopularArgumentRow, PopularKeyRow, PopularList, PopularRow};
 pub use server_entry::{EffectiveSettings, ShownEntry, ShownValue};
-pub use server_items::{FoundTools, ItemRule, ItemState, RuleList, ServerItem, ServerItems, ServerTools, ToolHints};
+pub use server_items::{
+    FoundTools, ItemRule, ItemState, RuleList, ServerItem, ServerItems, ServerTools, ToolHints,
+};
 pub use server_preview::{
-    FoundSecret, FoundServer, FoundState, LackingSetting, NewServers, PreviewRequest, ProbeFault, ProbedInfo,
-    ProblemConcern, ServerPreview, ServerProbe, ServerSource, TextProblem,
+    FoundSecret, FoundServer, FoundState, LackingSetting, NewServers, PreviewRequest, ProbeFault,
+    ProbedInfo, ProblemConcern, ServerPreview, ServerProbe, ServerSource, TextProblem,
 };
 pub use server_status::{
-    CallCounts, EntrySource, GatewayStatus, LastError, PendingReplacement, ServerCondition, ServerCounters,
-    ServerFindings, ServerIdentity, ServerStatus, ServerVersion, SharedConnection, StatusHint, ToolOwner,
+    CallCounts, EntrySource, GatewayStatus, LastError, PendingReplacement, ServerCondition,
+    ServerCounters, ServerFindings, ServerIdentity, ServerStatus, ServerVersion, SharedConnection,
+    StatusHint, ToolOwner,
 };
 pub use session_row::{SessionList, SessionRow, StatelessClient};
 pub use sign_in::{SignInRequest, SignInTicket, SignOutReport, SignedInOperator};

@@ -21,14 +21,17 @@ pub struct ShownValue {
     pub keys: Vec<String>,
     /// Text as the file has it. `None` for a secret that is written out.
     pub text: Option<String>,
-    /// Line that takes a written-out secret from a variable. Only for one that is a secret beyond doubt.
+    /// Line that takes a written-out secret from a variable. Only for one that is a secret beyond
+    /// doubt.
     pub advice: Option<String>,
 }
 
 impl ShownValue {
     /// Returns true if the text refers to variables or files.
     pub fn is_reference(&self) -> bool {
-        self.text.as_deref().is_some_and(|text| text.replace("$$", "").contains("${"))
+        self.text
+            .as_deref()
+            .is_some_and(|text| text.replace("$$", "").contains("${"))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Tools, resources and prompts of a server: the answer of `/api/v1/servers/{name}/items`.
 //!
-//! Owns the members. Does not decide what is exposed. Invariant: schemas and annotations are as the server wrote them.
+//! Owns the members. Does not decide what is exposed. Invariant: schemas and annotations are as the
+//! server wrote them.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -75,7 +76,9 @@ impl ServerItem {
 
     /// Returns true if a pattern switches the item off, which no single switch may change.
     pub fn is_locked(&self) -> bool {
-        self.rule.as_ref().is_some_and(|rule| rule.list == RuleList::Deny && !rule.exact)
+        self.rule
+            .as_ref()
+            .is_some_and(|rule| rule.list == RuleList::Deny && !rule.exact)
     }
 }
 

@@ -1,6 +1,7 @@
 //! New servers: the bodies that name them, and the preview of what would be written.
 //!
-//! Owns the members. Does not read texts or connect. Invariant: no answer has a secret of its source.
+//! Owns the members. Does not read texts or connect. Invariant: no answer has a secret of its
+//! source.
 
 use std::collections::BTreeMap;
 

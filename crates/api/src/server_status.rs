@@ -1,7 +1,7 @@
 //! Status of the gateway's servers: the answer of `/api/v1/status`.
 //!
-//! Owns the members. Does not decide what is shown of a text. Invariant: a server that is off has the same members as
-//! one that runs.
+//! Owns the members. Does not decide what is shown of a text. Invariant: a server that is off has
+//! the same members as one that runs.
 
 use moongate_model::{ServerStart, SharingMode, UpstreamState};
 use serde::{Deserialize, Serialize};
@@ -54,7 +54,11 @@ impl ServerStatus {
     /// Returns the server as far as the rows of its tools show it.
     pub fn owner(&self) -> ToolOwner {
         let ServerIdentity { name, title, .. } = &self.identity;
-        ToolOwner { name: name.clone(), title: title.clone(), source: self.source.clone() }
+        ToolOwner {
+            name: name.clone(),
+            title: title.clone(),
+            source: self.source.clone(),
+        }
     }
 }
 

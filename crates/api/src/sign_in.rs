@@ -1,4 +1,5 @@
-//! Signing in: the answers of `/api/v1/signin`, `/api/v1/signout`, `/api/v1/tickets` and `/api/v1/me`.
+//! Signing in: the answers of `/api/v1/signin`, `/api/v1/signout`, `/api/v1/tickets` and
+//! `/api/v1/me`.
 //!
 //! Owns the members. Does not check keys. Invariant: no answer but a ticket's has a secret.
 

@@ -1,10 +1,12 @@
 //! Answer to the question whether a principal may call a tool: `/api/v1/explain`.
 //!
-//! Owns the members. Does not decide. Invariant: the rules come in the order in which a call meets them.
+//! Owns the members. Does not decide. Invariant: the rules come in the order in which a call meets
+//! them.
 
 use serde::{Deserialize, Serialize};
 
-/// Explanation of a decision. The rules may carry more than the gateway knows of them, such as their places.
+/// Explanation of a decision. The rules may carry more than the gateway knows of them, such as
+/// their places.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(rename = "ToolExplanation"))]
@@ -34,7 +36,17 @@ pub struct ToolExplanation<Rule = ExplainedRule> {
 impl<Rule> ToolExplanation<Rule> {
     /// Gives each rule another form.
     pub fn map_rules<Other>(self, map: impl FnMut(Rule) -> Other) -> ToolExplanation<Other> {
-        let ToolExplanation { callable, principal, tool, endpoint, server, state, local_name, listed, .. } = self;
+        let ToolExplanation {
+            callable,
+            principal,
+            tool,
+            endpoint,
+            server,
+            state,
+            local_name,
+            listed,
+            ..
+        } = self;
         ToolExplanation {
             callable,
             principal,
@@ -55,7 +67,8 @@ impl<Rule> ToolExplanation<Rule> {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ExplainedRule {
-    /// Path of its key in the config. Items of `auth.keys` go by their names. Empty: no key decides.
+    /// Path of its key in the config. Items of `auth.keys` go by their names. Empty: no key
+    /// decides.
     pub key: Vec<String>,
     /// Value of the key: patterns or names.
     pub value: Vec<String>,

@@ -1,7 +1,7 @@
 //! Bundle that installs our bridge in Claude Desktop.
 //!
-//! Owns its manifest, in version 0.3 of the bundle format. Does not write the archive. Invariant: a bundle has no key:
-//! the client asks its user for one, and keeps it.
+//! Owns its manifest, in version 0.3 of the bundle format. Does not write the archive. Invariant: a
+//! bundle has no key: the client asks its user for one, and keeps it.
 
 use moongate_platform::Platform;
 use serde_json::{Value, json};
@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 /// Path of our program in a bundle.
 const BUNDLE_PROGRAM: &str = "server/moongate";
 
-/// Returns the manifest of a bundle for this system. `url` is the endpoint that the client's form shows first.
+/// Returns the manifest of a bundle for this system. `url` is the endpoint that the client's form
+/// shows first.
 pub fn bundle_manifest(name: &str, url: &str, version: &str, platform: Platform) -> Value {
     // Names of systems as the format has them, which are those of Node.js.
     let system = match platform {
@@ -61,7 +62,11 @@ pub fn bundle_manifest(name: &str, url: &str, version: &str, platform: Platform)
 
 /// Returns the path of our program in a bundle for this system.
 pub fn program_path(platform: Platform) -> String {
-    let ending = if platform.app_data_folders { ".exe" } else { "" };
+    let ending = if platform.app_data_folders {
+        ".exe"
+    } else {
+        ""
+    };
     format!("{BUNDLE_PROGRAM}{ending}")
 }
 
@@ -76,11 +81,15 @@ mod tests {
             (Platform::MACOS, "darwin", "server/moongate"),
             (Platform::WINDOWS, "win32", "server/moongate.exe"),
         ] {
-            let manifest = bundle_manifest("moongate", "http://127.0.0.1:8080/mcp", "0.1.0", platform);
+            let manifest =
+                bundle_manifest("moongate", "http://127.0.0.1:8080/mcp", "0.1.0", platform);
             assert_eq!(manifest["compatibility"]["platforms"], json!([system]));
             assert_eq!(manifest["server"]["entry_point"], program);
             assert_eq!(manifest["user_config"]["key"]["sensitive"], true);
-            assert_eq!(manifest["user_config"]["url"]["default"], "http://127.0.0.1:8080/mcp");
+            assert_eq!(
+                manifest["user_config"]["url"]["default"],
+                "http://127.0.0.1:8080/mcp"
+            );
             let env = json!({ "MOONGATE_KEY": "${user_config.key}" });
             assert_eq!(manifest["server"]["mcp_config"]["env"], env);
         }

@@ -1,7 +1,7 @@
 //! Command lines of clients that add a server.
 //!
-//! Owns the words, and their quotes for a POSIX shell. Does not run anything. Invariant: each word reaches the command
-//! as it is, apart from the variable of a key, which the shell replaces.
+//! Owns the words, and their quotes for a POSIX shell. Does not run anything. Invariant: each word
+//! reaches the command as it is, apart from the variable of a key, which the shell replaces.
 
 use serde_json::{Map, Value};
 
@@ -12,7 +12,8 @@ use crate::template::TemplateValues;
 /// Returns the command that adds the gateway to a client. `None` if the client has none for HTTP.
 pub fn add_command(profile: &ClientProfile, request: &ConnectRequest) -> Option<String> {
     let template = profile.command?;
-    // These commands add HTTP servers. A bridge is a program, which each client spells in its own way.
+    // These commands add HTTP servers. A bridge is a program, which each client spells in its own
+    // way.
     if request.is_bridged(profile) {
         return None;
     }
@@ -24,17 +25,31 @@ pub fn add_command(profile: &ClientProfile, request: &ConnectRequest) -> Option<
         Some(ConnectKey::Variable { name, .. }) => Some(format!("{SHELL_MARK}{name}{SHELL_MARK}")),
         None => None,
     };
-    let header = key.as_ref().map(|key| format!("Authorization: Bearer {key}"));
-    let pair = key.as_ref().map(|key| format!("Authorization=Bearer {key}"));
+    let header = key
+        .as_ref()
+        .map(|key| format!("Authorization: Bearer {key}"));
+    let pair = key
+        .as_ref()
+        .map(|key| format!("Authorization=Bearer {key}"));
     let named = match template.contains("{named}") {
         true => {
             // An input is defined only in the file.
             let keyless = ConnectRequest {
-                key: request.key.clone().filter(|_| request.input(profile).is_none()),
+                key: request
+                    .key
+                    .clone()
+                    .filter(|_| request.input(profile).is_none()),
                 ..request.clone()
             };
-            let mut members = Map::from_iter([("name".to_owned(), Value::from(request.name.as_str()))]);
-            members.extend(client_entry(profile, &keyless).ok()?.as_object().cloned().unwrap_or_default());
+            let mut members =
+                Map::from_iter([("name".to_owned(), Value::from(request.name.as_str()))]);
+            members.extend(
+                client_entry(profile, &keyless)
+                    .ok()?
+                    .as_object()
+                    .cloned()
+                    .unwrap_or_default(),
+            );
             Some(Value::Object(members).to_string())
         }
         false => None,
@@ -48,11 +63,16 @@ pub fn add_command(profile: &ClientProfile, request: &ConnectRequest) -> Option<
         ("named", named.as_deref()),
     ];
     let values = TemplateValues(&values);
-    let words = |text: &str| text.split_whitespace().map(|word| values.fill(word)).collect::<Option<Vec<String>>>();
+    let words = |text: &str| {
+        text.split_whitespace()
+            .map(|word| values.fill(word))
+            .collect::<Option<Vec<String>>>()
+    };
     let mut line: Vec<String> = Vec::new();
     let mut rest = template;
-    while let Some((before, (group, after))) =
-        rest.split_once('[').and_then(|(before, rest)| Some((before, rest.split_once(']')?)))
+    while let Some((before, (group, after))) = rest
+        .split_once('[')
+        .and_then(|(before, rest)| Some((before, rest.split_once(']')?)))
     {
         line.extend(words(before)?);
         match (words(group), &request.key) {
@@ -64,7 +84,12 @@ pub fn add_command(profile: &ClientProfile, request: &ConnectRequest) -> Option<
         rest = after;
     }
     line.extend(words(rest)?);
-    Some(line.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "))
+    Some(
+        line.iter()
+            .map(|word| quoted(word))
+            .collect::<Vec<_>>()
+            .join(" "),
+    )
 }
 
 /// Mark around the name of a variable that the shell replaces. No word has it.
@@ -73,7 +98,8 @@ const SHELL_MARK: char = '\u{0}';
 /// Quotes a word for a POSIX shell.
 pub(crate) fn quoted(word: &str) -> String {
     if let [before, name, after] = word.split(SHELL_MARK).collect::<Vec<_>>()[..] {
-        // The shell reads inside double quotes. Only our own header text stands there, so nothing is lost.
+        // The shell reads inside double quotes. Only our own header text stands there, so nothing
+        // is lost.
         let escaped = |text: &str| text.replace(['\\', '"', '$', '`'], "");
         return format!("\"{}${{{name}}}{}\"", escaped(before), escaped(after));
     }
@@ -96,17 +122,33 @@ mod tests {
     fn line(id: &str, name: &str, key: Option<ConnectKey>) -> String {
         let url = "http://127.0.0.1:8080/mcp".to_owned();
         let start = StartCommand::program("/bin/moongate");
-        let request = ConnectRequest { name: name.to_owned(), url, key, route: ConnectRoute::Best, start };
+        let request = ConnectRequest {
+            name: name.to_owned(),
+            url,
+            key,
+            route: ConnectRoute::Best,
+            start,
+        };
         add_command(client(id).unwrap(), &request).unwrap_or_default()
     }
 
     #[test]
     fn lines_are_what_each_client_reads() {
         let value = || Some(ConnectKey::Value("mg_k'y".to_owned()));
-        let variable = || Some(ConnectKey::Variable { name: "MOONGATE_KEY".to_owned(), value: None });
+        let variable = || {
+            Some(ConnectKey::Variable {
+                name: "MOONGATE_KEY".to_owned(),
+                value: None,
+            })
+        };
         let url = "http://127.0.0.1:8080/mcp";
         for (id, name, key, expected) in [
-            ("claude-code", "moongate", None, format!("claude mcp add --transport http --scope user moongate {url}")),
+            (
+                "claude-code",
+                "moongate",
+                None,
+                format!("claude mcp add --transport http --scope user moongate {url}"),
+            ),
             (
                 "claude-code",
                 "my gate",
@@ -130,11 +172,17 @@ mod tests {
                 "moongate",
                 variable(),
                 format!(
-                    "droid mcp add moongate {url} --type http --header \"Authorization: Bearer ${{MOONGATE_KEY}}\""
+                    "droid mcp add moongate {url} --type http --header \"Authorization: Bearer \
+                     ${{MOONGATE_KEY}}\""
                 ),
             ),
             ("codex", "moongate", value(), String::new()),
-            ("codex", "moongate", None, format!("codex mcp add moongate --url {url}")),
+            (
+                "codex",
+                "moongate",
+                None,
+                format!("codex mcp add moongate --url {url}"),
+            ),
             (
                 "codex",
                 "moongate",
@@ -156,7 +204,13 @@ mod tests {
 
     #[test]
     fn words_are_quoted_for_a_shell() {
-        for (word, expected) in [("a-b", "a-b"), ("", "''"), ("a b", "'a b'"), ("a'b", r"'a'\''b'"), ("$x", "'$x'")] {
+        for (word, expected) in [
+            ("a-b", "a-b"),
+            ("", "''"),
+            ("a b", "'a b'"),
+            ("a'b", r"'a'\''b'"),
+            ("$x", "'$x'"),
+        ] {
             assert_eq!(quoted(word), expected);
         }
     }

@@ -1,7 +1,8 @@
 //! Edits of a client's file that connect it to a gateway, or undo that.
 //!
-//! Owns the place of our entry, and the judgement of an entry that is there already. Text in, text out: does not read
-//! or write files. Invariant: an entry of somebody else is never replaced or removed without being told so.
+//! Owns the place of our entry, and the judgement of an entry that is there already. Text in, text
+//! out: does not read or write files. Invariant: an entry of somebody else is never replaced or
+//! removed without being told so.
 
 use std::fmt;
 use std::path::Path;
@@ -72,9 +73,14 @@ pub fn existing_entry(path: &Path, text: &str, name: &str, own: &SelfAddresses) 
 /// Returns the entry of a name in a client's file, in our words.
 pub(crate) fn entry_of(path: &Path, text: &str, name: &str) -> Option<ParsedServer> {
     let legal = moongate_config::legal_server_name(name);
-    let entries = moongate_config::parse_servers(path, text).map(|read| read.servers).unwrap_or_default();
-    // The config's reader makes names legal, so a client's `My Gateway` is found under another name.
-    entries.into_iter().find(|entry| entry.name == name || Some(&entry.name) == legal.as_ref())
+    let entries = moongate_config::parse_servers(path, text)
+        .map(|read| read.servers)
+        .unwrap_or_default();
+    // The config's reader makes names legal, so a client's `My Gateway` is found under another
+    // name.
+    entries
+        .into_iter()
+        .find(|entry| entry.name == name || Some(&entry.name) == legal.as_ref())
 }
 
 /// Adds our entry to a client's file, or replaces the one of this name. Returns the new text.
@@ -85,21 +91,29 @@ pub fn connect_text(
     text: &str,
 ) -> Result<String, ConnectError> {
     let entry = client_entry(profile, request)?;
-    let text = if text.trim().is_empty() { profile.file_head } else { text };
+    let text = if text.trim().is_empty() {
+        profile.file_head
+    } else {
+        text
+    };
     let mut edits = Vec::new();
     if let Some(id) = request.input(profile) {
-        let input = json!({"type": "promptString", "id": id, "description": "Moongate key", "password": true});
+        let input = json!({"type": "promptString", "id": id, "description": "Moongate key",
+            "password": true});
         // The entry refers to the input, so both must be there.
         edits.push(Edit::new(input_path(id), EditAction::Set(input)));
     }
-    edits.push(Edit::new(entry_path(profile, &request.name), EditAction::Set(entry)));
+    edits.push(Edit::new(
+        entry_path(profile, &request.name),
+        EditAction::Set(entry),
+    ));
     Ok(edit(format, text, &edits)?)
 }
 
 /// Removes the entry of a name, and our input, from a client's file. Returns the new text.
 ///
-/// `before` is the text that the entry was once added to, if it is known: where nothing else changed since then, that
-/// text comes back byte for byte.
+/// `before` is the text that the entry was once added to, if it is known: where nothing else
+/// changed since then, that text comes back byte for byte.
 pub fn disconnect_text(
     profile: &ClientProfile,
     name: &str,
@@ -115,9 +129,14 @@ pub fn disconnect_text(
     // VS Code keeps inputs beside the servers, and an empty list of them asks for nothing.
     edits.push(Edit::new(["inputs"], EditAction::RemoveIfEmpty));
     let without = edit(format, text, &edits)?;
-    let Some(before) = before else { return Ok(without) };
+    let Some(before) = before else {
+        return Ok(without);
+    };
     // A client may need its wrapper, so an empty one stays unless the file had none before.
-    edits.push(Edit::new([profile.wrapper.key()], EditAction::RemoveIfEmpty));
+    edits.push(Edit::new(
+        [profile.wrapper.key()],
+        EditAction::RemoveIfEmpty,
+    ));
     let bare = edit(format, text, &edits)?;
     let is_same = match before.is_empty() {
         // An edit leaves braces of a JSON text that was once empty.
@@ -131,11 +150,20 @@ pub(crate) fn entry_path(profile: &ClientProfile, name: &str) -> Vec<PathStep> {
     let wrapper = PathStep::from(profile.wrapper.key());
     let entry = match profile.wrapper {
         ServerWrapper::Map(_) => PathStep::from(name),
-        ServerWrapper::List(_) => PathStep::Item { field: "name".to_owned(), value: name.to_owned() },
+        ServerWrapper::List(_) => PathStep::Item {
+            field: "name".to_owned(),
+            value: name.to_owned(),
+        },
     };
     vec![wrapper, entry]
 }
 
 fn input_path(id: &str) -> Vec<PathStep> {
-    vec![PathStep::from("inputs"), PathStep::Item { field: "id".to_owned(), value: id.to_owned() }]
+    vec![
+        PathStep::from("inputs"),
+        PathStep::Item {
+            field: "id".to_owned(),
+            value: id.to_owned(),
+        },
+    ]
 }

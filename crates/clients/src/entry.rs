@@ -1,7 +1,8 @@
 //! Moongate's entry in a client's file.
 //!
-//! Owns the request to connect a client, and the entry that answers it. Does not write files. Invariant: the key itself
-//! stands in an entry only where the client cannot read it from a variable.
+//! Owns the request to connect a client, and the entry that answers it. Does not write files.
+//! Invariant: the key itself stands in an entry only where the client cannot read it from a
+//! variable.
 
 use std::fmt;
 
@@ -72,7 +73,9 @@ pub enum EntryError {
 impl fmt::Display for EntryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            EntryError::KeyUnknown(name) => write!(f, "it reads no variables, and {name} is not set here"),
+            EntryError::KeyUnknown(name) => {
+                write!(f, "it reads no variables, and {name} is not set here")
+            }
             EntryError::NoEntry => f.write_str("it takes no entry"),
         }
     }
@@ -81,10 +84,13 @@ impl fmt::Display for EntryError {
 impl ConnectRequest {
     /// True if the client reaches the gateway through `moongate stdio`.
     pub fn is_bridged(&self, profile: &ClientProfile) -> bool {
-        self.route == ConnectRoute::Bridge || profile.http.is_none() || !self.url.starts_with("http")
+        self.route == ConnectRoute::Bridge
+            || profile.http.is_none()
+            || !self.url.starts_with("http")
     }
 
-    /// Returns the variable that the client reads the key from. `None` if its entry has the key itself, or none.
+    /// Returns the variable that the client reads the key from. `None` if its entry has the key
+    /// itself, or none.
     pub fn variable(&self, profile: &ClientProfile) -> Option<&str> {
         let reads = match profile.variable {
             VariableForm::None => false,
@@ -117,16 +123,28 @@ impl ConnectRequest {
         }
         match &self.key {
             None => Ok(None),
-            Some(ConnectKey::Value(key) | ConnectKey::Variable { value: Some(key), .. }) => Ok(Some(key.clone())),
-            Some(ConnectKey::Variable { name, value: None }) => Err(EntryError::KeyUnknown(name.clone())),
+            Some(
+                ConnectKey::Value(key)
+                | ConnectKey::Variable {
+                    value: Some(key), ..
+                },
+            ) => Ok(Some(key.clone())),
+            Some(ConnectKey::Variable { name, value: None }) => {
+                Err(EntryError::KeyUnknown(name.clone()))
+            }
         }
     }
 }
 
 /// Returns the entry of a client: the value below its name, or the item of its list.
-pub fn client_entry(profile: &ClientProfile, request: &ConnectRequest) -> Result<Value, EntryError> {
+pub fn client_entry(
+    profile: &ClientProfile,
+    request: &ConnectRequest,
+) -> Result<Value, EntryError> {
     let template = match (profile.method, profile.http) {
-        (ConnectMethod::PublicUrl | ConnectMethod::Discontinued, _) => return Err(EntryError::NoEntry),
+        (ConnectMethod::PublicUrl | ConnectMethod::Discontinued, _) => {
+            return Err(EntryError::NoEntry);
+        }
         (_, Some(http)) if !request.is_bridged(profile) => match profile.variable {
             VariableForm::Entry(by_variable) if request.variable(profile).is_some() => by_variable,
             _ => http,
@@ -150,16 +168,22 @@ pub fn client_entry(profile: &ClientProfile, request: &ConnectRequest) -> Result
     Ok(entry)
 }
 
-/// Inserts arguments behind the program, wherever the template starts it: in one list, or as a command with `args`.
+/// Inserts arguments behind the program, wherever the template starts it: in one list, or as a
+/// command with `args`.
 fn insert_start_args(template: &Value, entry: &mut Value, args: &[String]) {
     let words_of_args = || args.iter().cloned().map(Value::String);
     let is_program = |value: &Value| value.as_str() == Some("{program}");
     match (template, entry) {
-        (Value::Array(template), Value::Array(words)) if template.first().is_some_and(is_program) => {
+        (Value::Array(template), Value::Array(words))
+            if template.first().is_some_and(is_program) =>
+        {
             words.splice(1..1, words_of_args());
         }
         (Value::Object(template), Value::Object(members)) => {
-            if let Some(Value::Array(words)) = members.get_mut("args").filter(|_| template.values().any(is_program)) {
+            if let Some(Value::Array(words)) = members
+                .get_mut("args")
+                .filter(|_| template.values().any(is_program))
+            {
                 words.splice(0..0, words_of_args());
             }
             for (name, member) in members {
@@ -180,34 +204,63 @@ pub(crate) mod tests {
 
     pub(crate) fn request(key: Option<ConnectKey>, route: ConnectRoute) -> ConnectRequest {
         let [name, url] = ["moongate", "http://127.0.0.1:8080/mcp"].map(str::to_owned);
-        ConnectRequest { name, url, key, route, start: StartCommand::program("/bin/moongate") }
+        ConnectRequest {
+            name,
+            url,
+            key,
+            route,
+            start: StartCommand::program("/bin/moongate"),
+        }
     }
 
     fn variable(value: Option<&str>) -> Option<ConnectKey> {
-        Some(ConnectKey::Variable { name: "GATE".to_owned(), value: value.map(str::to_owned) })
+        Some(ConnectKey::Variable {
+            name: "GATE".to_owned(),
+            value: value.map(str::to_owned),
+        })
     }
 
     #[test]
     fn a_variable_is_named_where_the_client_reads_it() {
         let url = "http://127.0.0.1:8080/mcp";
-        let typed = |bearer: &str| json!({"type": "http", "url": url, "headers": {"Authorization": bearer}});
+        let typed = |bearer: &str| {
+            json!({"type": "http", "url": url,
+            "headers": {"Authorization": bearer}})
+        };
         for (id, expected) in [
             ("claude-code", typed("Bearer ${GATE}")),
             ("vscode", typed("Bearer ${input:moongate-key}")),
-            ("cursor", json!({"url": url, "headers": {"Authorization": "Bearer ${env:GATE}"}})),
+            (
+                "cursor",
+                json!({"url": url, "headers": {"Authorization": "Bearer ${env:GATE}"}}),
+            ),
             ("codex", json!({"url": url, "bearer_token_env_var": "GATE"})),
-            ("warp", json!({"url": url, "headers": {"Authorization": "Bearer mg_k"}})),
+            (
+                "warp",
+                json!({"url": url, "headers": {"Authorization": "Bearer mg_k"}}),
+            ),
             (
                 "claude-desktop",
-                json!({"command": "/bin/moongate", "args": ["stdio", "--url", url], "env": {"MOONGATE_KEY": "mg_k"}}),
+                json!({"command": "/bin/moongate", "args": ["stdio", "--url", url],
+                    "env": {"MOONGATE_KEY": "mg_k"}}),
             ),
         ] {
             let request = request(variable(Some("mg_k")), ConnectRoute::Best);
-            assert_eq!(client_entry(client(id).unwrap(), &request), Ok(expected), "{id}");
+            assert_eq!(
+                client_entry(client(id).unwrap(), &request),
+                Ok(expected),
+                "{id}"
+            );
         }
-        let unknown = client_entry(client("warp").unwrap(), &request(variable(None), ConnectRoute::Best));
+        let unknown = client_entry(
+            client("warp").unwrap(),
+            &request(variable(None), ConnectRoute::Best),
+        );
         assert_eq!(unknown, Err(EntryError::KeyUnknown("GATE".to_owned())));
-        assert_eq!(format!("{:?}", ConnectKey::Value("mg_k".to_owned())), "Value(..)");
+        assert_eq!(
+            format!("{:?}", ConnectKey::Value("mg_k".to_owned())),
+            "Value(..)"
+        );
     }
 
     #[test]
@@ -219,14 +272,32 @@ pub(crate) mod tests {
                 other => other.as_str().into_iter().collect(),
             }
         }
-        let start =
-            StartCommand { command: "npx".to_owned(), args: ["-y", "moongate@1.2.3"].map(str::to_owned).into() };
+        let start = StartCommand {
+            command: "npx".to_owned(),
+            args: ["-y", "moongate@1.2.3"].map(str::to_owned).into(),
+        };
         for profile in clients() {
-            let request = ConnectRequest { start: start.clone(), ..request(None, ConnectRoute::Bridge) };
-            let Ok(entry) = client_entry(profile, &request) else { continue };
+            let request = ConnectRequest {
+                start: start.clone(),
+                ..request(None, ConnectRoute::Bridge)
+            };
+            let Ok(entry) = client_entry(profile, &request) else {
+                continue;
+            };
             let words = texts(&entry);
-            let expected = ["npx", "-y", "moongate@1.2.3", "stdio", "--url", &request.url];
-            assert!(words.windows(expected.len()).any(|part| part == expected), "{}: {entry}", profile.id);
+            let expected = [
+                "npx",
+                "-y",
+                "moongate@1.2.3",
+                "stdio",
+                "--url",
+                &request.url,
+            ];
+            assert!(
+                words.windows(expected.len()).any(|part| part == expected),
+                "{}: {entry}",
+                profile.id
+            );
         }
     }
 
@@ -234,14 +305,28 @@ pub(crate) mod tests {
     fn every_entry_has_the_url_and_the_key_or_neither_key_nor_its_table() {
         for profile in clients() {
             for route in [ConnectRoute::Best, ConnectRoute::Bridge] {
-                let Ok(without) = client_entry(profile, &request(None, route)) else { continue };
+                let Ok(without) = client_entry(profile, &request(None, route)) else {
+                    continue;
+                };
                 let key = Some(ConnectKey::Value("mg_k".to_owned()));
-                let with = client_entry(profile, &request(key, route)).unwrap().to_string();
+                let with = client_entry(profile, &request(key, route))
+                    .unwrap()
+                    .to_string();
                 let without = without.to_string();
-                assert!(without.contains("127.0.0.1:8080/mcp") && !without.contains("{}"), "{without}");
-                assert!(!without.contains("Authorization") && !without.contains("MOONGATE_KEY"), "{without}");
+                assert!(
+                    without.contains("127.0.0.1:8080/mcp") && !without.contains("{}"),
+                    "{without}"
+                );
+                assert!(
+                    !without.contains("Authorization") && !without.contains("MOONGATE_KEY"),
+                    "{without}"
+                );
                 assert!(with.contains("mg_k"), "{with}");
-                assert_eq!(with.contains("stdio\",\"--url"), request(None, route).is_bridged(profile), "{with}");
+                assert_eq!(
+                    with.contains("stdio\",\"--url"),
+                    request(None, route).is_bridged(profile),
+                    "{with}"
+                );
             }
         }
     }

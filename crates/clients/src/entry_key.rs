@@ -1,7 +1,7 @@
 //! Key that an entry of ours has already.
 //!
-//! Owns where an entry keeps it. Does not write entries (`entry`). Invariant: a key that is kept stands in the new entry
-//! as it stood in the old one.
+//! Owns where an entry keeps it. Does not write entries (`entry`). Invariant: a key that is kept
+//! stands in the new entry as it stood in the old one.
 
 use std::path::Path;
 
@@ -17,8 +17,15 @@ const BRIDGE_VARIABLE: &str = "MOONGATE_KEY";
 /// Returns the key of the entry of a name in a client's file. `None` if it has none.
 ///
 /// Fails if the entry has its key in a form that no entry of ours would have.
-pub fn kept_key(profile: &ClientProfile, path: &Path, text: &str, name: &str) -> Result<Option<ConnectKey>, UnkeptKey> {
-    let Some(key) = entry_of(path, text, name).and_then(|entry| key_text(&entry.settings)) else { return Ok(None) };
+pub fn kept_key(
+    profile: &ClientProfile,
+    path: &Path,
+    text: &str,
+    name: &str,
+) -> Result<Option<ConnectKey>, UnkeptKey> {
+    let Some(key) = entry_of(path, text, name).and_then(|entry| key_text(&entry.settings)) else {
+        return Ok(None);
+    };
     if let Some(name) = variable_of(profile, &key) {
         return Ok(Some(ConnectKey::Variable { name, value: None }));
     }
@@ -43,10 +50,13 @@ impl std::fmt::Display for UnkeptKey {
 ///
 /// `is_inherited` tells that a program gets the key from its environment.
 pub fn lacks_key(path: &Path, text: &str, name: &str, is_inherited: bool) -> bool {
-    let Some(entry) = entry_of(path, text, name) else { return false };
+    let Some(entry) = entry_of(path, text, name) else {
+        return false;
+    };
     let is_bridge = entry.settings.contains_key("command");
     // Without a URL, the program is a gateway of its own, which asks nobody for a key.
-    let leads_there = !is_bridge || args(&entry.settings).any(|arg| arg == "--url") && !is_inherited;
+    let leads_there =
+        !is_bridge || args(&entry.settings).any(|arg| arg == "--url") && !is_inherited;
     leads_there && key_text(&entry.settings).is_none()
 }
 
@@ -54,20 +64,33 @@ pub fn lacks_key(path: &Path, text: &str, name: &str, is_inherited: bool) -> boo
 fn key_text(settings: &Map<String, Value>) -> Option<String> {
     let member = |table: &str, name: &str| {
         let members = settings.get(table)?.as_object()?;
-        members.iter().find(|(key, _)| key.eq_ignore_ascii_case(name))?.1.as_str()
+        members
+            .iter()
+            .find(|(key, _)| key.eq_ignore_ascii_case(name))?
+            .1
+            .as_str()
     };
     let bearer = member("headers", "authorization").and_then(|value| {
         let (scheme, key) = value.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
     });
-    let of_bridge =
-        || member("env", BRIDGE_VARIABLE).or_else(|| args(settings).skip_while(|arg| *arg != "--key").nth(1));
-    let key = bearer.or_else(|| member("headers", "x-api-key")).or_else(of_bridge)?;
+    let of_bridge = || {
+        member("env", BRIDGE_VARIABLE)
+            .or_else(|| args(settings).skip_while(|arg| *arg != "--key").nth(1))
+    };
+    let key = bearer
+        .or_else(|| member("headers", "x-api-key"))
+        .or_else(of_bridge)?;
     (!key.is_empty()).then(|| key.to_owned())
 }
 
 fn args(settings: &Map<String, Value>) -> impl Iterator<Item = &str> {
-    settings.get("args").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+    settings
+        .get("args")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
 }
 
 /// Returns the variable that a text names, if the client replaces it.
@@ -96,22 +119,38 @@ mod tests {
 
     #[test]
     fn an_entry_that_is_written_again_keeps_its_key() {
-        let variable = ConnectKey::Variable { name: "GATE".to_owned(), value: Some("mg_k".to_owned()) };
+        let variable = ConnectKey::Variable {
+            name: "GATE".to_owned(),
+            value: Some("mg_k".to_owned()),
+        };
         for profile in clients().filter(|profile| profile.method == ConnectMethod::File) {
             let file = profile.user_files.of(moongate_platform::Platform::CURRENT)[0];
             let path = Path::new(file);
             for route in [ConnectRoute::Best, ConnectRoute::Bridge] {
-                let write = |key| connect_text(profile, &request(key, route), format_of(path), "").unwrap();
+                let write =
+                    |key| connect_text(profile, &request(key, route), format_of(path), "").unwrap();
                 for key in [ConnectKey::Value("mg_k$1".to_owned()), variable.clone()] {
                     let text = write(Some(key));
                     let kept = kept_key(profile, path, &text, "moongate").unwrap();
                     assert!(kept.is_some(), "{}: {text}", profile.id);
                     assert_eq!(write(kept), text, "{}", profile.id);
-                    assert!(!lacks_key(path, &text, "moongate", false), "{}: {text}", profile.id);
+                    assert!(
+                        !lacks_key(path, &text, "moongate", false),
+                        "{}: {text}",
+                        profile.id
+                    );
                 }
                 let without = write(None);
-                assert_eq!(kept_key(profile, path, &without, "moongate"), Ok(None), "{without}");
-                assert!(lacks_key(path, &without, "moongate", false), "{}: {without}", profile.id);
+                assert_eq!(
+                    kept_key(profile, path, &without, "moongate"),
+                    Ok(None),
+                    "{without}"
+                );
+                assert!(
+                    lacks_key(path, &without, "moongate", false),
+                    "{}: {without}",
+                    profile.id
+                );
             }
         }
     }
@@ -133,6 +172,9 @@ mod tests {
         let own = entry("{\"command\":\"moongate\",\"args\":[\"stdio\"]}");
         assert!(!lacks_key(path, &own, "moongate", false));
         let bridge = entry("{\"command\":\"moongate\",\"args\":[\"stdio\",\"--url\",\"u\"]}");
-        assert!(lacks_key(path, &bridge, "moongate", false) && !lacks_key(path, &bridge, "moongate", true));
+        assert!(
+            lacks_key(path, &bridge, "moongate", false)
+                && !lacks_key(path, &bridge, "moongate", true)
+        );
     }
 }

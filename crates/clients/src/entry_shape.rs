@@ -1,7 +1,7 @@
 //! Judgement of our entry in a client's file, by the client's own form.
 //!
-//! Owns which differences matter: those that the client would ignore. Does not write. Invariant: an entry that
-//! `connect` wrote has no problem.
+//! Owns which differences matter: those that the client would ignore. Does not write. Invariant: an
+//! entry that `connect` wrote has no problem.
 
 use serde_json::Value;
 
@@ -13,16 +13,31 @@ pub fn shape_problem(profile: &ClientProfile, entry: &Value) -> Option<String> {
     let template = template.as_object()?;
     let entry = entry.as_object()?;
     // Types are called `http`, too.
-    let is_url = |value: &Value| value.as_str().is_some_and(|text| text.starts_with("http") && text.contains("://"));
+    let is_url = |value: &Value| {
+        value
+            .as_str()
+            .is_some_and(|text| text.starts_with("http") && text.contains("://"))
+    };
     let (found, _) = entry.iter().find(|(_, value)| is_url(value))?;
-    let (wanted, _) = template.iter().find(|(_, value)| value.as_str().is_some_and(|text| text.contains("{url}")))?;
+    let (wanted, _) = template
+        .iter()
+        .find(|(_, value)| value.as_str().is_some_and(|text| text.contains("{url}")))?;
     if found != wanted {
-        return Some(format!("the URL is in `{found}`, and this client reads `{wanted}`"));
+        return Some(format!(
+            "the URL is in `{found}`, and this client reads `{wanted}`"
+        ));
     }
     let is_fixed = |value: &Value| value.as_str().is_some_and(|text| !text.contains('{'));
-    if let Some((key, value)) = template.iter().find(|(key, value)| is_fixed(value) && !entry.contains_key(*key)) {
-        return Some(format!("`{key}` is missing, and this client needs {value} there"));
+    if let Some((key, value)) = template
+        .iter()
+        .find(|(key, value)| is_fixed(value) && !entry.contains_key(*key))
+    {
+        return Some(format!(
+            "`{key}` is missing, and this client needs {value} there"
+        ));
     }
-    let ignored = entry.keys().find(|key| key.as_str() == "headers" && !template.contains_key(*key))?;
+    let ignored = entry
+        .keys()
+        .find(|key| key.as_str() == "headers" && !template.contains_key(*key))?;
     Some(format!("`{ignored}` means nothing to this client"))
 }

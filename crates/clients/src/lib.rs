@@ -1,9 +1,10 @@
 //! MCP clients: where each keeps its servers, and how Moongate's entry looks there.
 //!
-//! The table of clients (`table`) is data. The rest reads it: files of a machine (`places`), entries (`entry`), their keys
-//! (`entry_key`), links (`link`), command lines (`command_line`), changes of a file's text (`connect_file`,
-//! `take_over`), bundles (`bundle`), and all of it as steps (`steps`). `import` goes the other way: from clients' texts
-//! to our config. Does not read or write files. Invariant: a key never stands in a link to a web page.
+//! The table of clients (`table`) is data. The rest reads it: files of a machine (`places`),
+//! entries (`entry`), their keys (`entry_key`), links (`link`), command lines (`command_line`),
+//! changes of a file's text (`connect_file`, `take_over`), bundles (`bundle`), and all of it as
+//! steps (`steps`). `import` goes the other way: from clients' texts to our config. Does not read
+//! or write files. Invariant: a key never stands in a link to a web page.
 
 mod bundle;
 mod command_line;
@@ -24,14 +25,17 @@ mod template;
 
 pub use bundle::{bundle_manifest, program_path as bundle_program};
 pub use command_line::add_command;
-pub use connect_file::{ConnectError, ExistingEntry, connect_text, disconnect_text, existing_entry, format_of};
+pub use connect_file::{
+    ConnectError, ExistingEntry, connect_text, disconnect_text, existing_entry, format_of,
+};
 pub use entry::{ConnectKey, ConnectRequest, ConnectRoute, EntryError, client_entry};
 pub use entry_key::{UnkeptKey, kept_key, lacks_key};
 pub use entry_shape::shape_problem;
 pub use link::deeplink;
 pub use places::{UserDirectories, shown_file};
 pub use profile::{
-    ClientLimits, ClientProfile, ConnectMethod, OffSwitch, ServerWrapper, SnippetFormat, UserFiles, VariableForm,
+    ClientLimits, ClientProfile, ConnectMethod, OffSwitch, ServerWrapper, SnippetFormat, UserFiles,
+    VariableForm,
 };
 pub use session_name::client_of_session;
 pub use start_command::{LauncherVariables, StartCommand};

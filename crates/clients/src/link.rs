@@ -1,7 +1,7 @@
 //! Links that add a server to a client.
 //!
-//! Owns the encoding of what a link carries. Does not open links. Invariant: a link to a web page has no key, and no
-//! character of a name or URL ends its part of the link.
+//! Owns the encoding of what a link carries. Does not open links. Invariant: a link to a web page
+//! has no key, and no character of a name or URL ends its part of the link.
 
 use std::fmt::Write as _;
 
@@ -18,13 +18,22 @@ pub fn deeplink(profile: &ClientProfile, request: &ConnectRequest) -> Option<Str
     let template = profile.link?;
     let public = profile.method == ConnectMethod::PublicUrl;
     // A link with only a URL cannot start our bridge.
-    let has_entry = ["{entry}", "{named}", "{base64}"].iter().any(|part| template.contains(part));
+    let has_entry = ["{entry}", "{named}", "{base64}"]
+        .iter()
+        .any(|part| template.contains(part));
     if !has_entry && request.is_bridged(profile) || public && !request.url.starts_with("https://") {
         return None;
     }
     // The server of a web page would see the key, and an input is defined only in the file.
     let keyless = template.starts_with("https:") || request.input(profile).is_some();
-    let carried = if keyless { ConnectRequest { key: None, ..request.clone() } } else { request.clone() };
+    let carried = if keyless {
+        ConnectRequest {
+            key: None,
+            ..request.clone()
+        }
+    } else {
+        request.clone()
+    };
     let mut entry = String::new();
     let mut named = String::new();
     if has_entry {
@@ -35,22 +44,30 @@ pub fn deeplink(profile: &ClientProfile, request: &ConnectRequest) -> Option<Str
     }
     // Base64 has `+`, `/` and `=`, which mean something else in a query.
     let base64 = percent_encode(&STANDARD.encode(&entry));
-    let [name, url, entry, named] = [&request.name, &request.url, &entry, &named].map(|text| percent_encode(text));
-    let values = [("name", &name), ("url", &url), ("entry", &entry), ("named", &named), ("base64", &base64)];
+    let [name, url, entry, named] =
+        [&request.name, &request.url, &entry, &named].map(|text| percent_encode(text));
+    let values = [
+        ("name", &name),
+        ("url", &url),
+        ("entry", &entry),
+        ("named", &named),
+        ("base64", &base64),
+    ];
     let values = values.map(|(placeholder, value)| (placeholder, Some(value.as_str())));
     TemplateValues(&values).fill(template)
 }
 
 /// Encodes everything but the unreserved characters (RFC 3986, section 2.3).
 fn percent_encode(text: &str) -> String {
-    text.bytes().fold(String::with_capacity(text.len()), |mut out, byte| {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            let _ = write!(out, "%{byte:02X}");
-        }
-        out
-    })
+    text.bytes()
+        .fold(String::with_capacity(text.len()), |mut out, byte| {
+            if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+                out.push(char::from(byte));
+            } else {
+                let _ = write!(out, "%{byte:02X}");
+            }
+            out
+        })
 }
 
 #[cfg(test)]
@@ -86,43 +103,107 @@ mod tests {
 
     #[test]
     fn links_carry_the_entry_and_nothing_ends_it_early() {
-        let odd = request("m&o#o'n \u{65e5}", "http://127.0.0.1:8080/mcp/a%20b?x=1&y=2#z");
+        let odd = request(
+            "m&o#o'n \u{65e5}",
+            "http://127.0.0.1:8080/mcp/a%20b?x=1&y=2#z",
+        );
         let entry = json!({"url": odd.url, "headers": {"Authorization": "Bearer mg_k&#'\u{e9}"}});
-        let typed = json!({"name": odd.name, "type": "http", "url": odd.url, "headers": entry["headers"]});
+        let typed =
+            json!({"name": odd.name, "type": "http", "url": odd.url, "headers": entry["headers"]});
         let keyless = json!({"name": odd.name, "type": "http", "url": odd.url});
-        let from_base64 = |text: &str| String::from_utf8(STANDARD.decode(decoded(text)).unwrap()).unwrap();
+        let from_base64 =
+            |text: &str| String::from_utf8(STANDARD.decode(decoded(text)).unwrap()).unwrap();
         for (id, start, after, base64, json) in [
-            ("cursor", "cursor://anysphere.cursor-deeplink/mcp/install?name=", "&config=", true, &entry),
-            ("lmstudio", "lmstudio://add_mcp?name=", "&config=", true, &entry),
-            ("kiro", "https://kiro.dev/launch/mcp/add?name=", "&config=", false, &json!({"url": odd.url})),
+            (
+                "cursor",
+                "cursor://anysphere.cursor-deeplink/mcp/install?name=",
+                "&config=",
+                true,
+                &entry,
+            ),
+            (
+                "lmstudio",
+                "lmstudio://add_mcp?name=",
+                "&config=",
+                true,
+                &entry,
+            ),
+            (
+                "kiro",
+                "https://kiro.dev/launch/mcp/add?name=",
+                "&config=",
+                false,
+                &json!({"url": odd.url}),
+            ),
             ("vscode", "vscode:mcp/install", "?", false, &typed),
-            ("vscode-insiders", "vscode-insiders:mcp/install", "?", false, &typed),
-            ("visual-studio", "https://vs-open.link/mcp-install", "?", false, &keyless),
+            (
+                "vscode-insiders",
+                "vscode-insiders:mcp/install",
+                "?",
+                false,
+                &typed,
+            ),
+            (
+                "visual-studio",
+                "https://vs-open.link/mcp-install",
+                "?",
+                false,
+                &keyless,
+            ),
         ] {
             let link = deeplink(client(id).unwrap(), &odd).unwrap();
             let (name, config) = link.strip_prefix(start).unwrap().split_once(after).unwrap();
             assert!(name.is_empty() || decoded(name) == odd.name, "{link}");
-            let text = if base64 { from_base64(config) } else { decoded(config) };
+            let text = if base64 {
+                from_base64(config)
+            } else {
+                decoded(config)
+            };
             assert_eq!(&serde_json::from_str::<Value>(&text).unwrap(), json, "{id}");
         }
         let goose = deeplink(client("goose").unwrap(), &odd).unwrap();
-        let query: Vec<_> =
-            goose.split_once('?').unwrap().1.split('&').map(|pair| pair.split_once('=').unwrap()).collect();
+        let query: Vec<_> = goose
+            .split_once('?')
+            .unwrap()
+            .1
+            .split('&')
+            .map(|pair| pair.split_once('=').unwrap())
+            .collect();
         assert_eq!((query[0].0, decoded(query[0].1)), ("url", odd.url.clone()));
-        assert_eq!((query.len(), query[2].0, decoded(query[2].1)), (6, "id", odd.name.clone()));
+        assert_eq!(
+            (query.len(), query[2].0, decoded(query[2].1)),
+            (6, "id", odd.name.clone())
+        );
     }
 
     #[test]
     fn a_link_to_a_web_page_has_no_key() {
         let request = request("moongate", "https://moongate.example/mcp");
         for profile in clients() {
-            let Some(link) = deeplink(profile, &request) else { continue };
+            let Some(link) = deeplink(profile, &request) else {
+                continue;
+            };
             assert!(link.is_ascii() && !link.contains([' ', '"', '<']), "{link}");
-            assert!(!link.starts_with("https:") || !decoded(&link).contains("mg_k"), "{link}");
+            assert!(
+                !link.starts_with("https:") || !decoded(&link).contains("mg_k"),
+                "{link}"
+            );
         }
-        let local = ConnectRequest { url: "http://127.0.0.1:8080/mcp".to_owned(), ..request.clone() };
+        let local = ConnectRequest {
+            url: "http://127.0.0.1:8080/mcp".to_owned(),
+            ..request.clone()
+        };
         assert!(deeplink(client("claude-ai").unwrap(), &request).is_some());
         assert_eq!(deeplink(client("claude-ai").unwrap(), &local), None);
-        assert_eq!(deeplink(client("goose").unwrap(), &ConnectRequest { route: ConnectRoute::Bridge, ..local }), None);
+        assert_eq!(
+            deeplink(
+                client("goose").unwrap(),
+                &ConnectRequest {
+                    route: ConnectRoute::Bridge,
+                    ..local
+                }
+            ),
+            None
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Files of clients on one machine.
 //!
-//! Owns the directories that the table names in short. Does not read the files. Invariant: nothing is read from the
-//! process itself.
+//! Owns the directories that the table names in short. Does not read the files. Invariant: nothing
+//! is read from the process itself.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,30 +20,48 @@ pub struct UserDirectories<'a> {
 }
 
 impl UserDirectories<'_> {
-    /// Returns the user's files of a client, newest first. Leaves out those whose directory is unknown.
+    /// Returns the user's files of a client, newest first. Leaves out those whose directory is
+    /// unknown.
     pub fn files(&self, profile: &ClientProfile) -> Vec<PathBuf> {
-        profile.user_files.of(self.platform).iter().filter_map(|path| self.path(path)).collect()
+        profile
+            .user_files
+            .of(self.platform)
+            .iter()
+            .filter_map(|path| self.path(path))
+            .collect()
     }
 
     /// Returns the file of a client to read and write: the first that exists, else the first.
     pub fn file(&self, profile: &ClientProfile) -> Option<PathBuf> {
         let files = self.files(profile);
-        files.iter().find(|path| path.is_file()).or(files.first()).cloned()
+        files
+            .iter()
+            .find(|path| path.is_file())
+            .or(files.first())
+            .cloned()
     }
 
     /// Returns the folders whose files each may have servers: below the home, and below a project.
     pub fn folders(&self, profile: &ClientProfile, project: &Path) -> Vec<PathBuf> {
         let places = self.home().into_iter().chain([project.to_owned()]);
-        profile.folder.map(|folder| places.map(|place| place.join(folder)).collect()).unwrap_or_default()
+        profile
+            .folder
+            .map(|folder| places.map(|place| place.join(folder)).collect())
+            .unwrap_or_default()
     }
 
     /// True if the client seems to be installed: it has a file, or a directory for one.
     pub fn has_client(&self, profile: &ClientProfile) -> bool {
         let home = self.home();
         // A file right in the home says nothing by its directory.
-        let in_directory =
-            |path: &PathBuf| path.parent().filter(|parent| Some(*parent) != home.as_deref()).is_some_and(Path::is_dir);
-        self.files(profile).iter().any(|path| path.is_file() || in_directory(path))
+        let in_directory = |path: &PathBuf| {
+            path.parent()
+                .filter(|parent| Some(*parent) != home.as_deref())
+                .is_some_and(Path::is_dir)
+        };
+        self.files(profile)
+            .iter()
+            .any(|path| path.is_file() || in_directory(path))
     }
 
     fn path(&self, path: &str) -> Option<PathBuf> {
@@ -60,21 +78,31 @@ impl UserDirectories<'_> {
     }
 
     fn home(&self) -> Option<PathBuf> {
-        let own = if self.platform.app_data_folders { "USERPROFILE" } else { "HOME" };
+        let own = if self.platform.app_data_folders {
+            "USERPROFILE"
+        } else {
+            "HOME"
+        };
         self.variable(own).or_else(|| self.variable("HOME"))
     }
 
     fn xdg(&self) -> Option<PathBuf> {
-        self.variable("XDG_CONFIG_HOME").or_else(|| Some(self.home()?.join(".config")))
+        self.variable("XDG_CONFIG_HOME")
+            .or_else(|| Some(self.home()?.join(".config")))
     }
 
     fn variable(&self, name: &str) -> Option<PathBuf> {
-        // An empty variable is as good as none (XDG Base Directory Specification: "either not set or empty").
-        self.env.get(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+        // An empty variable is as good as none (XDG Base Directory Specification: "either not set
+        // or empty").
+        self.env
+            .get(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
     }
 }
 
-/// Returns the usual file of a client as people write it, such as `~/.cursor/mcp.json`. Reads no variable.
+/// Returns the usual file of a client as people write it, such as `~/.cursor/mcp.json`. Reads no
+/// variable.
 pub fn shown_file(profile: &ClientProfile, platform: Platform) -> Option<String> {
     let shown = |path: &&str| {
         let (start, rest) = path.split_once('/')?;
@@ -98,9 +126,18 @@ mod tests {
     use crate::table::{client, clients};
 
     fn first(id: &str, platform: Platform, env: &[(&str, &str)]) -> String {
-        let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let directories = UserDirectories { env: &env, platform };
-        directories.files(client(id).unwrap()).first().map_or(String::new(), |path| path.display().to_string())
+        let env = env
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        let directories = UserDirectories {
+            env: &env,
+            platform,
+        };
+        directories
+            .files(client(id).unwrap())
+            .first()
+            .map_or(String::new(), |path| path.display().to_string())
     }
 
     #[test]
@@ -108,15 +145,60 @@ mod tests {
         let unix = [("HOME", "/home/ada")];
         let windows = [("USERPROFILE", "C:/ada"), ("APPDATA", "C:/ada/roaming")];
         for (id, platform, env, path) in [
-            ("cursor", Platform::LINUX, &unix[..], "/home/ada/.cursor/mcp.json"),
-            ("cursor", Platform::WINDOWS, &windows, "C:/ada/.cursor/mcp.json"),
-            ("vscode", Platform::LINUX, &unix, "/home/ada/.config/Code/User/mcp.json"),
-            ("vscode", Platform::MACOS, &unix, "/home/ada/Library/Application Support/Code/User/mcp.json"),
-            ("vscode", Platform::WINDOWS, &windows, "C:/ada/roaming/Code/User/mcp.json"),
-            ("opencode", Platform::WINDOWS, &windows, "C:/ada/.config/opencode/opencode.jsonc"),
-            ("codex", Platform::LINUX, &[("HOME", "/h"), ("CODEX_HOME", "/x")], "/x/config.toml"),
-            ("codex", Platform::LINUX, &[("HOME", "/h"), ("CODEX_HOME", "")], "/h/.codex/config.toml"),
-            ("goose", Platform::LINUX, &[("HOME", "/h"), ("XDG_CONFIG_HOME", "/x")], "/x/goose/config.yaml"),
+            (
+                "cursor",
+                Platform::LINUX,
+                &unix[..],
+                "/home/ada/.cursor/mcp.json",
+            ),
+            (
+                "cursor",
+                Platform::WINDOWS,
+                &windows,
+                "C:/ada/.cursor/mcp.json",
+            ),
+            (
+                "vscode",
+                Platform::LINUX,
+                &unix,
+                "/home/ada/.config/Code/User/mcp.json",
+            ),
+            (
+                "vscode",
+                Platform::MACOS,
+                &unix,
+                "/home/ada/Library/Application Support/Code/User/mcp.json",
+            ),
+            (
+                "vscode",
+                Platform::WINDOWS,
+                &windows,
+                "C:/ada/roaming/Code/User/mcp.json",
+            ),
+            (
+                "opencode",
+                Platform::WINDOWS,
+                &windows,
+                "C:/ada/.config/opencode/opencode.jsonc",
+            ),
+            (
+                "codex",
+                Platform::LINUX,
+                &[("HOME", "/h"), ("CODEX_HOME", "/x")],
+                "/x/config.toml",
+            ),
+            (
+                "codex",
+                Platform::LINUX,
+                &[("HOME", "/h"), ("CODEX_HOME", "")],
+                "/h/.codex/config.toml",
+            ),
+            (
+                "goose",
+                Platform::LINUX,
+                &[("HOME", "/h"), ("XDG_CONFIG_HOME", "/x")],
+                "/x/goose/config.yaml",
+            ),
             ("jetbrains", Platform::LINUX, &unix, ""),
             ("cursor", Platform::LINUX, &[], ""),
         ] {
@@ -126,14 +208,38 @@ mod tests {
 
     #[test]
     fn every_path_of_the_table_begins_with_a_known_directory() {
-        let names = ["HOME", "USERPROFILE", "APPDATA", "CLAUDE_CONFIG_DIR", "CODEX_HOME", "COPILOT_HOME", "VIBE_HOME"];
-        let env: BTreeMap<String, String> = names.into_iter().map(|name| (name.to_owned(), "/x".to_owned())).collect();
+        let names = [
+            "HOME",
+            "USERPROFILE",
+            "APPDATA",
+            "CLAUDE_CONFIG_DIR",
+            "CODEX_HOME",
+            "COPILOT_HOME",
+            "VIBE_HOME",
+        ];
+        let env: BTreeMap<String, String> = names
+            .into_iter()
+            .map(|name| (name.to_owned(), "/x".to_owned()))
+            .collect();
         for platform in [Platform::LINUX, Platform::MACOS, Platform::WINDOWS] {
-            let directories = UserDirectories { env: &env, platform };
+            let directories = UserDirectories {
+                env: &env,
+                platform,
+            };
             for profile in clients() {
                 let declared = profile.user_files.of(platform);
-                assert_eq!(shown_file(profile, platform).is_some(), !declared.is_empty(), "{}", profile.id);
-                assert_eq!(directories.files(profile).len(), declared.len(), "{}", profile.id);
+                assert_eq!(
+                    shown_file(profile, platform).is_some(),
+                    !declared.is_empty(),
+                    "{}",
+                    profile.id
+                );
+                assert_eq!(
+                    directories.files(profile).len(),
+                    declared.len(),
+                    "{}",
+                    profile.id
+                );
             }
         }
     }

@@ -1,13 +1,14 @@
 //! Facts about one MCP client.
 //!
-//! Owns the types of a row in the table of clients. Does not render anything. Invariant: a row is data alone, so that
-//! documents, pages and commands say the same.
+//! Owns the types of a row in the table of clients. Does not render anything. Invariant: a row is
+//! data alone, so that documents, pages and commands say the same.
 
 use std::path::Path;
 
 use moongate_platform::Platform;
 
-/// Files of a user, each with a directory in front: `~`, or a name in braces (see [`crate::UserDirectories`]).
+/// Files of a user, each with a directory in front: `~`, or a name in braces (see
+/// [`crate::UserDirectories`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UserFiles {
     /// Paths that are the same on every system. The first is the one of new versions.
@@ -113,7 +114,10 @@ pub enum SnippetFormat {
 impl SnippetFormat {
     /// Tells the format of a path. JSON if its extension says nothing else.
     pub fn of(path: &str) -> Self {
-        match Path::new(path).extension().and_then(|extension| extension.to_str()) {
+        match Path::new(path)
+            .extension()
+            .and_then(|extension| extension.to_str())
+        {
             Some("toml") => SnippetFormat::Toml,
             Some("yaml" | "yml") => SnippetFormat::Yaml,
             _ => SnippetFormat::Json,
@@ -132,8 +136,9 @@ impl SnippetFormat {
 
 /// One MCP client.
 ///
-/// Texts are templates. In entries and commands, `{url}`, `{name}`, `{bearer}`, `{key}`, `{variable}` and `{program}`
-/// are replaced. A member with a key, or a `[group]` of a command, is left out if there is no key.
+/// Texts are templates. In entries and commands, `{url}`, `{name}`, `{bearer}`, `{key}`,
+/// `{variable}` and `{program}` are replaced. A member with a key, or a `[group]` of a command, is
+/// left out if there is no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientProfile {
     /// Name on the command line.
@@ -162,7 +167,8 @@ pub struct ClientProfile {
     pub off_switch: OffSwitch,
     /// Command of the client's own command line.
     pub command: Option<&'static str>,
-    /// Link that adds the server. `{name}`, `{url}`, `{entry}`, `{named}` and `{base64}` are percent-encoded.
+    /// Link that adds the server. `{name}`, `{url}`, `{entry}`, `{named}` and `{base64}` are
+    /// percent-encoded.
     pub link: Option<&'static str>,
     /// Limits.
     pub limits: ClientLimits,

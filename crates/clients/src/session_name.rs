@@ -1,13 +1,16 @@
 //! Names that clients give in `clientInfo`.
 //!
-//! Owns the comparison with the table. Does not see sessions. Invariant: a name is of one client at most.
+//! Owns the comparison with the table. Does not see sessions. Invariant: a name is of one client at
+//! most.
 
 use crate::profile::ClientProfile;
 use crate::table::clients;
 
 /// Names that neither id nor title of the row begins.
-const OTHER_NAMES: [(&str, &str); 2] =
-    [("Visual Studio Code", "vscode"), ("Visual Studio Code - Insiders", "vscode-insiders")];
+const OTHER_NAMES: [(&str, &str); 2] = [
+    ("Visual Studio Code", "vscode"),
+    ("Visual Studio Code - Insiders", "vscode-insiders"),
+];
 
 /// Finds the client that calls itself this. Clients add to their names, as `cursor-vscode` does.
 pub fn client_of_session(name: &str) -> Option<&'static ClientProfile> {
@@ -15,15 +18,28 @@ pub fn client_of_session(name: &str) -> Option<&'static ClientProfile> {
     let fit = |profile: &'static ClientProfile| {
         let others = OTHER_NAMES.iter().filter(|(_, id)| *id == profile.id);
         let title = profile.title.split(" (").next().unwrap_or(profile.title);
-        let names = [profile.id, title].into_iter().chain(others.map(|(name, _)| *name)).map(letters);
-        names.filter(|known| name.starts_with(known.as_str())).map(|known| known.len()).max().map(|fit| (fit, profile))
+        let names = [profile.id, title]
+            .into_iter()
+            .chain(others.map(|(name, _)| *name))
+            .map(letters);
+        names
+            .filter(|known| name.starts_with(known.as_str()))
+            .map(|known| known.len())
+            .max()
+            .map(|fit| (fit, profile))
     };
     // The longest one: `visual-studio` begins the name of VS Code, too.
-    clients().filter_map(fit).max_by_key(|(fit, _)| *fit).map(|(_, profile)| profile)
+    clients()
+        .filter_map(fit)
+        .max_by_key(|(fit, _)| *fit)
+        .map(|(_, profile)| profile)
 }
 
 fn letters(name: &str) -> String {
-    name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
+    name.chars()
+        .filter(char::is_ascii_alphanumeric)
+        .map(|c| c.to_ascii_lowercase())
+        .collect()
 }
 
 #[cfg(test)]
@@ -44,10 +60,17 @@ mod tests {
             ("my-own-agent", ""),
             ("", ""),
         ] {
-            assert_eq!(client_of_session(name).map_or("", |profile| profile.id), id, "{name}");
+            assert_eq!(
+                client_of_session(name).map_or("", |profile| profile.id),
+                id,
+                "{name}"
+            );
         }
         for profile in clients() {
-            assert_eq!(client_of_session(profile.id).map(|found| found.id), Some(profile.id));
+            assert_eq!(
+                client_of_session(profile.id).map(|found| found.id),
+                Some(profile.id)
+            );
         }
     }
 }

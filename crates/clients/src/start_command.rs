@@ -1,7 +1,7 @@
 //! Command that starts this program again, for the entries that we write into clients' files.
 //!
-//! Owns how a client starts Moongate later, however it was started now. Does not write entries (`entry`). Invariant: no
-//! command leads into a cache that may be emptied.
+//! Owns how a client starts Moongate later, however it was started now. Does not write entries
+//! (`entry`). Invariant: no command leads into a cache that may be emptied.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -30,15 +30,25 @@ pub struct StartCommand {
 impl LauncherVariables {
     /// Reads the variables of this process.
     pub fn of_process() -> Self {
-        let read = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
-        LauncherVariables { launcher: read("MOONGATE_LAUNCHER"), path: read("MOONGATE_LAUNCHER_PATH") }
+        let read = |name| {
+            std::env::var(name)
+                .ok()
+                .filter(|value: &String| !value.is_empty())
+        };
+        LauncherVariables {
+            launcher: read("MOONGATE_LAUNCHER"),
+            path: read("MOONGATE_LAUNCHER_PATH"),
+        }
     }
 }
 
 impl StartCommand {
     /// Starts a program by its path or name.
     pub fn program(command: impl Into<String>) -> Self {
-        StartCommand { command: command.into(), args: Vec::new() }
+        StartCommand {
+            command: command.into(),
+            args: Vec::new(),
+        }
     }
 
     /// Finds the command for a program at a path. `version` is the one that packages are pinned to.
@@ -50,27 +60,36 @@ impl StartCommand {
         };
         match PackageCache::of(program) {
             Some(PackageCache::Uv) => run_by("uvx", &[&pinned]),
-            Some(PackageCache::Pipx) => run_by("pipx", &["run", "--spec", &format!("{PACKAGE}=={version}"), PACKAGE]),
+            Some(PackageCache::Pipx) => run_by(
+                "pipx",
+                &["run", "--spec", &format!("{PACKAGE}=={version}"), PACKAGE],
+            ),
             Some(PackageCache::Bun) => run_by("bunx", &[&pinned]),
             Some(PackageCache::Pnpm) => run_by("pnpm", &["dlx", &pinned]),
             Some(PackageCache::Npm) => run_by("npx", &["-y", &pinned]),
             None if variables.launcher.as_deref() == Some("npx") => run_by("npx", &["-y", &pinned]),
             None => {
-                let is_usable = |path: &&String| Path::new(path).is_absolute() && Path::new(path).exists();
-                let installed = variables.path.as_ref().filter(|_| variables.launcher.as_deref() == Some("npm"));
+                let is_usable =
+                    |path: &&String| Path::new(path).is_absolute() && Path::new(path).exists();
+                let installed = variables
+                    .path
+                    .as_ref()
+                    .filter(|_| variables.launcher.as_deref() == Some("npm"));
                 let program = || program.display().to_string();
                 StartCommand::program(installed.filter(is_usable).cloned().unwrap_or_else(program))
             }
         }
     }
 
-    /// True if an entry with this command and these arguments starts `moongate stdio`, by itself or from a package.
+    /// True if an entry with this command and these arguments starts `moongate stdio`, by itself or
+    /// from a package.
     pub fn is_bridge(command: &str, args: &[&str]) -> bool {
         let name = command.rsplit(['/', '\\']).next().unwrap_or(command);
         if name.trim_end_matches(".exe") == PACKAGE {
             return args.first() == Some(&"stdio");
         }
-        args.windows(2).any(|pair| is_package(pair[0]) && pair[1] == "stdio")
+        args.windows(2)
+            .any(|pair| is_package(pair[0]) && pair[1] == "stdio")
     }
 }
 
@@ -93,15 +112,20 @@ impl PackageCache {
     /// Finds the cache that a program is in, by the folders that each runner uses.
     fn of(program: &Path) -> Option<Self> {
         let folders: Vec<&str> = program.iter().filter_map(OsStr::to_str).collect();
-        folders.iter().enumerate().find_map(|(at, folder)| match *folder {
-            "_npx" => Some(PackageCache::Npm),
-            "dlx" => Some(PackageCache::Pnpm),
-            "pipx" if at > 0 && folders[at - 1] == ".cache" => Some(PackageCache::Pipx),
-            name if name.starts_with("dlx-") => Some(PackageCache::Pnpm),
-            name if name.starts_with("bunx-") => Some(PackageCache::Bun),
-            name if name.starts_with("archive-v") || name.starts_with("environments-v") => Some(PackageCache::Uv),
-            _ => None,
-        })
+        folders
+            .iter()
+            .enumerate()
+            .find_map(|(at, folder)| match *folder {
+                "_npx" => Some(PackageCache::Npm),
+                "dlx" => Some(PackageCache::Pnpm),
+                "pipx" if at > 0 && folders[at - 1] == ".cache" => Some(PackageCache::Pipx),
+                name if name.starts_with("dlx-") => Some(PackageCache::Pnpm),
+                name if name.starts_with("bunx-") => Some(PackageCache::Bun),
+                name if name.starts_with("archive-v") || name.starts_with("environments-v") => {
+                    Some(PackageCache::Uv)
+                }
+                _ => None,
+            })
     }
 }
 
@@ -110,22 +134,49 @@ mod tests {
     use super::*;
 
     fn words(start: &StartCommand) -> String {
-        [std::slice::from_ref(&start.command), &start.args].concat().join(" ")
+        [std::slice::from_ref(&start.command), &start.args]
+            .concat()
+            .join(" ")
     }
 
     #[test]
     fn a_program_in_a_cache_is_started_by_its_runner() {
         let none = LauncherVariables::default();
         for (path, expected) in [
-            ("/home/a/.npm/_npx/5f/node_modules/@moongate/linux-x64/bin/moongate", "npx -y moongate@1.2.3"),
-            ("/home/a/.cache/pnpm/dlx/ab/node_modules/@moongate/linux-x64/bin/moongate", "pnpm dlx moongate@1.2.3"),
-            ("/home/a/.cache/pnpm/dlx-31/node_modules/.pnpm/x/bin/moongate", "pnpm dlx moongate@1.2.3"),
-            ("/tmp/bunx-0-moongate@latest/node_modules/@moongate/linux-x64/bin/moongate", "bunx moongate@1.2.3"),
-            ("/home/a/.cache/uv/archive-v0/xyz/bin/moongate", "uvx moongate@1.2.3"),
-            ("/mnt/cache/environments-v2/moongate-1/bin/moongate", "uvx moongate@1.2.3"),
-            ("/home/a/.cache/pipx/1b2c/bin/moongate", "pipx run --spec moongate==1.2.3 moongate"),
+            (
+                "/home/a/.npm/_npx/5f/node_modules/@moongate/linux-x64/bin/moongate",
+                "npx -y moongate@1.2.3",
+            ),
+            (
+                "/home/a/.cache/pnpm/dlx/ab/node_modules/@moongate/linux-x64/bin/moongate",
+                "pnpm dlx moongate@1.2.3",
+            ),
+            (
+                "/home/a/.cache/pnpm/dlx-31/node_modules/.pnpm/x/bin/moongate",
+                "pnpm dlx moongate@1.2.3",
+            ),
+            (
+                "/tmp/bunx-0-moongate@latest/node_modules/@moongate/linux-x64/bin/moongate",
+                "bunx moongate@1.2.3",
+            ),
+            (
+                "/home/a/.cache/uv/archive-v0/xyz/bin/moongate",
+                "uvx moongate@1.2.3",
+            ),
+            (
+                "/mnt/cache/environments-v2/moongate-1/bin/moongate",
+                "uvx moongate@1.2.3",
+            ),
+            (
+                "/home/a/.cache/pipx/1b2c/bin/moongate",
+                "pipx run --spec moongate==1.2.3 moongate",
+            ),
         ] {
-            assert_eq!(words(&StartCommand::find(Path::new(path), &none, "1.2.3")), expected, "{path}");
+            assert_eq!(
+                words(&StartCommand::find(Path::new(path), &none, "1.2.3")),
+                expected,
+                "{path}"
+            );
         }
     }
 
@@ -140,21 +191,31 @@ mod tests {
             "/opt/homebrew/Cellar/moongate/1.2.3/bin/moongate",
             "/home/npx/uvx/moongate",
         ] {
-            assert_eq!(StartCommand::find(Path::new(path), &none, "1.2.3"), StartCommand::program(path));
+            assert_eq!(
+                StartCommand::find(Path::new(path), &none, "1.2.3"),
+                StartCommand::program(path)
+            );
         }
     }
 
     #[test]
     fn the_npm_launcher_names_a_command_that_an_update_keeps() {
-        let program = Path::new("/usr/lib/node_modules/moongate/node_modules/@moongate/linux-x64/bin/moongate");
+        let program = Path::new(
+            "/usr/lib/node_modules/moongate/node_modules/@moongate/linux-x64/bin/moongate",
+        );
         let find = |launcher: &str, path: &str| {
-            let variables = LauncherVariables { launcher: Some(launcher.to_owned()), path: Some(path.to_owned()) };
+            let variables = LauncherVariables {
+                launcher: Some(launcher.to_owned()),
+                path: Some(path.to_owned()),
+            };
             words(&StartCommand::find(program, &variables, "1.2.3"))
         };
         let own = program.display().to_string();
         assert_eq!(find("npx", ""), "npx -y moongate@1.2.3");
         // Any file will do that exists on every system of the tests.
-        let installed = std::env::current_exe().map(|path| path.display().to_string()).unwrap_or_default();
+        let installed = std::env::current_exe()
+            .map(|path| path.display().to_string())
+            .unwrap_or_default();
         assert_eq!(find("npm", &installed), installed);
         assert_eq!(find("npm", "/nonexistent/moongate"), own);
         assert_eq!(find("npm", "moongate"), own);
@@ -169,7 +230,10 @@ mod tests {
             ("npx", &["-y", "moongate@1.2.3", "stdio", "--url", "u"]),
             ("uvx", &["moongate@1.2.3", "stdio"]),
             ("uvx", &["moongate", "stdio"]),
-            ("pipx", &["run", "--spec", "moongate==1.2.3", "moongate", "stdio"]),
+            (
+                "pipx",
+                &["run", "--spec", "moongate==1.2.3", "moongate", "stdio"],
+            ),
         ] {
             assert!(StartCommand::is_bridge(command, args), "{command} {args:?}");
         }
@@ -180,7 +244,10 @@ mod tests {
             ("npx", &["-y", "moongate@1.2.3", "mock"]),
             ("node", &["stdio"]),
         ] {
-            assert!(!StartCommand::is_bridge(command, args), "{command} {args:?}");
+            assert!(
+                !StartCommand::is_bridge(command, args),
+                "{command} {args:?}"
+            );
         }
     }
 }

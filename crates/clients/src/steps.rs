@@ -1,7 +1,7 @@
 //! Steps that connect a client to a gateway, for people to follow.
 //!
-//! Owns their order: the link, the command, the file, and what else to know. Does not do any of them. Invariant: the
-//! command line, the admin API and the documents show the same steps.
+//! Owns their order: the link, the command, the file, and what else to know. Does not do any of
+//! them. Invariant: the command line, the admin API and the documents show the same steps.
 
 use crate::command_line::{add_command, quoted};
 use crate::connect_file::{connect_text, format_of};
@@ -48,25 +48,41 @@ pub struct ConnectStep {
 }
 
 fn step(kind: StepKind, text: String) -> ConnectStep {
-    ConnectStep { kind, text, path: None, language: None }
+    ConnectStep {
+        kind,
+        text,
+        path: None,
+        language: None,
+    }
 }
 
 /// Returns the steps that connect a client. `file` is the path of its file, as it is shown.
-pub fn connect_steps(profile: &ClientProfile, request: &ConnectRequest, file: Option<&str>) -> Vec<ConnectStep> {
+pub fn connect_steps(
+    profile: &ClientProfile,
+    request: &ConnectRequest,
+    file: Option<&str>,
+) -> Vec<ConnectStep> {
     let mut steps = Vec::new();
     if !profile.note.is_empty() {
         steps.push(step(StepKind::Note, profile.note.to_owned()));
     }
-    // Some links have only the URL. Without the note their users would wonder about a refused client.
+    // Some links have only the URL. Without the note their users would wonder about a refused
+    // client.
     let missing_key = request.key.is_some() && !profile.link.is_some_and(carries_key);
     if let Some(link) = deeplink(profile, request) {
         steps.push(step(StepKind::Link, link));
         if missing_key && profile.method == ConnectMethod::File {
-            steps.push(step(StepKind::Note, "The link has no key: add the header of the entry below.".to_owned()));
+            steps.push(step(
+                StepKind::Note,
+                "The link has no key: add the header of the entry below.".to_owned(),
+            ));
         }
     }
     if let Some(command) = add_command(profile, request) {
-        steps.push(ConnectStep { language: Some("sh"), ..step(StepKind::Command, command) });
+        steps.push(ConnectStep {
+            language: Some("sh"),
+            ..step(StepKind::Command, command)
+        });
     }
     steps.extend(file_step(profile, request, file));
     steps.extend(variable_note(profile, request));
@@ -78,10 +94,17 @@ pub fn connect_steps(profile: &ClientProfile, request: &ConnectRequest, file: Op
 /// True if a link of this template has the key inside.
 fn carries_key(template: &str) -> bool {
     // A web page would get the key in its address, and with it every log on the way.
-    !template.starts_with("https:") && ["{entry}", "{named}", "{base64}"].iter().any(|part| template.contains(part))
+    !template.starts_with("https:")
+        && ["{entry}", "{named}", "{base64}"]
+            .iter()
+            .any(|part| template.contains(part))
 }
 
-fn file_step(profile: &ClientProfile, request: &ConnectRequest, file: Option<&str>) -> Option<ConnectStep> {
+fn file_step(
+    profile: &ClientProfile,
+    request: &ConnectRequest,
+    file: Option<&str>,
+) -> Option<ConnectStep> {
     let path = match profile.method {
         ConnectMethod::File => file?,
         ConnectMethod::Paste => "pasted.json",
@@ -92,7 +115,12 @@ fn file_step(profile: &ClientProfile, request: &ConnectRequest, file: Option<&st
     let text = connect_text(profile, request, format, "").ok()?;
     let language = crate::profile::SnippetFormat::of(path).language();
     let path = (profile.method == ConnectMethod::File).then(|| path.to_owned());
-    Some(ConnectStep { kind: StepKind::File, text, path, language: Some(language) })
+    Some(ConnectStep {
+        kind: StepKind::File,
+        text,
+        path,
+        language: Some(language),
+    })
 }
 
 /// Line that sets the variable that the client reads.
@@ -100,20 +128,33 @@ fn variable_note(profile: &ClientProfile, request: &ConnectRequest) -> Option<Co
     let name = request.variable(profile)?;
     // Such a client keeps the key itself, so a variable would have no reader.
     if request.input(profile).is_some() {
-        return Some(step(StepKind::Note, format!("{} asks for the key once.", profile.title)));
+        return Some(step(
+            StepKind::Note,
+            format!("{} asks for the key once.", profile.title),
+        ));
     }
     let value = match &request.key {
-        Some(ConnectKey::Variable { value: Some(value), .. }) => quoted(value),
+        Some(ConnectKey::Variable {
+            value: Some(value), ..
+        }) => quoted(value),
         _ => "mg_your_key".to_owned(),
     };
     let line = format!("export {name}={value}");
-    Some(ConnectStep { language: Some("sh"), ..step(StepKind::Command, line) })
+    Some(ConnectStep {
+        language: Some("sh"),
+        ..step(StepKind::Command, line)
+    })
 }
 
 fn limit_note(profile: &ClientProfile) -> Option<ConnectStep> {
-    let name =
-        profile.limits.name_length.map(|max| format!("names of at most {max} characters, the server's included"));
-    let tools = profile.limits.tools.map(|max| format!("at most {max} tools"));
+    let name = profile
+        .limits
+        .name_length
+        .map(|max| format!("names of at most {max} characters, the server's included"));
+    let tools = profile
+        .limits
+        .tools
+        .map(|max| format!("at most {max} tools"));
     let both: Vec<String> = [name, tools].into_iter().flatten().collect();
     let text = format!("{} takes {}.", profile.title, both.join(", and "));
     (!both.is_empty()).then(|| step(StepKind::Note, text))

@@ -1,7 +1,7 @@
 //! Edits of a client's file that replace its servers by one entry to a gateway.
 //!
-//! Owns the places of the entries that go. Does not choose them: the caller knows what was imported. Invariant: an
-//! entry that was not named stays, with its comments.
+//! Owns the places of the entries that go. Does not choose them: the caller knows what was
+//! imported. Invariant: an entry that was not named stays, with its comments.
 
 use moongate_edit::{Edit, EditAction, Format, PathStep, edit};
 
@@ -28,7 +28,10 @@ pub fn take_over_text(
     text: &str,
     taken: &[TakenEntry<'_>],
 ) -> Result<String, ConnectError> {
-    let removals: Vec<Edit> = taken.iter().map(|entry| Edit::new(place(profile, entry), EditAction::Remove)).collect();
+    let removals: Vec<Edit> = taken
+        .iter()
+        .map(|entry| Edit::new(place(profile, entry), EditAction::Remove))
+        .collect();
     // Removed first: one of them may have the name that ours gets.
     let without = edit(format, text, &removals)?;
     match request {
@@ -41,7 +44,11 @@ fn place(profile: &ClientProfile, entry: &TakenEntry<'_>) -> Vec<PathStep> {
     let own = entry_path(profile, entry.name);
     match entry.project {
         // Claude Code keeps a user's entries for one project under the project's path.
-        Some(project) => ["projects", project].map(PathStep::from).into_iter().chain(own).collect(),
+        Some(project) => ["projects", project]
+            .map(PathStep::from)
+            .into_iter()
+            .chain(own)
+            .collect(),
         None => own,
     }
 }

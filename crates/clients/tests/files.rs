@@ -7,11 +7,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use moongate_clients::import::{ImportState, SelfAddresses, plan_import, read_file, written_settings};
+use moongate_clients::import::{
+    ImportState, SelfAddresses, plan_import, read_file, written_settings,
+};
 use moongate_clients::{
-    ClientProfile, ConnectKey, ConnectMethod, ConnectRequest, ConnectRoute, ExistingEntry, ServerWrapper, StartCommand,
-    TakenEntry, UserDirectories, client, client_entry, clients, connect_text, disconnect_text, existing_entry,
-    format_of, shape_problem, take_over_text,
+    ClientProfile, ConnectKey, ConnectMethod, ConnectRequest, ConnectRoute, ExistingEntry,
+    ServerWrapper, StartCommand, TakenEntry, UserDirectories, client, client_entry, clients,
+    connect_text, disconnect_text, existing_entry, format_of, shape_problem, take_over_text,
 };
 use moongate_config::{ErrorTolerance, LoadOptions};
 use moongate_edit::{Edit, EditAction, Format, PathStep, edit};
@@ -21,9 +23,18 @@ use serde_json::{Value, json};
 const URL: &str = "http://127.0.0.1:8080/mcp";
 
 fn request(url: &str, route: ConnectRoute) -> ConnectRequest {
-    let key = Some(ConnectKey::Variable { name: "MOONGATE_KEY".to_owned(), value: Some("mg_key".to_owned()) });
+    let key = Some(ConnectKey::Variable {
+        name: "MOONGATE_KEY".to_owned(),
+        value: Some("mg_key".to_owned()),
+    });
     let start = StartCommand::program("/bin/moongate");
-    ConnectRequest { name: "moongate".to_owned(), url: url.to_owned(), key, route, start }
+    ConnectRequest {
+        name: "moongate".to_owned(),
+        url: url.to_owned(),
+        key,
+        route,
+        start,
+    }
 }
 
 fn own() -> SelfAddresses {
@@ -32,7 +43,12 @@ fn own() -> SelfAddresses {
 
 fn path_of(profile: &ClientProfile) -> PathBuf {
     let env = BTreeMap::from([("HOME".to_owned(), "/home/ada".to_owned())]);
-    UserDirectories { env: &env, platform: Platform::LINUX }.files(profile)[0].clone()
+    UserDirectories {
+        env: &env,
+        platform: Platform::LINUX,
+    }
+    .files(profile)[0]
+        .clone()
 }
 
 fn with_files() -> impl Iterator<Item = &'static ClientProfile> {
@@ -44,7 +60,10 @@ type FixtureTexts = [(&'static str, &'static str); 4];
 
 const JSON: FixtureTexts = [
     ("empty", "{}\n"),
-    ("one", "{\n  \"WRAPPER\": {\n    \"other\": {\"url\": \"https://other.example/mcp\"}\n  }\n}\n"),
+    (
+        "one",
+        "{\n  \"WRAPPER\": {\n    \"other\": {\"url\": \"https://other.example/mcp\"}\n  }\n}\n",
+    ),
     (
         "many",
         "{\"theme\": \"dark\", \"WRAPPER\": {\"other\": {\"url\": \"https://other.example/mcp\"}, \"more\": \
@@ -53,66 +72,88 @@ const JSON: FixtureTexts = [
     (
         "comments",
         "// top\n{\n\t// mine\n\t\"theme\": \"dark\", /* why */\n\t\"WRAPPER\": {\n\t\t// the other\n\t\t\"other\": \
-                 {\"url\": \"https://other.example/mcp\"}, // behind\n\t\t\"more\": {\n\t\t\t\"command\": \"run\", // it\n\t\t},\n\
+                 {\"url\": \"https://other.example/mcp\"}, // behind\n\t\t\"more\": \
+                 {\n\t\t\t\"command\": \"run\", // it\n\t\t},\n\
                  \t},\n}\n// end\n",
     ),
 ];
 
 const TOML_TABLES: FixtureTexts = [
     ("empty", ""),
-    ("one", "[WRAPPER.other]\nurl = \"https://other.example/mcp\"\n"),
+    (
+        "one",
+        "[WRAPPER.other]\nurl = \"https://other.example/mcp\"\n",
+    ),
     (
         "many",
-        "model = \"x\"\n\n[WRAPPER.other]\nurl = \"https://other.example/mcp\"\n\n[WRAPPER.more]\ncommand = \"run\"\nargs = \
+        "model = \"x\"\n\n[WRAPPER.other]\nurl \
+         = \"https://other.example/mcp\"\n\n[WRAPPER.more]\ncommand = \"run\"\nargs = \
                  [\"a\"]\n\n[tui]\ntheme = \"dark\"\n",
     ),
     (
         "comments",
-        "# top\nmodel = \"x\" # mine\n\n# the other\n[WRAPPER.other] # head\nurl = \"https://other.example/mcp\" # behind\n\n\
+        "# top\nmodel = \"x\" # mine\n\n# the other\n[WRAPPER.other] # head\nurl \
+         = \"https://other.example/mcp\" # behind\n\n\
                  [WRAPPER.more]\n# inside\ncommand = \"run\"\n# end\n",
     ),
 ];
 
 const TOML_LIST: FixtureTexts = [
     ("empty", ""),
-    ("one", "[[WRAPPER]]\nname = \"other\"\nurl = \"https://other.example/mcp\"\n"),
+    (
+        "one",
+        "[[WRAPPER]]\nname = \"other\"\nurl = \"https://other.example/mcp\"\n",
+    ),
     (
         "many",
-        "model = \"x\"\n\n[[WRAPPER]]\nname = \"other\"\nurl = \"https://other.example/mcp\"\n\n[[WRAPPER]]\nname = \"more\"\n\
+        "model = \"x\"\n\n[[WRAPPER]]\nname = \"other\"\nurl \
+         = \"https://other.example/mcp\"\n\n[[WRAPPER]]\nname = \"more\"\n\
                  command = \"run\"\n",
     ),
     (
         "comments",
-        "# top\n\n# the other\n[[WRAPPER]] # head\nname = \"other\" # it\nurl = \"https://other.example/mcp\"\n\n[[WRAPPER]]\n# \
+        "# top\n\n# the other\n[[WRAPPER]] # head\nname = \"other\" # it\nurl \
+         = \"https://other.example/mcp\"\n\n[[WRAPPER]]\n# \
                  inside\nname = \"more\"\ncommand = \"run\"\n# end\n",
     ),
 ];
 
 const YAML_TABLES: FixtureTexts = [
     ("empty", ""),
-    ("one", "WRAPPER:\n  other:\n    type: sse\n    uri: https://other.example/mcp\n"),
+    (
+        "one",
+        "WRAPPER:\n  other:\n    type: sse\n    uri: https://other.example/mcp\n",
+    ),
     (
         "many",
-        "model: x\nWRAPPER:\n  other:\n    type: sse\n    uri: https://other.example/mcp\n  more:\n    type: stdio\n    cmd: run\n\
+        "model: x\nWRAPPER:\n  other:\n    type: sse\n    uri: https://other.example/mcp\n  \
+         more:\n    type: stdio\n    cmd: run\n\
                  theme: dark\n",
     ),
     (
         "comments",
-        "# top\nmodel: x # mine\n# servers\nWRAPPER:\n  # the other\n  other: # head\n    type: sse\n    uri: \
-                 https://other.example/mcp # behind\n  more:\n    # inside\n    type: stdio\n    cmd: run\n# end\n",
+        "# top\nmodel: x # mine\n# servers\nWRAPPER:\n  # the other\n  other: # head\n    type: \
+         sse\n    uri: \
+                 https://other.example/mcp # behind\n  more:\n    # inside\n    type: stdio\n    \
+                 cmd: run\n# end\n",
     ),
 ];
 
 const YAML_LIST: FixtureTexts = [
     ("empty", ""),
-    ("one", "WRAPPER:\n  - name: other\n    url: https://other.example/mcp\n"),
+    (
+        "one",
+        "WRAPPER:\n  - name: other\n    url: https://other.example/mcp\n",
+    ),
     (
         "many",
-        "name: x\nWRAPPER:\n  - name: other\n    url: https://other.example/mcp\n  - name: more\n    command: run\nmodels: []\n",
+        "name: x\nWRAPPER:\n  - name: other\n    url: https://other.example/mcp\n  - name: \
+         more\n    command: run\nmodels: []\n",
     ),
     (
         "comments",
-        "# top\nname: x # mine\nWRAPPER:\n  # the other\n  - name: other # head\n    url: https://other.example/mcp # behind\n  - \
+        "# top\nname: x # mine\nWRAPPER:\n  # the other\n  - name: other # head\n    url: \
+         https://other.example/mcp # behind\n  - \
                  name: more\n    # inside\n    command: run\n# end\n",
     ),
 ];
@@ -126,13 +167,20 @@ fn fixtures(profile: &ClientProfile) -> Vec<(&'static str, String)> {
         (Format::Yaml, ServerWrapper::Map(_)) => YAML_TABLES,
         (Format::Yaml, ServerWrapper::List(_)) => YAML_LIST,
     };
-    texts.into_iter().map(|(case, text)| (case, text.replace("WRAPPER", profile.wrapper.key()))).collect()
+    texts
+        .into_iter()
+        .map(|(case, text)| (case, text.replace("WRAPPER", profile.wrapper.key())))
+        .collect()
 }
 
 /// Names and settings of a text's servers.
 fn servers(path: &Path, text: &str) -> serde_json::Value {
-    let read = read_file(path, text).unwrap_or_else(|error| panic!("{}: {error}\n{text}", path.display()));
-    read.servers.into_iter().map(|server| (server.name, json!(server.settings))).collect()
+    let read =
+        read_file(path, text).unwrap_or_else(|error| panic!("{}: {error}\n{text}", path.display()));
+    read.servers
+        .into_iter()
+        .map(|server| (server.name, json!(server.settings)))
+        .collect()
 }
 
 #[test]
@@ -142,14 +190,25 @@ fn connected_files_are_as_expected() {
     for profile in with_files() {
         let path = path_of(profile);
         // What the other cases show, the tests below compare.
-        for (case, text) in fixtures(profile).into_iter().filter(|(case, _)| matches!(*case, "empty" | "comments")) {
-            let routes = [(ConnectRoute::Best, ""), (ConnectRoute::Bridge, ", by command")];
+        for (case, text) in fixtures(profile)
+            .into_iter()
+            .filter(|(case, _)| matches!(*case, "empty" | "comments"))
+        {
+            let routes = [
+                (ConnectRoute::Best, ""),
+                (ConnectRoute::Bridge, ", by command"),
+            ];
             // The route is a matter of the entry, which one case shows.
             for (route, word) in routes.into_iter().take(if case == "empty" { 2 } else { 1 }) {
-                let connected = connect_text(profile, &request(URL, route), format_of(&path), &text)
-                    .unwrap_or_else(|error| panic!("{} {case}: {error}", profile.id));
+                let connected =
+                    connect_text(profile, &request(URL, route), format_of(&path), &text)
+                        .unwrap_or_else(|error| panic!("{} {case}: {error}", profile.id));
                 all += &format!("=== {} {case}{word}\n{connected}", profile.id);
-                all += if connected.ends_with('\n') { "" } else { "(no line end)\n" };
+                all += if connected.ends_with('\n') {
+                    ""
+                } else {
+                    "(no line end)\n"
+                };
             }
         }
     }
@@ -161,7 +220,11 @@ fn connected_files_are_as_expected() {
     for (now, before) in blocks(&all).into_iter().zip(blocks(&expected)) {
         assert_eq!(now, before);
     }
-    assert_eq!(all.len(), expected.len(), "UPDATE_EXPECTED=1 writes tests/connected.txt anew");
+    assert_eq!(
+        all.len(),
+        expected.len(),
+        "UPDATE_EXPECTED=1 writes tests/connected.txt anew"
+    );
 }
 
 #[test]
@@ -171,23 +234,44 @@ fn a_file_that_was_connected_and_disconnected_has_its_bytes_back() {
         let format = format_of(&path);
         for (case, text) in fixtures(profile) {
             let place = format!("{} {case}", profile.id);
-            let connected = connect_text(profile, &request(URL, ConnectRoute::Best), format, &text).unwrap();
-            assert_eq!(existing_entry(&path, &connected, "moongate", &own()), ExistingEntry::Ours, "{place}");
-            let again = connect_text(profile, &request(URL, ConnectRoute::Best), format, &connected).unwrap();
+            let connected =
+                connect_text(profile, &request(URL, ConnectRoute::Best), format, &text).unwrap();
+            assert_eq!(
+                existing_entry(&path, &connected, "moongate", &own()),
+                ExistingEntry::Ours,
+                "{place}"
+            );
+            let again = connect_text(
+                profile,
+                &request(URL, ConnectRoute::Best),
+                format,
+                &connected,
+            )
+            .unwrap();
             assert_eq!(again, connected, "{place}: a second time changes nothing");
-            let back = disconnect_text(profile, "moongate", format, &connected, Some(&text)).unwrap();
+            let back =
+                disconnect_text(profile, "moongate", format, &connected, Some(&text)).unwrap();
             assert_eq!(back, text, "{place}");
             let without = disconnect_text(profile, "moongate", format, &connected, None).unwrap();
             assert_eq!(servers(&path, &without), servers(&path, &text), "{place}");
             assert!(!without.contains("moongate"), "{place}: {without}");
             // A file that was not there before is empty again.
-            let created = connect_text(profile, &request(URL, ConnectRoute::Best), format, "").unwrap();
-            assert_eq!(disconnect_text(profile, "moongate", format, &created, Some("")), Ok(String::new()), "{place}");
+            let created =
+                connect_text(profile, &request(URL, ConnectRoute::Best), format, "").unwrap();
+            assert_eq!(
+                disconnect_text(profile, "moongate", format, &created, Some("")),
+                Ok(String::new()),
+                "{place}"
+            );
             // A change in between stays.
             if case == "comments" {
                 let changed = connected.replace("top", "changed");
-                let back = disconnect_text(profile, "moongate", format, &changed, Some(&text)).unwrap();
-                assert!(back.contains("changed") && !back.contains("moongate"), "{place}: {back}");
+                let back =
+                    disconnect_text(profile, "moongate", format, &changed, Some(&text)).unwrap();
+                assert!(
+                    back.contains("changed") && !back.contains("moongate"),
+                    "{place}: {back}"
+                );
             }
         }
     }
@@ -198,14 +282,37 @@ fn comments_and_other_servers_stay() {
     for profile in with_files() {
         let path = path_of(profile);
         for (case, text) in fixtures(profile) {
-            let connected = connect_text(profile, &request(URL, ConnectRoute::Best), format_of(&path), &text).unwrap();
+            let connected = connect_text(
+                profile,
+                &request(URL, ConnectRoute::Best),
+                format_of(&path),
+                &text,
+            )
+            .unwrap();
             let mut after = servers(&path, &connected);
             let ours = after.as_object_mut().unwrap().remove("moongate").unwrap();
             assert_eq!(after, servers(&path, &text), "{} {case}", profile.id);
-            assert!(ours.to_string().contains(URL), "{} {case}: {ours}", profile.id);
+            assert!(
+                ours.to_string().contains(URL),
+                "{} {case}: {ours}",
+                profile.id
+            );
             if case == "comments" {
-                for comment in ["top", "the other", "behind", "inside", "end", "head", "mine", "why"] {
-                    assert!(!text.contains(comment) || connected.contains(comment), "{} {comment}", profile.id);
+                for comment in [
+                    "top",
+                    "the other",
+                    "behind",
+                    "inside",
+                    "end",
+                    "head",
+                    "mine",
+                    "why",
+                ] {
+                    assert!(
+                        !text.contains(comment) || connected.contains(comment),
+                        "{} {comment}",
+                        profile.id
+                    );
                 }
             }
         }
@@ -220,16 +327,31 @@ fn an_import_takes_what_the_client_had_and_not_ourselves() {
         let path = path_of(profile);
         for (case, text) in fixtures(profile) {
             let place = format!("{} {case}", profile.id);
-            let connected = connect_text(profile, &request(URL, ConnectRoute::Best), format_of(&path), &text).unwrap();
+            let connected = connect_text(
+                profile,
+                &request(URL, ConnectRoute::Best),
+                format_of(&path),
+                &text,
+            )
+            .unwrap();
             let rows = |text: &str| {
-                let found = read_file(&path, text).unwrap().servers.into_iter().map(|server| (String::new(), server));
+                let found = read_file(&path, text)
+                    .unwrap()
+                    .servers
+                    .into_iter()
+                    .map(|server| (String::new(), server));
                 plan_import(found, &[], &own(), &Default::default())
             };
             let new = |text: &str| {
                 let new = rows(text).into_iter().filter(|row| row.state.is_new());
                 new.map(|row| row.server).collect::<Vec<_>>()
             };
-            assert!(rows(&connected).iter().any(|row| row.state == ImportState::Own), "{place}");
+            assert!(
+                rows(&connected)
+                    .iter()
+                    .any(|row| row.state == ImportState::Own),
+                "{place}"
+            );
             let found = new(&connected);
             assert_eq!(found, new(&text), "{place}");
             assert_eq!(
@@ -243,7 +365,10 @@ fn an_import_takes_what_the_client_had_and_not_ourselves() {
             );
             let added = found.iter().map(|server| {
                 let path = ["servers", server.name.as_str()].map(PathStep::from);
-                Edit::new(path, EditAction::Set(Value::Object(written_settings(&server.settings))))
+                Edit::new(
+                    path,
+                    EditAction::Set(Value::Object(written_settings(&server.settings))),
+                )
             });
             let config = edit(Format::Toml, "", &added.collect::<Vec<_>>()).unwrap();
             let options = LoadOptions {
@@ -253,7 +378,8 @@ fn an_import_takes_what_the_client_had_and_not_ourselves() {
                 tolerance: ErrorTolerance::None,
                 ..LoadOptions::default()
             };
-            let loaded = moongate_config::load(&options).unwrap_or_else(|error| panic!("{place}: {error}\n{config}"));
+            let loaded = moongate_config::load(&options)
+                .unwrap_or_else(|error| panic!("{place}: {error}\n{config}"));
             assert_eq!(loaded.plan.servers.len(), found.len(), "{place}");
         }
     }
@@ -269,9 +395,21 @@ fn a_broken_file_or_somebody_else_s_entry_is_left_alone() {
             Format::Toml => "[a\n",
             Format::Yaml => "a: [\n",
         };
-        assert!(connect_text(profile, &request(URL, ConnectRoute::Best), format, broken).is_err(), "{}", profile.id);
-        assert!(disconnect_text(profile, "moongate", format, broken, None).is_err(), "{}", profile.id);
-        assert!(take_over_text(profile, None, format, broken, &[entry("other")]).is_err(), "{}", profile.id);
+        assert!(
+            connect_text(profile, &request(URL, ConnectRoute::Best), format, broken).is_err(),
+            "{}",
+            profile.id
+        );
+        assert!(
+            disconnect_text(profile, "moongate", format, broken, None).is_err(),
+            "{}",
+            profile.id
+        );
+        assert!(
+            take_over_text(profile, None, format, broken, &[entry("other")]).is_err(),
+            "{}",
+            profile.id
+        );
         assert!(read_file(&path, broken).is_err(), "{}", profile.id);
         // An entry of our name that leads to another gateway.
         let elsewhere = request("https://other.example/mcp", ConnectRoute::Best);
@@ -281,15 +419,24 @@ fn a_broken_file_or_somebody_else_s_entry_is_left_alone() {
             // A bridge is always ours, wherever it leads.
             true => assert_eq!(existing, ExistingEntry::Ours, "{}", profile.id),
             false => {
-                let ExistingEntry::Foreign(entry) = existing else { panic!("{}: {existing:?}", profile.id) };
-                assert!(!entry.to_string().contains("mg_key"), "{}: {entry}", profile.id);
+                let ExistingEntry::Foreign(entry) = existing else {
+                    panic!("{}: {existing:?}", profile.id)
+                };
+                assert!(
+                    !entry.to_string().contains("mg_key"),
+                    "{}: {entry}",
+                    profile.id
+                );
             }
         }
     }
 }
 
 fn entry(name: &str) -> TakenEntry<'_> {
-    TakenEntry { name, project: None }
+    TakenEntry {
+        name,
+        project: None,
+    }
 }
 
 #[test]
@@ -298,26 +445,58 @@ fn an_entry_of_ours_from_before_is_brought_up_to_date_in_its_place() {
         request("http://localhost:8080/mcp/coding", ConnectRoute::Best),
         request("http://localhost:8080/mcp", ConnectRoute::Bridge),
     ];
-    for (profile, old) in with_files().flat_map(|profile| old.iter().map(move |old| (profile, old))) {
+    for (profile, old) in with_files().flat_map(|profile| old.iter().map(move |old| (profile, old)))
+    {
         let path = path_of(profile);
         let format = format_of(&path);
-        for (case, text) in fixtures(profile).into_iter().filter(|(case, _)| *case == "comments") {
+        for (case, text) in fixtures(profile)
+            .into_iter()
+            .filter(|(case, _)| *case == "comments")
+        {
             let place = format!("{} {case}", profile.id);
             let before = connect_text(profile, old, format, &text).unwrap();
-            assert_eq!(existing_entry(&path, &before, "moongate", &own()), ExistingEntry::Ours, "{place}");
-            let after = connect_text(profile, &request(URL, ConnectRoute::Best), format, &before).unwrap();
-            assert_eq!(servers(&path, &after), servers(&path, &connected(profile, &text)), "{place}: {after}");
-            let found = read_file(&path, &before).unwrap().servers.into_iter().map(|server| (String::new(), server));
-            let states: Vec<ImportState> =
-                plan_import(found, &[], &own(), &Default::default()).into_iter().map(|row| row.state).collect();
-            assert_eq!(states.iter().filter(|state| **state == ImportState::Own).count(), 1, "{place}: {states:?}");
+            assert_eq!(
+                existing_entry(&path, &before, "moongate", &own()),
+                ExistingEntry::Ours,
+                "{place}"
+            );
+            let after =
+                connect_text(profile, &request(URL, ConnectRoute::Best), format, &before).unwrap();
+            assert_eq!(
+                servers(&path, &after),
+                servers(&path, &connected(profile, &text)),
+                "{place}: {after}"
+            );
+            let found = read_file(&path, &before)
+                .unwrap()
+                .servers
+                .into_iter()
+                .map(|server| (String::new(), server));
+            let states: Vec<ImportState> = plan_import(found, &[], &own(), &Default::default())
+                .into_iter()
+                .map(|row| row.state)
+                .collect();
+            assert_eq!(
+                states
+                    .iter()
+                    .filter(|state| **state == ImportState::Own)
+                    .count(),
+                1,
+                "{place}: {states:?}"
+            );
         }
     }
 }
 
 /// A client's file with our entry.
 fn connected(profile: &ClientProfile, text: &str) -> String {
-    connect_text(profile, &request(URL, ConnectRoute::Best), format_of(&path_of(profile)), text).unwrap()
+    connect_text(
+        profile,
+        &request(URL, ConnectRoute::Best),
+        format_of(&path_of(profile)),
+        text,
+    )
+    .unwrap()
 }
 
 #[test]
@@ -326,14 +505,21 @@ fn imported_entries_give_way_to_ours_and_all_others_stay() {
         let path = path_of(profile);
         let format = format_of(&path);
         let request = request(URL, ConnectRoute::Best);
-        for (case, text) in fixtures(profile).into_iter().filter(|(case, _)| *case != "empty") {
+        for (case, text) in fixtures(profile)
+            .into_iter()
+            .filter(|(case, _)| *case != "empty")
+        {
             let place = format!("{} {case}", profile.id);
-            let taken = take_over_text(profile, Some(&request), format, &text, &[entry("other")]).unwrap();
+            let taken =
+                take_over_text(profile, Some(&request), format, &text, &[entry("other")]).unwrap();
             let mut expected = servers(&path, &connected(profile, &text));
             expected.as_object_mut().unwrap().remove("other").unwrap();
             assert_eq!(servers(&path, &taken), expected, "{place}: {taken}");
             for comment in ["top", "mine", "inside", "// end", "# end"] {
-                assert!(case != "comments" || !text.contains(comment) || taken.contains(comment), "{place}: {taken}");
+                assert!(
+                    case != "comments" || !text.contains(comment) || taken.contains(comment),
+                    "{place}: {taken}"
+                );
             }
             // With our entry there already, only the imported one goes.
             let before = connected(profile, &text);
@@ -341,9 +527,23 @@ fn imported_entries_give_way_to_ours_and_all_others_stay() {
             assert_eq!(servers(&path, &kept), expected, "{place}: {kept}");
         }
         // An imported entry of our own name makes room first.
-        let foreign = connected(profile, "").replace(URL, "https://other.example/mcp").replace("stdio", "other");
-        let taken = take_over_text(profile, Some(&request), format, &foreign, &[entry("moongate")]).unwrap();
-        assert_eq!(existing_entry(&path, &taken, "moongate", &own()), ExistingEntry::Ours, "{}: {taken}", profile.id);
+        let foreign = connected(profile, "")
+            .replace(URL, "https://other.example/mcp")
+            .replace("stdio", "other");
+        let taken = take_over_text(
+            profile,
+            Some(&request),
+            format,
+            &foreign,
+            &[entry("moongate")],
+        )
+        .unwrap();
+        assert_eq!(
+            existing_entry(&path, &taken, "moongate", &own()),
+            ExistingEntry::Ours,
+            "{}: {taken}",
+            profile.id
+        );
     }
 }
 
@@ -362,20 +562,43 @@ fn entries_of_projects_give_way_too() {
 }
 "#;
     let read = read_file(Path::new("/home/ada/.claude.json"), text).unwrap();
-    let own: Vec<(&str, &str)> = read.servers.iter().map(|it| (&*it.name, &*it.source_name)).collect();
+    let own: Vec<(&str, &str)> = read
+        .servers
+        .iter()
+        .map(|it| (&*it.name, &*it.source_name))
+        .collect();
     assert_eq!(own, [("A-Server", "A Server")]);
-    assert!(read.warnings.iter().all(|warning| !warning.contains("projects")), "{:?}", read.warnings);
+    assert!(
+        read.warnings
+            .iter()
+            .all(|warning| !warning.contains("projects")),
+        "{:?}",
+        read.warnings
+    );
     assert_eq!(read.projects.len(), 1);
     assert_eq!(read.projects[0].path, "/home/ada/site");
-    let found: Vec<serde_json::Value> =
-        read.projects[0].servers.iter().map(|it| json!([it.name, it.settings])).collect();
+    let found: Vec<serde_json::Value> = read.projects[0]
+        .servers
+        .iter()
+        .map(|it| json!([it.name, it.settings]))
+        .collect();
     let docs = json!({"command": "docs", "args": ["./x"], "cwd": "/home/ada/site"});
-    assert_eq!(found, [json!(["docs", docs]), json!(["left", {"command": "l"}])]);
-    let taken = [entry("A Server"), TakenEntry { name: "docs", project: Some("/home/ada/site") }];
+    assert_eq!(
+        found,
+        [json!(["docs", docs]), json!(["left", {"command": "l"}])]
+    );
+    let taken = [
+        entry("A Server"),
+        TakenEntry {
+            name: "docs",
+            project: Some("/home/ada/site"),
+        },
+    ];
     let request = request(URL, ConnectRoute::Best);
     let after = take_over_text(profile, Some(&request), Format::Json, text, &taken).unwrap();
     let after: serde_json::Value = serde_json::from_str(&after).unwrap();
-    let ours = json!({"type": "http", "url": URL, "headers": {"Authorization": "Bearer ${MOONGATE_KEY}"}});
+    let ours =
+        json!({"type": "http", "url": URL, "headers": {"Authorization": "Bearer ${MOONGATE_KEY}"}});
     let expected = json!({
         "numStartups": 5,
         "mcpServers": {"moongate": ours},
@@ -392,7 +615,10 @@ fn a_new_file_of_continue_is_whole() {
     let profile = client("continue").unwrap();
     let text = connected(profile, "");
     // Continue wants a name, a version and a schema in each of its files.
-    assert!(text.starts_with("name: Local Config\nversion: 1.0.0\nschema: v1\nmcpServers:\n"), "{text}");
+    assert!(
+        text.starts_with("name: Local Config\nversion: 1.0.0\nschema: v1\nmcpServers:\n"),
+        "{text}"
+    );
     assert!(!connected(profile, "name: mine\n").contains("Local Config"));
 }
 
@@ -400,12 +626,23 @@ fn a_new_file_of_continue_is_whole() {
 fn an_entry_that_we_wrote_has_no_problem() {
     for profile in with_files() {
         for key in [None, Some(ConnectKey::Value("mg_key".to_owned()))] {
-            let request = ConnectRequest { key, ..request(URL, ConnectRoute::Best) };
+            let request = ConnectRequest {
+                key,
+                ..request(URL, ConnectRoute::Best)
+            };
             let entry = client_entry(profile, &request).unwrap();
-            assert_eq!(shape_problem(profile, &entry), None, "{}: {entry}", profile.id);
+            assert_eq!(
+                shape_problem(profile, &entry),
+                None,
+                "{}: {entry}",
+                profile.id
+            );
         }
     }
     let problem = |id: &str, entry| shape_problem(client(id).unwrap(), &entry).unwrap();
     let typed = problem("windsurf", json!({"type": "http", "url": URL}));
-    assert!(typed.contains("in `url`") && typed.contains("reads `serverUrl`"), "{typed}");
+    assert!(
+        typed.contains("in `url`") && typed.contains("reads `serverUrl`"),
+        "{typed}"
+    );
 }

@@ -1,4 +1,5 @@
-//! Pages of clients, which come from the table: one for each, and the reference page that lists them.
+//! Pages of clients, which come from the table: one for each, and the reference page that lists
+//! them.
 //!
 //! `UPDATE_EXPECTED=1` writes them.
 
@@ -9,18 +10,21 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use moongate_clients::{
-    ClientProfile, ConnectKey, ConnectMethod, ConnectRequest, ConnectRoute, OffSwitch, StartCommand, StepKind,
-    UserFiles, clients, connect_steps,
+    ClientProfile, ConnectKey, ConnectMethod, ConnectRequest, ConnectRoute, OffSwitch,
+    StartCommand, StepKind, UserFiles, clients, connect_steps,
 };
 
 const HEAD: &str = "\
 # Clients, one by one
 
-Generated from Moongate's table of clients: `UPDATE_EXPECTED=1 cargo test -p moongate-clients` writes it anew, and the
-pages that it leads to. [The guide](../guides/clients.md) says how `moongate connect` writes entries.
+Generated from Moongate's table of clients: `UPDATE_EXPECTED=1 cargo test -p moongate-clients` \
+writes it anew, and the
+pages that it leads to. [The guide](../guides/clients.md) says how `moongate connect` writes \
+entries.
 
 - **link**: a link adds Moongate to this client. Its page has the link.
-- **names, tools**: the longest name of a tool, with the server's name, and the most tools. `-`: none is known.
+- **names, tools**: the longest name of a tool, with the server's name, and the most tools. `-`: \
+none is known.
 - With many tools, some clients want [search mode](../guides/search-mode.md#which-clients-want-it).
 
 | client | `moongate connect` | over HTTP | link | names, tools | checked |
@@ -35,7 +39,8 @@ fn docs() -> PathBuf {
 fn pages() -> BTreeMap<String, String> {
     let list = clients().fold(HEAD.to_owned(), |list, row| list + &line(row));
     let own = clients().map(|row| (format!("clients/{}.md", row.id), page(row)));
-    own.chain([("reference/clients.md".to_owned(), list)]).collect()
+    own.chain([("reference/clients.md".to_owned(), list)])
+        .collect()
 }
 
 fn line(row: &ClientProfile) -> String {
@@ -45,13 +50,16 @@ fn line(row: &ClientProfile) -> String {
         (_, Some(_)) => "yes",
         (_, None) => "no, by command",
     };
-    let limits =
-        [row.limits.name_length, row.limits.tools].map(|limit| limit.map_or("-".to_owned(), |n| n.to_string()));
+    let limits = [row.limits.name_length, row.limits.tools]
+        .map(|limit| limit.map_or("-".to_owned(), |n| n.to_string()));
     let link = if row.link.is_some() { "yes" } else { "" };
     let title = row.title;
     let id = row.id;
     let limits = limits.join(", ");
-    format!("| [{title}](../clients/{id}.md) | `{id}` | {over_http} | {link} | {limits} | {} |\n", row.checked)
+    format!(
+        "| [{title}](../clients/{id}.md) | `{id}` | {over_http} | {link} | {limits} | {} |\n",
+        row.checked
+    )
 }
 
 fn page(row: &ClientProfile) -> String {
@@ -75,13 +83,24 @@ fn page(row: &ClientProfile) -> String {
         }
     }
     if row.link.is_some() && row.method == ConnectMethod::PublicUrl {
-        let _ = writeln!(out, "`moongate connect {} --endpoint URL` prints a link that adds it.", row.id);
+        let _ = writeln!(
+            out,
+            "`moongate connect {} --endpoint URL` prints a link that adds it.",
+            row.id
+        );
     }
-    for (_, link, _) in steps(row, None).into_iter().filter(|step| step.0 == StepKind::Link) {
-        let _ = writeln!(out, "\nOr open this link, which adds it:\n\n```text\n{link}\n```");
+    for (_, link, _) in steps(row, None)
+        .into_iter()
+        .filter(|step| step.0 == StepKind::Link)
+    {
+        let _ = writeln!(
+            out,
+            "\nOr open this link, which adds it:\n\n```text\n{link}\n```"
+        );
     }
     if row.id == "claude-desktop" {
-        out += "\nA bundle does the same without a file to edit. Claude Desktop asks for the address and the key:\n";
+        out += "\nA bundle does the same without a file to edit. Claude Desktop asks for the \
+                address and the key:\n";
         out += "\n```console\nmoongate connect claude-desktop --bundle moongate.mcpb\n```\n";
     }
     out.truncate(out.trim_end().len());
@@ -89,7 +108,11 @@ fn page(row: &ClientProfile) -> String {
     out += &files(row);
     out += &entry(row);
     let _ = writeln!(out, "\n## In the client\n\n{}", row.next_step);
-    for note in steps(row, None).into_iter().filter(|step| step.0 == StepKind::Note).map(|step| step.1) {
+    for note in steps(row, None)
+        .into_iter()
+        .filter(|step| step.0 == StepKind::Note)
+        .map(|step| step.1)
+    {
         if note != row.note && note != row.next_step {
             let _ = writeln!(out, "{note}");
         }
@@ -97,20 +120,28 @@ fn page(row: &ClientProfile) -> String {
     if let Some(advice) = discovery_advice(row) {
         let _ = writeln!(out, "{advice}");
     }
-    let _ = writeln!(out, "\nThese facts were checked on {}. [All clients](../reference/clients.md)", row.checked);
+    let _ = writeln!(
+        out,
+        "\nThese facts were checked on {}. [All clients](../reference/clients.md)",
+        row.checked
+    );
     out
 }
 
-/// Sentence on search mode, for clients with a limit of tools and for those that are known to do better with few, or
-/// with all.
+/// Sentence on search mode, for clients with a limit of tools and for those that are known to do
+/// better with few, or with all.
 fn discovery_advice(row: &ClientProfile) -> Option<String> {
     let link = "(../guides/search-mode.md#which-clients-want-it)";
     match (row.id, row.limits.tools) {
-        ("claude-code", _) => Some(format!("It looks up tools by itself: give it [whole lists]{link}.")),
-        ("cursor" | "codex" | "gemini" | "goose" | "lmstudio", _) => {
-            Some(format!("With more than 40 tools, give it [search mode]{link}."))
-        }
-        (_, Some(max)) => Some(format!("With more than {max} tools, give it [search mode]{link}.")),
+        ("claude-code", _) => Some(format!(
+            "It looks up tools by itself: give it [whole lists]{link}."
+        )),
+        ("cursor" | "codex" | "gemini" | "goose" | "lmstudio", _) => Some(format!(
+            "With more than 40 tools, give it [search mode]{link}."
+        )),
+        (_, Some(max)) => Some(format!(
+            "With more than {max} tools, give it [search mode]{link}."
+        )),
         _ => None,
     }
 }
@@ -119,7 +150,12 @@ fn discovery_advice(row: &ClientProfile) -> Option<String> {
 fn files(row: &ClientProfile) -> String {
     let mut out = String::new();
     let mut file = |system: &str, paths: &[&str]| {
-        let shown = |path: &&str| format!("`{}`", path.replace("{support}", "~/Library/Application Support"));
+        let shown = |path: &&str| {
+            format!(
+                "`{}`",
+                path.replace("{support}", "~/Library/Application Support")
+            )
+        };
         let paths: Vec<String> = paths.iter().map(shown).collect();
         let line = format!("- {system}: {}", paths.join(", else "));
         let _ = match line.chars().count() {
@@ -130,7 +166,11 @@ fn files(row: &ClientProfile) -> String {
     match row.user_files {
         UserFiles::Same([]) => {}
         UserFiles::Same(paths) => file("Yours", paths),
-        UserFiles::Each { linux, macos, windows } => {
+        UserFiles::Each {
+            linux,
+            macos,
+            windows,
+        } => {
             file("Linux", linux);
             file("macOS", macos);
             file("Windows", windows);
@@ -140,11 +180,18 @@ fn files(row: &ClientProfile) -> String {
         return out;
     }
     if let Some(path) = row.project_file {
-        let flag = if row.method == ConnectMethod::File { ", with `--project`" } else { "" };
+        let flag = if row.method == ConnectMethod::File {
+            ", with `--project`"
+        } else {
+            ""
+        };
         let _ = writeln!(out, "- In a project{flag}: `{path}`");
     }
     if let Some(folder) = row.folder {
-        let _ = writeln!(out, "- `moongate import` also reads each file of `{folder}`, in your home and in a project");
+        let _ = writeln!(
+            out,
+            "- `moongate import` also reads each file of `{folder}`, in your home and in a project"
+        );
     }
     match row.off_switch {
         OffSwitch::Disabled => out += "- `disabled: true` in an entry switches it off\n",
@@ -153,13 +200,24 @@ fn files(row: &ClientProfile) -> String {
     }
     let mut explained = String::new();
     let names = [
-        ("{config}", "`{config}` is `~/.config` on Linux and `%APPDATA%` on Windows."),
-        ("{xdg}", "`{xdg}` is `$XDG_CONFIG_HOME`, or else `~/.config`."),
+        (
+            "{config}",
+            "`{config}` is `~/.config` on Linux and `%APPDATA%` on Windows.",
+        ),
+        (
+            "{xdg}",
+            "`{xdg}` is `$XDG_CONFIG_HOME`, or else `~/.config`.",
+        ),
     ];
     for (_, what) in names.into_iter().filter(|(name, _)| out.contains(name)) {
         explained += &format!("\n{what}\n");
     }
-    for name in ["CLAUDE_CONFIG_DIR", "CODEX_HOME", "COPILOT_HOME", "VIBE_HOME"] {
+    for name in [
+        "CLAUDE_CONFIG_DIR",
+        "CODEX_HOME",
+        "COPILOT_HOME",
+        "VIBE_HOME",
+    ] {
         if out.contains(&format!("{{{name}}}")) {
             explained += &format!("\nThe first one counts if the variable `{name}` is set.\n");
         }
@@ -170,31 +228,54 @@ fn files(row: &ClientProfile) -> String {
 /// The entry, without a key and with one.
 fn entry(row: &ClientProfile) -> String {
     let block = |key: Option<ConnectKey>| {
-        let steps = steps(row, key).into_iter().filter(|step| step.0 == StepKind::File);
+        let steps = steps(row, key)
+            .into_iter()
+            .filter(|step| step.0 == StepKind::File);
         steps
-            .map(|(_, text, language)| format!("\n```{language} client\n{}\n```\n", text.trim_end()))
+            .map(|(_, text, language)| {
+                format!("\n```{language} client\n{}\n```\n", text.trim_end())
+            })
             .collect::<String>()
     };
-    let key =
-        |value: &str| Some(ConnectKey::Variable { name: "MOONGATE_KEY".to_owned(), value: Some(value.to_owned()) });
+    let key = |value: &str| {
+        Some(ConnectKey::Variable {
+            name: "MOONGATE_KEY".to_owned(),
+            value: Some(value.to_owned()),
+        })
+    };
     let plain = block(None);
     if plain.is_empty() {
         return plain;
     }
-    let command = steps(row, None).into_iter().find(|step| step.0 == StepKind::Command);
-    let command = command.map(|(_, text, _)| format!("\nOr run:\n\n```console\n{text}\n```\n")).unwrap_or_default();
-    format!("\n## Entry\n{plain}{command}\nWith a key:\n{}", block(key("mg_your_key")))
+    let command = steps(row, None)
+        .into_iter()
+        .find(|step| step.0 == StepKind::Command);
+    let command = command
+        .map(|(_, text, _)| format!("\nOr run:\n\n```console\n{text}\n```\n"))
+        .unwrap_or_default();
+    format!(
+        "\n## Entry\n{plain}{command}\nWith a key:\n{}",
+        block(key("mg_your_key"))
+    )
 }
 
 fn steps(row: &ClientProfile, key: Option<ConnectKey>) -> Vec<(StepKind, String, &'static str)> {
     let url = "http://127.0.0.1:8080/mcp".to_owned();
     let start = StartCommand::program("moongate");
-    let request = ConnectRequest { name: "moongate".to_owned(), url, key, route: ConnectRoute::Best, start };
+    let request = ConnectRequest {
+        name: "moongate".to_owned(),
+        url,
+        key,
+        route: ConnectRoute::Best,
+        start,
+    };
     let path = match row.user_files {
         UserFiles::Same(paths) | UserFiles::Each { linux: paths, .. } => paths.first().copied(),
     };
     let steps = connect_steps(row, &request, path).into_iter();
-    steps.map(|step| (step.kind, step.text, step.language.unwrap_or_default())).collect()
+    steps
+        .map(|step| (step.kind, step.text, step.language.unwrap_or_default()))
+        .collect()
 }
 
 #[test]
@@ -202,25 +283,42 @@ fn the_pages_are_fresh() {
     let pages = pages();
     if std::env::var_os("UPDATE_EXPECTED").is_some() {
         std::fs::create_dir_all(docs().join("clients")).unwrap();
-        pages.iter().for_each(|(path, page)| std::fs::write(docs().join(path), page).unwrap());
+        pages
+            .iter()
+            .for_each(|(path, page)| std::fs::write(docs().join(path), page).unwrap());
     }
     for (path, page) in &pages {
         let there = std::fs::read_to_string(docs().join(path)).unwrap_or_default();
         assert_eq!(&there, page, "UPDATE_EXPECTED=1 writes docs/{path} anew");
     }
     // A client that left the table leaves no page behind.
-    let files = std::fs::read_dir(docs().join("clients")).unwrap().map(|entry| entry.unwrap().file_name());
-    let unknown: Vec<_> = files.filter(|name| !pages.contains_key(&format!("clients/{}", name.display()))).collect();
+    let files = std::fs::read_dir(docs().join("clients"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name());
+    let unknown: Vec<_> = files
+        .filter(|name| !pages.contains_key(&format!("clients/{}", name.display())))
+        .collect();
     assert!(unknown.is_empty(), "{unknown:?}");
 }
 
 #[test]
 fn every_page_says_how_to_connect_and_what_comes_next() {
     for (row, page) in clients().map(|row| (row, page(row))) {
-        assert!(page.contains(row.next_step) && page.contains(row.checked), "{page}");
+        assert!(
+            page.contains(row.next_step) && page.contains(row.checked),
+            "{page}"
+        );
         let has_entry = matches!(row.method, ConnectMethod::File | ConnectMethod::Paste);
         assert_eq!(page.contains("## Entry"), has_entry, "{page}");
-        assert_eq!(page.contains("--write"), row.method == ConnectMethod::File, "{page}");
-        assert!(page.lines().all(|line| line.chars().count() <= 120 || line.contains(['`', '%'])), "{page}");
+        assert_eq!(
+            page.contains("--write"),
+            row.method == ConnectMethod::File,
+            "{page}"
+        );
+        assert!(
+            page.lines()
+                .all(|line| line.chars().count() <= 120 || line.contains(['`', '%'])),
+            "{page}"
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Check of a config against the schema: keys, types, ranges.
 //!
-//! Owns the checks of single values. Does not compare values (`resolve`). Invariant: the tree after the check can be
-//! read as a `ConfigFile`, so one run finds the other problems too.
+//! Owns the checks of single values. Does not compare values (`resolve`). Invariant: the tree after
+//! the check can be read as a `ConfigFile`, so one run finds the other problems too.
 
 use super::check_units::check_unit;
 use super::collector::ProblemCollector;
@@ -14,8 +14,13 @@ use moongate_search::nearest;
 
 /// Checks the whole tree. Reports wrong values and removes them.
 ///
-/// `unused` names the subtrees whose references were not replaced. Their values have no unit to check.
-pub(super) fn check_tree(tree: &mut ConfigNode, unused: &dyn Fn(&ConfigPath) -> bool, faults: &mut ProblemCollector) {
+/// `unused` names the subtrees whose references were not replaced. Their values have no unit to
+/// check.
+pub(super) fn check_tree(
+    tree: &mut ConfigNode,
+    unused: &dyn Fn(&ConfigPath) -> bool,
+    faults: &mut ProblemCollector,
+) {
     SchemaCheck { faults, unused }.node(tree, ConfigSchema::read().root(), &ConfigPath::root());
 }
 
@@ -50,10 +55,14 @@ impl SchemaCheck<'_> {
         // Before the type check: a setting of another version should not be called a mistake.
         if let Some(fix) = unavailable(path, node) {
             let message = match node.as_text() {
-                Some(text) if !node.expanded => format!("`{path} = {text:?}` is not available in this version"),
+                Some(text) if !node.expanded => {
+                    format!("`{path} = {text:?}` is not available in this version")
+                }
                 _ => format!("`{path}` is not available in this version"),
             };
-            self.faults.for_setting(path).error(ProblemKind::Unavailable, node.span, message, fix);
+            self.faults
+                .for_setting(path)
+                .error(ProblemKind::Unavailable, node.span, message, fix);
             return false;
         }
         let choices = rule.choices();
@@ -64,10 +73,13 @@ impl SchemaCheck<'_> {
         match &mut node.value {
             ConfigValue::Table(_) => self.table(node, *rule, path),
             ConfigValue::List(items) => {
-                let Some(rule) = rule.items() else { return true };
+                let Some(rule) = rule.items() else {
+                    return true;
+                };
                 let mut kept = true;
                 for (i, item) in items.iter_mut().enumerate() {
-                    kept &= self.node(item, rule, &path.item(i)) || matches!(item.value, ConfigValue::Table(_));
+                    kept &= self.node(item, rule, &path.item(i))
+                        || matches!(item.value, ConfigValue::Table(_));
                 }
                 // A list without one of its items could mean something else, so it goes as a whole.
                 kept
@@ -78,11 +90,18 @@ impl SchemaCheck<'_> {
 
     fn table(&mut self, node: &mut ConfigNode, rule: SchemaRule, path: &ConfigPath) -> bool {
         let place = node.key;
-        let Some(table) = node.as_table_mut() else { return false };
+        let Some(table) = node.as_table_mut() else {
+            return false;
+        };
         for name in rule.required() {
             if !table.contains_key(name) {
                 let message = format!("`{}` is missing", path.key(name));
-                self.faults.for_setting(path).error(ProblemKind::Missing, place, message, format!("add `{name}`"));
+                self.faults.for_setting(path).error(
+                    ProblemKind::Missing,
+                    place,
+                    message,
+                    format!("add `{name}`"),
+                );
             }
         }
         table.retain(|name, child| {
@@ -107,7 +126,12 @@ impl SchemaCheck<'_> {
         }
         if let Some(fix) = unavailable(path, child) {
             let message = format!("`{path}` is not available in this version");
-            return self.faults.for_setting(path).error(ProblemKind::Unavailable, child.key, message, fix);
+            return self.faults.for_setting(path).error(
+                ProblemKind::Unavailable,
+                child.key,
+                message,
+                fix,
+            );
         }
         let parent = ConfigPath(path.0[..path.0.len() - 1].to_vec());
         let message = match top {
@@ -118,38 +142,62 @@ impl SchemaCheck<'_> {
         let fix = match nearest(name, &keys) {
             Some(known) => format!("did you mean `{known}`?"),
             // A long list of keys would hide the message.
-            None if keys.len() > 12 => "remove it; `moongate schema` prints all keys that there are".to_owned(),
+            None if keys.len() > 12 => {
+                "remove it; `moongate schema` prints all keys that there are".to_owned()
+            }
             None => format!("remove it; known here are {}", listed(&keys)),
         };
-        self.faults.for_setting(path).error(ProblemKind::UnknownKey, child.key, message, fix);
+        self.faults
+            .for_setting(path)
+            .error(ProblemKind::UnknownKey, child.key, message, fix);
     }
 
     fn wrong_type(&mut self, node: &ConfigNode, choices: &[SchemaRule], path: &ConfigPath) {
-        let expected: Vec<&str> = choices.iter().flat_map(|choice| choice.types()).map(type_name).collect();
-        let fix = choices.iter().find_map(|choice| choice.advice()).map_or_else(
-            || match (expected.first(), &node.value) {
-                (Some(&"text"), ConfigValue::Int(_) | ConfigValue::Float(_) | ConfigValue::Bool(_)) => {
-                    "put it in quotes".to_owned()
-                }
-                (Some(&"a list"), _) => "write a list: [\"...\"]".to_owned(),
-                _ => format!("write {}", expected.join(" or ")),
-            },
-            str::to_owned,
+        let expected: Vec<&str> = choices
+            .iter()
+            .flat_map(|choice| choice.types())
+            .map(type_name)
+            .collect();
+        let fix = choices
+            .iter()
+            .find_map(|choice| choice.advice())
+            .map_or_else(
+                || match (expected.first(), &node.value) {
+                    (
+                        Some(&"text"),
+                        ConfigValue::Int(_) | ConfigValue::Float(_) | ConfigValue::Bool(_),
+                    ) => "put it in quotes".to_owned(),
+                    (Some(&"a list"), _) => "write a list: [\"...\"]".to_owned(),
+                    _ => format!("write {}", expected.join(" or ")),
+                },
+                str::to_owned,
+            );
+        let message = format!(
+            "`{path}` must be {}, but is {}",
+            expected.join(" or "),
+            node.kind()
         );
-        let message = format!("`{path}` must be {}, but is {}", expected.join(" or "), node.kind());
-        self.faults.for_setting(path).error(ProblemKind::Type, node.span, message, fix);
+        self.faults
+            .for_setting(path)
+            .error(ProblemKind::Type, node.span, message, fix);
     }
 
     fn scalar(&mut self, node: &ConfigNode, rule: SchemaRule, path: &ConfigPath) -> bool {
         let mut wrong = |message: String, fix: String| {
-            self.faults.for_setting(path).error(ProblemKind::Value, node.span, message, fix);
+            self.faults
+                .for_setting(path)
+                .error(ProblemKind::Value, node.span, message, fix);
             false
         };
         match &node.value {
             ConfigValue::Text(text) => {
                 if let Some(words) = rule.words().filter(|words| !words.contains(&text.as_str())) {
                     // An expanded value may be a secret, so no message quotes it.
-                    let shown = if node.expanded { "that value".to_owned() } else { format!("{text:?}") };
+                    let shown = if node.expanded {
+                        "that value".to_owned()
+                    } else {
+                        format!("{text:?}")
+                    };
                     let fix = match nearest(text, &words).filter(|_| !node.expanded) {
                         Some(word) => format!("did you mean `{word}`?"),
                         None => format!("use {}", alternatives(&words)),
@@ -158,10 +206,16 @@ impl SchemaCheck<'_> {
                 }
                 let length = i64::try_from(text.chars().count()).unwrap_or(i64::MAX);
                 if rule.number("minLength").is_some_and(|min| length < min) {
-                    return wrong(format!("`{path}` is empty"), "write at least one character".to_owned());
+                    return wrong(
+                        format!("`{path}` is empty"),
+                        "write at least one character".to_owned(),
+                    );
                 }
                 if let Some(max) = rule.number("maxLength").filter(|max| length > *max) {
-                    return wrong(format!("`{path}` is too long"), format!("use at most {max} characters"));
+                    return wrong(
+                        format!("`{path}` is too long"),
+                        format!("use at most {max} characters"),
+                    );
                 }
                 self.unit(node, rule, path)
             }
@@ -183,11 +237,17 @@ impl SchemaCheck<'_> {
     }
 
     fn unit(&mut self, node: &ConfigNode, rule: SchemaRule, path: &ConfigPath) -> bool {
-        let Err((message, fix)) = check_unit(node, rule, path) else { return true };
+        let Err((message, fix)) = check_unit(node, rule, path) else {
+            return true;
+        };
         // The text may still be a reference, such as `${TIMEOUT}`, which has no unit to check.
-        let is_unused = path.server().is_some_and(|name| (self.unused)(&ConfigPath::of(&["servers", name])));
+        let is_unused = path
+            .server()
+            .is_some_and(|name| (self.unused)(&ConfigPath::of(&["servers", name])));
         if !is_unused {
-            self.faults.for_setting(path).error(ProblemKind::Value, node.span, message, fix);
+            self.faults
+                .for_setting(path)
+                .error(ProblemKind::Value, node.span, message, fix);
         }
         false
     }
@@ -226,15 +286,24 @@ fn unavailable(path: &ConfigPath, node: &ConfigNode) -> Option<&'static str> {
     }
     let same = |pattern: &str| {
         let parts: Vec<&str> = pattern.split('.').collect();
-        parts.len() == steps.len() && parts.iter().zip(&steps).all(|(part, step)| *part == "*" || part == step)
+        parts.len() == steps.len()
+            && parts
+                .iter()
+                .zip(&steps)
+                .all(|(part, step)| *part == "*" || part == step)
     };
     let found = UNAVAILABLE.iter().find(|(pattern, value, _)| {
-        same(pattern) && value.is_none_or(|value| node.as_text().is_some_and(|text| is_value(text.trim(), value)))
+        same(pattern)
+            && value.is_none_or(|value| {
+                node.as_text()
+                    .is_some_and(|text| is_value(text.trim(), value))
+            })
     });
     found.map(|(_, _, fix)| *fix)
 }
 
 /// True if a text is this value, or a URL of this scheme.
 fn is_value(text: &str, value: &str) -> bool {
-    text.strip_prefix(value).is_some_and(|rest| rest.is_empty() || rest.starts_with("://"))
+    text.strip_prefix(value)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with("://"))
 }

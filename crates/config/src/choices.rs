@@ -1,7 +1,7 @@
 //! Values that keys of a config file choose from.
 //!
-//! Owns their written forms, as `file` owns the keys. Does not check them together (`resolve`). Invariant: a word that
-//! is not here is an error.
+//! Owns their written forms, as `file` owns the keys. Does not check them together (`resolve`).
+//! Invariant: a word that is not here is an error.
 
 #[cfg(test)]
 use schemars::JsonSchema;
@@ -100,7 +100,8 @@ pub(super) enum Start {
 pub(super) enum Schemas {
     /// As their servers spell them.
     AsIs,
-    /// Without `oneOf`, `anyOf` and `allOf` at the top, which model APIs refuse; the same arguments are valid.
+    /// Without `oneOf`, `anyOf` and `allOf` at the top, which model APIs refuse; the same arguments
+    /// are valid.
     Compatible,
 }
 

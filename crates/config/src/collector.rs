@@ -1,7 +1,7 @@
 //! Problems found while a config is read.
 //!
-//! Owns their collection and order. Does not look for problems. Invariant: problems are sorted by their place, and none
-//! is there twice.
+//! Owns their collection and order. Does not look for problems. Invariant: problems are sorted by
+//! their place, and none is there twice.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,8 @@ use super::problem::{ConfigProblem, ConfigProblems, ProblemKind, ProblemOrigin};
 use super::source::ConfigSources;
 use super::tree::{ConfigPath, SourceSpan};
 
-/// Problems that are shown. Nobody reads more, and a text from elsewhere may have one for every other byte.
+/// Problems that are shown. Nobody reads more, and a text from elsewhere may have one for every
+/// other byte.
 const SHOWN_MAX: usize = 100;
 
 /// Problem while the config is still being read. Its place is not resolved yet.
@@ -47,7 +48,13 @@ impl ProblemCollector {
     ) {
         // Taken, so that a later problem without `about` does not blame this server.
         let server = self.server.take();
-        self.errors.push(PlacedProblem { kind, span, message: message.into(), fix: fix.into(), server });
+        self.errors.push(PlacedProblem {
+            kind,
+            span,
+            message: message.into(),
+            fix: fix.into(),
+            server,
+        });
     }
 
     pub(super) fn warn(
@@ -58,15 +65,26 @@ impl ProblemCollector {
         fix: impl Into<String>,
     ) {
         let server = self.server.take();
-        self.warnings.push(PlacedProblem { kind, span, message: message.into(), fix: fix.into(), server });
+        self.warnings.push(PlacedProblem {
+            kind,
+            span,
+            message: message.into(),
+            fix: fix.into(),
+            server,
+        });
     }
 
-    /// Resolves places. Sorts by the order of the sources, and drops repeated problems. The first hundred are shown.
+    /// Resolves places. Sorts by the order of the sources, and drops repeated problems. The first
+    /// hundred are shown.
     pub(super) fn finish(self, sources: &ConfigSources) -> ConfigProblems {
         // An error costs its server, so that server has to be named even if nobody reads the error.
         let errors = resolve(self.errors, sources, |error| error.server.is_some());
         let warnings = resolve(self.warnings, sources, |_| false);
-        ConfigProblems { errors, warnings, files: Vec::new() }
+        ConfigProblems {
+            errors,
+            warnings,
+            files: Vec::new(),
+        }
     }
 }
 
@@ -78,7 +96,8 @@ fn resolve(
 ) -> Vec<ConfigProblem> {
     // A stable sort keeps the order of the checks within one place.
     faults.sort_by_key(|fault| (fault.span.source, fault.span.start));
-    let (mut problems, mut seen, mut unshown): (Vec<ConfigProblem>, _, usize) = (Vec::new(), HashSet::new(), 0);
+    let (mut problems, mut seen, mut unshown): (Vec<ConfigProblem>, _, usize) =
+        (Vec::new(), HashSet::new(), 0);
     for fault in faults {
         if !seen.insert((fault.span, fault.kind, fault.message.clone())) {
             continue;
@@ -92,12 +111,27 @@ fn resolve(
             // A place costs as much as what stands before it on its line.
             false => (ProblemOrigin::Nowhere, None),
         };
-        let PlacedProblem { kind, message, fix, server, .. } = fault;
+        let PlacedProblem {
+            kind,
+            message,
+            fix,
+            server,
+            ..
+        } = fault;
         // After one syntax error, a parser often reports more about the same place.
         let again = kind == ProblemKind::Syntax
-            && problems.last().is_some_and(|last| (last.kind, &last.origin) == (ProblemKind::Syntax, &origin));
+            && problems
+                .last()
+                .is_some_and(|last| (last.kind, &last.origin) == (ProblemKind::Syntax, &origin));
         if !again {
-            problems.push(ConfigProblem { kind, origin, snippet, message, fix, server });
+            problems.push(ConfigProblem {
+                kind,
+                origin,
+                snippet,
+                message,
+                fix,
+                server,
+            });
         }
     }
     problems.extend((unshown > 0).then(|| ConfigProblem {
@@ -119,18 +153,36 @@ mod tests {
     fn the_first_hundred_problems_are_shown_and_every_server_keeps_its_own() {
         let mut faults = ProblemCollector::default();
         for at in 0..20_000 {
-            let span = SourceSpan { source: 0, start: at, end: at + 1 };
-            faults.error(ProblemKind::Conflict, span, "`a` is there twice", "keep one of the two");
+            let span = SourceSpan {
+                source: 0,
+                start: at,
+                end: at + 1,
+            };
+            faults.error(
+                ProblemKind::Conflict,
+                span,
+                "`a` is there twice",
+                "keep one of the two",
+            );
             faults.warn(ProblemKind::Value, span, "odd", "even it out");
         }
         let name = ConfigPath::of(&["servers", "last"]);
-        let span = SourceSpan { source: 0, start: 50_000, end: 50_000 };
-        faults.for_setting(&name).error(ProblemKind::Value, span, "wrong", "right it");
+        let span = SourceSpan {
+            source: 0,
+            start: 50_000,
+            end: 50_000,
+        };
+        faults
+            .for_setting(&name)
+            .error(ProblemKind::Value, span, "wrong", "right it");
         let mut sources = ConfigSources::default();
         sources.file(std::path::Path::new("a.json"), "x".repeat(60_000));
         let problems = faults.finish(&sources);
         assert_eq!((problems.errors.len(), problems.warnings.len()), (102, 101));
         assert_eq!(problems.errors[100].server.as_deref(), Some("last"));
-        assert_eq!(problems.errors[101].message, "there are 19900 more problems");
+        assert_eq!(
+            problems.errors[101].message,
+            "there are 19900 more problems"
+        );
     }
 }

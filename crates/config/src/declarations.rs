@@ -1,7 +1,7 @@
 //! Declarations of keys: facts about a key that are no part of its value.
 //!
-//! Owns their meaning. Does not hold them: each stands at its key, as an attribute that the schema repeats
-//! (`limits`). Invariant: a key without one applies at once.
+//! Owns their meaning. Does not hold them: each stands at its key, as an attribute that the schema
+//! repeats (`limits`). Invariant: a key without one applies at once.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,11 @@ pub fn restart_keys() -> BTreeSet<String> {
 
 fn collect(rule: SchemaRule, path: &str, keys: &mut BTreeSet<String>) {
     for name in rule.keys().into_iter().flatten() {
-        let path = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+        let path = if path.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{path}.{name}")
+        };
         let Some(rule) = rule.key(name) else { continue };
         if rule.needs_restart() {
             keys.insert(path.clone());
@@ -34,7 +38,10 @@ fn collect(rule: SchemaRule, path: &str, keys: &mut BTreeSet<String>) {
 pub fn differing_keys<T: Serialize>(one: &T, other: &T) -> Vec<String> {
     let one = values(one);
     let other = values(other);
-    one.into_iter().filter(|(name, value)| other.get(name) != Some(value)).map(|(name, _)| name).collect()
+    one.into_iter()
+        .filter(|(name, value)| other.get(name) != Some(value))
+        .map(|(name, _)| name)
+        .collect()
 }
 
 /// Returns the settings of `new`, with the named ones as in `old`.

@@ -1,7 +1,8 @@
 //! Files that the declarations of the keys give, and tests that they are up to date.
 //!
-//! Owns the schema of the checks, `config/full.toml` and the tables of `docs/reference/config.md` and `limits.md`. Does
-//! not write the text around the tables. Invariant: with `UPDATE_EXPECTED` set, one run writes them all.
+//! Owns the schema of the checks, `config/full.toml` and the tables of `docs/reference/config.md`
+//! and `limits.md`. Does not write the text around the tables. Invariant: with `UPDATE_EXPECTED`
+//! set, one run writes them all.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
@@ -17,24 +18,35 @@ use super::schema::ConfigSchema;
 const COMMENT: usize = 32;
 const WIDTH: usize = 120;
 
-/// Compares a file of the repository with its derived text. With `UPDATE_EXPECTED` set it writes the file.
+/// Compares a file of the repository with its derived text. With `UPDATE_EXPECTED` set it writes
+/// the file.
 fn compare(path: &str, derive: impl FnOnce(&str) -> String) {
-    let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
+    let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .join(path);
     let text = std::fs::read_to_string(&path).unwrap();
     let derived = derive(&text);
     if std::env::var_os("UPDATE_EXPECTED").is_some() {
         return std::fs::write(&path, derived).unwrap();
     }
     let how = "keys have changed: UPDATE_EXPECTED=1 cargo test -p moongate-config derived";
-    let differs = text.lines().zip(derived.lines()).find(|(old, new)| old != new);
+    let differs = text
+        .lines()
+        .zip(derived.lines())
+        .find(|(old, new)| old != new);
     assert!(text == derived, "{}: {how}\n{differs:#?}", path.display());
 }
 
 #[test]
 fn the_file_is_what_is_derived() {
-    compare("crates/config/src/schema.json", |_| serde_json::to_string_pretty(&schema()).unwrap() + "\n");
+    compare("crates/config/src/schema.json", |_| {
+        serde_json::to_string_pretty(&schema()).unwrap() + "\n"
+    });
     // The checks read the text that was compiled in.
-    assert!(std::env::var_os("UPDATE_EXPECTED").is_some() || ConfigSchema::read().into_value() == schema());
+    assert!(
+        std::env::var_os("UPDATE_EXPECTED").is_some()
+            || ConfigSchema::read().into_value() == schema()
+    );
 }
 
 #[test]
@@ -45,7 +57,9 @@ fn the_page_of_the_config_is_what_is_derived() {
             let heading = section.lines().next().unwrap_or_default();
             let name = heading.split('`').nth(1).unwrap_or_default();
             match KeyTable::find(&root, name) {
-                Some(table) => replace_rows(section, "| key | type | default | meaning |", &table.rows()),
+                Some(table) => {
+                    replace_rows(section, "| key | type | default | meaning |", &table.rows())
+                }
                 None => section.to_owned(),
             }
         });
@@ -59,11 +73,15 @@ fn the_page_of_limits_is_what_is_derived() {
     compare("docs/reference/limits.md", |page| {
         let with_tables = sections(page).into_iter().map(|section| {
             let heading = section.lines().next().unwrap_or_default();
-            let name = ["limits", "defaults"].into_iter().find(|name| heading.contains(&format!("`[{name}]`")));
+            let name = ["limits", "defaults"]
+                .into_iter()
+                .find(|name| heading.contains(&format!("`[{name}]`")));
             match name.and_then(|name| KeyTable::find(&root, name)) {
-                Some(table) => {
-                    replace_rows(section, "| setting | default | metric | at the limit |", &table.limit_rows())
-                }
+                Some(table) => replace_rows(
+                    section,
+                    "| setting | default | metric | at the limit |",
+                    &table.limit_rows(),
+                ),
                 None => section.to_owned(),
             }
         });
@@ -78,8 +96,12 @@ fn the_full_example_is_what_is_derived() {
         let mut out = String::new();
         let mut is_derived = false;
         for line in text.split_inclusive('\n') {
-            let header = line.strip_prefix('[').and_then(|rest| rest.split(']').next());
-            if let Some(table) = header.filter(|name| !name.contains('.')).and_then(|name| KeyTable::find(&root, name))
+            let header = line
+                .strip_prefix('[')
+                .and_then(|rest| rest.split(']').next());
+            if let Some(table) = header
+                .filter(|name| !name.contains('.'))
+                .and_then(|name| KeyTable::find(&root, name))
             {
                 is_derived = true;
                 out += line;
@@ -96,10 +118,12 @@ fn the_full_example_is_what_is_derived() {
     });
 }
 
-/// Derives the schema. Removes the nulls of optional fields (no config writes `null`), and closes tables to unknown
-/// keys.
+/// Derives the schema. Removes the nulls of optional fields (no config writes `null`), and closes
+/// tables to unknown keys.
 fn schema() -> Value {
-    let derived = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<ConfigFile>();
+    let derived = SchemaSettings::draft2020_12()
+        .into_generator()
+        .into_root_schema_for::<ConfigFile>();
     let mut derived = derived.to_value();
     tidy(&mut derived);
     derived
@@ -117,12 +141,18 @@ fn tidy(schema: &mut Value) {
 }
 
 fn tidy_object(object: &mut Map<String, Value>) {
-    if object.get("default").is_some_and(|default| default.is_null()) {
+    if object
+        .get("default")
+        .is_some_and(|default| default.is_null())
+    {
         object.shift_remove("default");
     }
     object.get_mut("default").into_iter().for_each(drop_nulls);
     // Numbers of the plan are as wide as the machine's, which the file need not know.
-    if object.get("format").is_some_and(|format| format == "uint" || format == "uint32") {
+    if object
+        .get("format")
+        .is_some_and(|format| format == "uint" || format == "uint32")
+    {
         object.insert("format".to_owned(), "uint64".into());
     }
     if let Some(Value::Array(types)) = object.get_mut("type") {
@@ -140,7 +170,9 @@ fn tidy_object(object: &mut Map<String, Value>) {
             object.extend(only);
         }
     }
-    if object.get("properties").is_some_and(Value::is_object) && !object.contains_key("additionalProperties") {
+    if object.get("properties").is_some_and(Value::is_object)
+        && !object.contains_key("additionalProperties")
+    {
         object.insert("additionalProperties".to_owned(), Value::Bool(false));
     }
 }
@@ -157,16 +189,28 @@ fn sections(page: &str) -> Vec<&str> {
     let mut starts: Vec<usize> = page.match_indices("\n## ").map(|(at, _)| at + 1).collect();
     starts.insert(0, 0);
     starts.push(page.len());
-    starts.windows(2).map(|pair| &page[pair[0]..pair[1]]).collect()
+    starts
+        .windows(2)
+        .map(|pair| &page[pair[0]..pair[1]])
+        .collect()
 }
 
 /// Replaces the rows of the table with this header.
 fn replace_rows(section: &str, header: &str, rows: &str) -> String {
-    let Some((before, table)) = section.split_once(header) else { return section.to_owned() };
-    let (rule, rest) = table.strip_prefix('\n').and_then(|table| table.split_once('\n')).unwrap();
+    let Some((before, table)) = section.split_once(header) else {
+        return section.to_owned();
+    };
+    let (rule, rest) = table
+        .strip_prefix('\n')
+        .and_then(|table| table.split_once('\n'))
+        .unwrap();
     let after = rest.find("\n\n").map_or("", |at| &rest[at + 1..]);
     // A table at the end of a page has no empty line after it.
-    let after = if after.is_empty() && !rest.starts_with('|') { rest } else { after };
+    let after = if after.is_empty() && !rest.starts_with('|') {
+        rest
+    } else {
+        after
+    };
     format!("{before}{header}\n{rule}\n{rows}{after}")
 }
 
@@ -180,20 +224,37 @@ struct KeyTable<'a> {
 }
 
 impl<'a> KeyTable<'a> {
-    /// Finds a table by the name that a heading has: `[gateway]`, `gateway.tls`, `[[auth.keys]]`, or `ping` of a server.
+    /// Finds a table by the name that a heading has: `[gateway]`, `gateway.tls`, `[[auth.keys]]`,
+    /// or `ping` of a server.
     fn find(root: &'a Value, name: &'a str) -> Option<Self> {
         let name = name.trim_matches(['[', ']']);
         let steps: Vec<&str> = name.split('.').collect();
         let is_own = root["properties"][steps[0]].is_object();
-        let mut table = KeyTable { root, name, rule: root, default: &Value::Null, needs_restart: false };
-        for step in (if is_own { [].iter() } else { ["defaults"].iter() }).chain(&steps) {
+        let mut table = KeyTable {
+            root,
+            name,
+            rule: root,
+            default: &Value::Null,
+            needs_restart: false,
+        };
+        for step in (if is_own {
+            [].iter()
+        } else {
+            ["defaults"].iter()
+        })
+        .chain(&steps)
+        {
             let declared = match *step {
                 "NAME" => &table.rule["additionalProperties"],
                 key => &table.rule["properties"][key],
             };
             table.needs_restart |= needs_restart(declared);
             let default = &table.default[step];
-            table.default = if default.is_null() { &declared["default"] } else { default };
+            table.default = if default.is_null() {
+                &declared["default"]
+            } else {
+                default
+            };
             table.rule = table.deref(declared);
             if table.rule["items"].is_object() {
                 table.rule = table.deref(&table.rule["items"]);
@@ -203,7 +264,9 @@ impl<'a> KeyTable<'a> {
     }
 
     fn deref(&self, rule: &'a Value) -> &'a Value {
-        rule["$ref"].as_str().map_or(rule, |name| self.root.pointer(&name[1..]).unwrap())
+        rule["$ref"]
+            .as_str()
+            .map_or(rule, |name| self.root.pointer(&name[1..]).unwrap())
     }
 
     /// Keys with their rules, as they are declared. Lists of tables have a table of their own.
@@ -211,27 +274,46 @@ impl<'a> KeyTable<'a> {
         let shared = &self.root["$defs"]["ServerOptions"]["properties"];
         let is_server = self.name == "servers.NAME";
         let keys = self.rule["properties"].as_object().into_iter().flatten();
-        let is_table = |rule: &Value| rule["items"].is_object() && self.deref(&rule["items"])["properties"].is_object();
-        let keys: Vec<_> =
-            keys.filter(|(key, rule)| !(is_table(rule) || is_server && shared[*key].is_object())).collect();
+        let is_table = |rule: &Value| {
+            rule["items"].is_object() && self.deref(&rule["items"])["properties"].is_object()
+        };
+        let keys: Vec<_> = keys
+            .filter(|(key, rule)| !(is_table(rule) || is_server && shared[*key].is_object()))
+            .collect();
         keys.into_iter()
     }
 
     fn rows(&self) -> String {
         let row = |(key, rule): (&String, &'a Value)| {
-            let mark = if self.needs_restart || needs_restart(rule) { " ↻" } else { "" };
+            let mark = if self.needs_restart || needs_restart(rule) {
+                " ↻"
+            } else {
+                ""
+            };
             let default = self.cell(key);
             let kind = self.kind(rule);
-            format!("| `{key}`{mark} | {kind} | {default} | {} |\n", meaning(rule))
+            format!(
+                "| `{key}`{mark} | {kind} | {default} | {} |\n",
+                meaning(rule)
+            )
         };
         self.keys().map(row).collect()
     }
 
     fn limit_rows(&self) -> String {
         let rows = self.keys().filter_map(|(key, rule)| {
-            let at_limit = rule["description"].as_str()?.split_once("At the limit: ")?.1;
-            let metrics = rule["x-metric"].as_array()?.iter().filter_map(Value::as_str);
-            let metrics = metrics.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+            let at_limit = rule["description"]
+                .as_str()?
+                .split_once("At the limit: ")?
+                .1;
+            let metrics = rule["x-metric"]
+                .as_array()?
+                .iter()
+                .filter_map(Value::as_str);
+            let metrics = metrics
+                .map(|name| format!("`{name}`"))
+                .collect::<Vec<_>>()
+                .join(", ");
             Some(format!(
                 "| `{key}` | {} | {metrics} | {} |\n",
                 self.cell(key),
@@ -251,16 +333,31 @@ impl<'a> KeyTable<'a> {
 
     fn kind(&self, declared: &'a Value) -> String {
         if let Some(choices) = declared["anyOf"].as_array() {
-            let kind =
-                |choice: &'a Value| if choice["type"] == "boolean" { "`false`".to_owned() } else { self.kind(choice) };
+            let kind = |choice: &'a Value| {
+                if choice["type"] == "boolean" {
+                    "`false`".to_owned()
+                } else {
+                    self.kind(choice)
+                }
+            };
             return choices.iter().map(kind).collect::<Vec<_>>().join(" or ");
         }
         let rule = self.deref(declared);
-        let words = rule["oneOf"].as_array().map(|all| all.iter().map(|one| &one["const"]).collect::<Vec<_>>());
+        let words = rule["oneOf"]
+            .as_array()
+            .map(|all| all.iter().map(|one| &one["const"]).collect::<Vec<_>>());
         if let Some(words) = words.or(rule["enum"].as_array().map(|all| all.iter().collect())) {
-            return words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
+            return words
+                .iter()
+                .map(|word| format!("`{word}`"))
+                .collect::<Vec<_>>()
+                .join(", ");
         }
-        match (rule["x-unit"].as_str(), rule["type"].as_str(), rule["anyOf"].is_array()) {
+        match (
+            rule["x-unit"].as_str(),
+            rule["type"].as_str(),
+            rule["anyOf"].is_array(),
+        ) {
             (Some(unit), ..) => unit,
             (_, _, true) => return self.kind(rule),
             (_, Some("string"), _) => "text",
@@ -272,7 +369,8 @@ impl<'a> KeyTable<'a> {
         .to_owned()
     }
 
-    /// Lines of `config/full.toml`: each key with its default, or with an example behind a comment mark.
+    /// Lines of `config/full.toml`: each key with its default, or with an example behind a comment
+    /// mark.
     fn example(&self) -> String {
         let mut out = String::new();
         for (key, rule) in self.keys() {
@@ -282,7 +380,11 @@ impl<'a> KeyTable<'a> {
                 default => format!("{key} = {}", self.toml(rule, default)),
             };
             // A long line stands alone, and its comment below it.
-            let mut line = if line.len() < COMMENT { line } else { line + "\n" };
+            let mut line = if line.len() < COMMENT {
+                line
+            } else {
+                line + "\n"
+            };
             for part in wrapped(&meaning(rule)) {
                 out += &line;
                 let column = if line.ends_with('\n') { 0 } else { line.len() };
@@ -297,14 +399,19 @@ impl<'a> KeyTable<'a> {
     fn sample(&self, declared: &'a Value) -> Value {
         let keys = self.deref(declared)["properties"].as_object();
         match keys {
-            Some(keys) => keys.iter().map(|(key, rule)| (key.clone(), self.sample(rule))).collect(),
+            Some(keys) => keys
+                .iter()
+                .map(|(key, rule)| (key.clone(), self.sample(rule)))
+                .collect(),
             None => declared["examples"][0].clone(),
         }
     }
 
     /// Value as TOML. A table has all its keys, with nothing for those that have no default.
     fn toml(&self, declared: &'a Value, value: &Value) -> String {
-        let Some(keys) = self.deref(declared)["properties"].as_object() else { return value.to_string() };
+        let Some(keys) = self.deref(declared)["properties"].as_object() else {
+            return value.to_string();
+        };
         let entries = keys.iter().filter_map(|(key, rule)| {
             let value = match (&value[key], self.kind(rule).as_str()) {
                 (Value::Null, "list") => "[]".to_owned(),
@@ -324,7 +431,13 @@ fn needs_restart(rule: &Value) -> bool {
 
 /// First paragraph of a key's description.
 fn meaning(rule: &Value) -> String {
-    rule["description"].as_str().unwrap_or_default().split("\n\n").next().unwrap_or_default().replace('\n', " ")
+    rule["description"]
+        .as_str()
+        .unwrap_or_default()
+        .split("\n\n")
+        .next()
+        .unwrap_or_default()
+        .replace('\n', " ")
 }
 
 /// Breaks a comment into lines.

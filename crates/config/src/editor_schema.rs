@@ -1,7 +1,7 @@
 //! JSON Schema of the config file for editors.
 //!
-//! Owns what it adds to the schema of the checks: the forms of clients. Does not check a config. Invariant: it accepts
-//! every config that `load` accepts without a warning.
+//! Owns what it adds to the schema of the checks: the forms of clients. Does not check a config.
+//! Invariant: it accepts every config that `load` accepts without a warning.
 
 use serde_json::json;
 
@@ -16,12 +16,12 @@ pub fn json_schema() -> String {
     root["$schema"] = json!({ "type": "string", "description": "This schema, for editors." });
     // A gateway also reads files of clients, so an editor must not mark their keys as mistakes.
     for name in client_formats::SERVER_MAPS {
-        root[name] =
-            json!({ "type": ["object", "array"], "description": "The servers of a client's file, in its form." });
+        root[name] = json!({ "type": ["object", "array"], "description": "The servers of a \
+            client's file, in its form." });
     }
     for name in ["mcp", "mcp.servers"] {
-        root[name] =
-            json!({ "type": ["object", "array"], "description": "The servers of a client's file, in its form." });
+        root[name] = json!({ "type": ["object", "array"], "description": "The servers of a \
+            client's file, in its form." });
     }
     root["mcpServers"] = json!({ "anyOf": [servers, { "type": ["object", "array"] }] });
     let server = &mut schema["$defs"]["Server"]["properties"];
@@ -30,9 +30,12 @@ pub fn json_schema() -> String {
     }
     server["disabled"] = json!({ "type": "boolean", "description": "The opposite of `enabled`." });
     server["isActive"] = json!({ "type": "boolean", "description": "The same as `enabled`." });
-    server["type"] = json!({ "enum": client_formats::type_names(), "description": "What the server is." });
-    server["protocol"]["description"] =
-        json!("`auto` for the era of each client, `newest` for one era, or the protocol revision to speak (a date).");
+    server["type"] =
+        json!({ "enum": client_formats::type_names(), "description": "What the server is." });
+    server["protocol"]["description"] = json!(
+        "`auto` for the era of each client, `newest` for one era, or the protocol revision to \
+         speak (a date)."
+    );
     schema["patternProperties"] = json!({ "^x-": {} });
     let mut text = serde_json::to_string_pretty(&schema).expect("a JSON value can be written");
     text.push('\n');

@@ -1,7 +1,7 @@
 //! Env files: variables, one `NAME=value` a line.
 //!
-//! Owns their format. Does not read or write files. Invariant: a shell, systemd and `parse` read the same from what
-//! `line` writes.
+//! Owns their format. Does not read or write files. Invariant: a shell, systemd and `parse` read
+//! the same from what `line` writes.
 
 use std::collections::BTreeMap;
 
@@ -25,9 +25,13 @@ pub fn parse(text: &str) -> Result<BTreeMap<String, String>, EnvLineError> {
         let fault = |why| EnvLineError { line: at + 1, why };
         // People also source such a file in a shell.
         let assignment = line.strip_prefix("export ").map_or(line, str::trim_start);
-        let (name, value) = assignment.split_once('=').ok_or_else(|| fault("it has no `=`"))?;
+        let (name, value) = assignment
+            .split_once('=')
+            .ok_or_else(|| fault("it has no `=`"))?;
         if !is_name(name) {
-            return Err(fault("what stands before `=` is not the name of a variable"));
+            return Err(fault(
+                "what stands before `=` is not the name of a variable",
+            ));
         }
         let value = unquoted(value.trim()).ok_or_else(|| fault("its quotes do not match"))?;
         variables.insert(name.to_owned(), value);
@@ -35,7 +39,8 @@ pub fn parse(text: &str) -> Result<BTreeMap<String, String>, EnvLineError> {
     Ok(variables)
 }
 
-/// Returns the line of a variable, as a shell and systemd read it, too. `None` if a line cannot hold it.
+/// Returns the line of a variable, as a shell and systemd read it, too. `None` if a line cannot
+/// hold it.
 pub fn line(name: &str, value: &str) -> Option<String> {
     if !is_name(name) || value.chars().any(|c| c.is_control()) {
         return None;
@@ -45,8 +50,17 @@ pub fn line(name: &str, value: &str) -> Option<String> {
         (true, _) => format!("{name}={value}"),
         (false, false) => format!("{name}='{value}'"),
         (false, true) => {
-            let escape = |c: char| if ESCAPED.contains(c) { format!("\\{c}") } else { c.to_string() };
-            format!("{name}=\"{}\"", value.chars().map(escape).collect::<String>())
+            let escape = |c: char| {
+                if ESCAPED.contains(c) {
+                    format!("\\{c}")
+                } else {
+                    c.to_string()
+                }
+            };
+            format!(
+                "{name}=\"{}\"",
+                value.chars().map(escape).collect::<String>()
+            )
         }
     })
 }
@@ -55,18 +69,30 @@ pub fn line(name: &str, value: &str) -> Option<String> {
 const ESCAPED: &str = "\\\"$`";
 
 fn is_name(name: &str) -> bool {
-    // POSIX, Environment Variables: names of letters, digits and underscores, without a digit in front.
+    // POSIX, Environment Variables: names of letters, digits and underscores, without a digit in
+    // front.
     let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     !name.is_empty() && is_plain && !name.starts_with(|c: char| c.is_ascii_digit())
 }
 
 fn unquoted(value: &str) -> Option<String> {
-    let inside = |quote: char| value.strip_prefix(quote).map(|rest| rest.strip_suffix(quote));
+    let inside = |quote: char| {
+        value
+            .strip_prefix(quote)
+            .map(|rest| rest.strip_suffix(quote))
+    };
     match (inside('\''), inside('"')) {
         (Some(text), _) => text.filter(|text| !text.contains('\'')).map(str::to_owned),
         (_, Some(text)) => unescaped(text?),
         // A comment needs a space before it: `#` is a character of passwords.
-        (None, None) => Some(value.split(" #").next().unwrap_or_default().trim_end().to_owned()),
+        (None, None) => Some(
+            value
+                .split(" #")
+                .next()
+                .unwrap_or_default()
+                .trim_end()
+                .to_owned(),
+        ),
     }
 }
 
@@ -103,12 +129,36 @@ mod tests {
                     D=\"q\\\"\\$\\\\ \\n\"\nE=p#1 # why\nF=\nA=two\n";
         assert_eq!(
             parse(text).unwrap_err(),
-            EnvLineError { line: 4, why: "what stands before `=` is not the name of a variable" }
+            EnvLineError {
+                line: 4,
+                why: "what stands before `=` is not the name of a variable"
+            }
         );
         let found = parse(&text.replace("B = ", "B=")).unwrap();
-        let expected = [("A", "two"), ("B", "x"), ("C", "t w # o"), ("D", "q\"$\\ \\n"), ("E", "p#1"), ("F", "")];
-        assert_eq!(found, expected.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect());
-        for (text, line) in [("A", 1), ("\n1=x", 2), ("A='x", 1), ("A=\"x", 1), ("A=\"", 1), ("A='", 1), ("=x", 1)] {
+        let expected = [
+            ("A", "two"),
+            ("B", "x"),
+            ("C", "t w # o"),
+            ("D", "q\"$\\ \\n"),
+            ("E", "p#1"),
+            ("F", ""),
+        ];
+        assert_eq!(
+            found,
+            expected
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .collect()
+        );
+        for (text, line) in [
+            ("A", 1),
+            ("\n1=x", 2),
+            ("A='x", 1),
+            ("A=\"x", 1),
+            ("A=\"", 1),
+            ("A='", 1),
+            ("=x", 1),
+        ] {
             assert_eq!(parse(text).unwrap_err().line, line, "{text}");
         }
         assert_eq!(line("A", "one\ntwo"), None);

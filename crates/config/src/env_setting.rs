@@ -1,7 +1,7 @@
 //! Env file that a config names: `gateway.env_file`.
 //!
-//! Owns its place, its bound and its problems. Does not know its format (`env_file`) and does not replace references
-//! (`expand`). Invariant: no message quotes a value.
+//! Owns its place, its bound and its problems. Does not know its format (`env_file`) and does not
+//! replace references (`expand`). Invariant: no message quotes a value.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,9 @@ pub(super) fn read_variables<'a>(
     faults: &mut ProblemCollector,
 ) -> ReferenceVariables<'a> {
     let process = ReferenceVariables::of_process(&options.env);
-    let Some((node, path)) = named(merged, &process, sources) else { return process };
+    let Some((node, path)) = named(merged, &process, sources) else {
+        return process;
+    };
     let shown = path.display().to_string();
     let file = match read(&path, options) {
         Ok(file) => file,
@@ -41,9 +43,18 @@ pub(super) fn read_variables<'a>(
     };
     if private_file::is_readable_by_others(&path) {
         let message = format!("others on this machine can read {shown}, which has secrets");
-        faults.warn(ProblemKind::Access, node.span, message, format!("chmod 600 {shown}"));
+        faults.warn(
+            ProblemKind::Access,
+            node.span,
+            message,
+            format!("chmod 600 {shown}"),
+        );
     }
-    ReferenceVariables { path: Some(path), file, ..process }
+    ReferenceVariables {
+        path: Some(path),
+        file,
+        ..process
+    }
 }
 
 /// Finds the setting, and the path that it names.
@@ -55,7 +66,9 @@ fn named<'a>(
     let node = merged.at(&ConfigPath::of(&["gateway", "env_file"]))?;
     let directory = sources.directory(node.span);
     // A reference that leads nowhere is reported when all of them are replaced.
-    let text = expand::expand_text(node.as_text()?, process, directory).ok()?.text;
+    let text = expand::expand_text(node.as_text()?, process, directory)
+        .ok()?
+        .text;
     (!text.is_empty()).then(|| (node, relative_to(&text, directory)))
 }
 
@@ -66,14 +79,20 @@ struct UnusableFile {
 }
 
 fn read(path: &Path, options: &LoadOptions<'_>) -> Result<BTreeMap<String, String>, UnusableFile> {
-    const FIX: &str = "write one `NAME=value` a line, readable by the gateway's user, or remove the key";
+    const FIX: &str =
+        "write one `NAME=value` a line, readable by the gateway's user, or remove the key";
     let text = match options.texts.get(path) {
         Some(text) => Ok(text.clone()),
         None => foreign_file::read_text(path, SIZE_MAX),
     };
-    let text = text.map_err(|error| UnusableFile { why: expand::reason(&error), fix: expand::fix_or(&error, FIX) })?;
-    env_file::parse(&text)
-        .map_err(|error| UnusableFile { why: format!("line {}: {}", error.line, error.why), fix: FIX.to_owned() })
+    let text = text.map_err(|error| UnusableFile {
+        why: expand::reason(&error),
+        fix: expand::fix_or(&error, FIX),
+    })?;
+    env_file::parse(&text).map_err(|error| UnusableFile {
+        why: format!("line {}: {}", error.line, error.why),
+        fix: FIX.to_owned(),
+    })
 }
 
 /// Returns the variables of an env file. A file that cannot be read has none.
@@ -101,30 +120,57 @@ mod tests {
     fn a_config_reads_the_variables_of_its_env_file() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
-        let config = "[gateway]\nenv_file = '${WHERE}.env'\n[servers.a]\nurl = 'http://a.example/mcp'\n\
+        let config = "[gateway]\nenv_file = '${WHERE}.env'\n[servers.a]\nurl = \
+                      'http://a.example/mcp'\n\
                       headers = { X = '${ONE}', Y = '${TWO}' }\n";
         std::fs::write(at("moongate.toml"), config).unwrap();
-        let env = [("WHERE", "the"), ("TWO", "process")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let env = [("WHERE", "the"), ("TWO", "process")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()));
         let options = LoadOptions::of_files(vec![at("moongate.toml")], env.into());
-        let load = || super::super::load(&LoadOptions { tolerance: Default::default(), ..options.clone() });
+        let load = || {
+            super::super::load(&LoadOptions {
+                tolerance: Default::default(),
+                ..options.clone()
+            })
+        };
         let error = load().unwrap_err().to_string();
-        assert!(error.contains("gateway.env_file") && error.contains("the.env"), "{error}");
+        assert!(
+            error.contains("gateway.env_file") && error.contains("the.env"),
+            "{error}"
+        );
         std::fs::write(at("the.env"), "ONE=s3cr3t\nTWO=file\n").unwrap();
         private_file::make_private(&at("the.env")).unwrap();
         let loaded = load().unwrap();
         let printed = loaded.print();
         // Values of the file count as secrets.
-        assert!(loaded.warnings.is_empty() && !printed.contains("s3cr3t"), "{:?} {printed}", loaded.warnings);
-        assert!(loaded.files.contains(&at("the.env")), "it is watched: {:?}", loaded.files);
+        assert!(
+            loaded.warnings.is_empty() && !printed.contains("s3cr3t"),
+            "{:?} {printed}",
+            loaded.warnings
+        );
+        assert!(
+            loaded.files.contains(&at("the.env")),
+            "it is watched: {:?}",
+            loaded.files
+        );
         assert_eq!(env_file_in_config(&options), Ok(Some(at("the.env"))));
         // Texts that are not written yet are checked in the same way.
         let texts = [(at("the.env"), "ONE s3cr3t\n".to_owned())].into();
-        let error = super::super::load(&LoadOptions { texts, ..options.clone() }).unwrap_err().to_string();
-        assert!(error.contains("line 1: it has no `=`") && !error.contains("s3cr3t"), "{error}");
+        let error = super::super::load(&LoadOptions {
+            texts,
+            ..options.clone()
+        })
+        .unwrap_err()
+        .to_string();
+        assert!(
+            error.contains("line 1: it has no `=`") && !error.contains("s3cr3t"),
+            "{error}"
+        );
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt as _;
-            std::fs::set_permissions(at("the.env"), std::fs::Permissions::from_mode(0o644)).unwrap();
+            std::fs::set_permissions(at("the.env"), std::fs::Permissions::from_mode(0o644))
+                .unwrap();
             assert!(load().unwrap().warnings[0].fix.contains("chmod 600"));
         }
     }

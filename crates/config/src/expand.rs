@@ -1,8 +1,8 @@
 //! Expansion of `${VAR}`, `${VAR:-default}` and `${file:/path}` in values.
 //!
-//! Owns the search and replacement of references, after parsing, so that no value can change the config's structure.
-//! Does not read the environment of the process: callers pass it. Invariant: a replaced value is never expanded again,
-//! and no message quotes it.
+//! Owns the search and replacement of references, after parsing, so that no value can change the
+//! config's structure. Does not read the environment of the process: callers pass it. Invariant: a
+//! replaced value is never expanded again, and no message quotes it.
 
 use std::cell::RefCell;
 use std::path::{Path as FilePath, PathBuf};
@@ -19,7 +19,8 @@ use moongate_telemetry::secret_names::sounds_secret;
 /// Largest file that a reference puts into a value.
 const SECRET_BYTES_MAX: u64 = 1 << 20;
 
-/// Limit of references within the defaults of others. The replacement calls itself for each, and no stack is endless.
+/// Limit of references within the defaults of others. The replacement calls itself for each, and no
+/// stack is endless.
 const NESTED_MAX: usize = 16;
 
 /// Problem of a reference without an end.
@@ -46,7 +47,8 @@ pub(super) struct ExpandedText {
 /// Problem of a reference that leads nowhere, and its fix.
 #[derive(Debug, PartialEq)]
 pub(super) struct DanglingReference {
-    /// `Reference` if something outside of the config is missing, `Value` if the text itself is wrong.
+    /// `Reference` if something outside of the config is missing, `Value` if the text itself is
+    /// wrong.
     kind: ProblemKind,
     message: String,
     fix: String,
@@ -76,7 +78,9 @@ pub(super) fn expand(
                 }
                 Err(problem) => {
                     let message = format!("`{path}`: {}", problem.message);
-                    faults.for_setting(path).error(problem.kind, node.span, message, problem.fix);
+                    faults
+                        .for_setting(path)
+                        .error(problem.kind, node.span, message, problem.fix);
                     // One problem for each value is enough.
                     node.value = ConfigValue::Null;
                 }
@@ -125,7 +129,8 @@ pub(super) fn expand_text(
     Ok(out)
 }
 
-/// Returns true if a text may have a reference to a file. Errs on that side: a doubled dollar sign counts, too.
+/// Returns true if a text may have a reference to a file. Errs on that side: a doubled dollar sign
+/// counts, too.
 pub(super) fn refers_to_file(text: &str) -> bool {
     let mut references = text.split("${").skip(1);
     references.any(|reference| reference.trim_start().starts_with("file:"))
@@ -147,7 +152,11 @@ fn closing_brace(text: &str) -> Result<usize, DanglingReference> {
             '{' if before == '$' && depth == NESTED_MAX => {
                 let message = format!("more than {NESTED_MAX} references are nested");
                 let fix = "give the innermost default by itself".to_owned();
-                return Err(DanglingReference { kind: ProblemKind::Value, message, fix });
+                return Err(DanglingReference {
+                    kind: ProblemKind::Value,
+                    message,
+                    fix,
+                });
             }
             '{' if before == '$' => depth += 1,
             '}' if depth == 1 => return Ok(at),
@@ -170,14 +179,19 @@ fn reference(
 ) -> Result<ExpandedText, DanglingReference> {
     // Every file counts as a secret: that is what people keep in files of their own.
     if let Some(path) = inside.strip_prefix("file:") {
-        return Ok(ExpandedText { text: read_file(path, directory)?, has_reference: true, secret: true });
+        return Ok(ExpandedText {
+            text: read_file(path, directory)?,
+            has_reference: true,
+            secret: true,
+        });
     }
     let (name, default) = match inside.split_once(":-") {
         Some((name, default)) => (name, Some(default)),
         None => (inside, None),
     };
     let name = name.strip_prefix("env:").unwrap_or(name);
-    // POSIX, Environment Variables: names of letters, digits and underscores, without a digit in front.
+    // POSIX, Environment Variables: names of letters, digits and underscores, without a digit in
+    // front.
     let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     if name.is_empty() || !plain || name.starts_with(|c: char| c.is_ascii_digit()) {
         return Err(not_a_name(name));
@@ -186,7 +200,9 @@ fn reference(
     if name.starts_with("workspaceFolder") && env.get(name).is_none() {
         return Err(DanglingReference {
             kind: ProblemKind::Value,
-            message: format!("`${{{name}}}` is the folder that is open in an editor, and a gateway has none"),
+            message: format!(
+                "`${{{name}}}` is the folder that is open in an editor, and a gateway has none"
+            ),
             fix: "write the path".to_owned(),
         });
     }
@@ -194,11 +210,19 @@ fn reference(
     match (env.get(name), default) {
         // As in a shell, `:-` treats an empty variable as unset.
         (Some((value, in_file)), default) if default.is_none() || !value.is_empty() => {
-            Ok(ExpandedText { text: value.to_owned(), has_reference: true, secret: sounds_secret || in_file })
+            Ok(ExpandedText {
+                text: value.to_owned(),
+                has_reference: true,
+                secret: sounds_secret || in_file,
+            })
         }
         (_, Some(default)) => {
             let inner = expand_text(default, env, directory)?;
-            Ok(ExpandedText { has_reference: true, secret: sounds_secret || inner.secret, ..inner })
+            Ok(ExpandedText {
+                has_reference: true,
+                secret: sounds_secret || inner.secret,
+                ..inner
+            })
         }
         (_, None) => Err(DanglingReference {
             kind: ProblemKind::Reference,
@@ -219,14 +243,18 @@ fn not_a_name(name: &str) -> DanglingReference {
     DanglingReference {
         kind: ProblemKind::Value,
         message: "what stands between `${` and `}` is not the name of a variable".to_owned(),
-        fix: "write `${NAME}`, `${NAME:-default}` or `${file:/path}`, or `$${` for the characters themselves"
+        fix: "write `${NAME}`, `${NAME:-default}` or `${file:/path}`, or \
+              `$${` for the characters themselves"
             .to_owned(),
     }
 }
 
 /// Lists the files that a text names. An escaped reference may add one that it does not.
 fn files(text: &str, directory: Option<&FilePath>) -> Vec<PathBuf> {
-    let named = text.split("${file:").skip(1).filter_map(|rest| rest.split('}').next());
+    let named = text
+        .split("${file:")
+        .skip(1)
+        .filter_map(|rest| rest.split('}').next());
     named.map(|path| relative_to(path, directory)).collect()
 }
 
@@ -237,11 +265,19 @@ pub(super) fn relative_to(path: &str, directory: Option<&FilePath>) -> PathBuf {
 
 fn read_file(path: &str, directory: Option<&FilePath>) -> Result<String, DanglingReference> {
     let path = relative_to(path, directory);
-    let text = foreign_file::read_text(&path, SECRET_BYTES_MAX).map_err(|error| DanglingReference {
-        kind: ProblemKind::Reference,
-        message: format!("the file {} cannot be read: {}", path.display(), reason(&error)),
-        fix: fix_or(&error, "create it as UTF-8 text that the gateway's user may read, or correct the path"),
-    })?;
+    let text =
+        foreign_file::read_text(&path, SECRET_BYTES_MAX).map_err(|error| DanglingReference {
+            kind: ProblemKind::Reference,
+            message: format!(
+                "the file {} cannot be read: {}",
+                path.display(),
+                reason(&error)
+            ),
+            fix: fix_or(
+                &error,
+                "create it as UTF-8 text that the gateway's user may read, or correct the path",
+            ),
+        })?;
     // Editors end a file with a line break, which belongs to no secret.
     let text = text.strip_suffix('\n').unwrap_or(&text);
     Ok(text.strip_suffix('\r').unwrap_or(text).to_owned())
@@ -252,7 +288,9 @@ pub(super) fn reason(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound => "it does not exist".to_owned(),
         // A refusal of ours says more than the system's.
-        std::io::ErrorKind::PermissionDenied if error.raw_os_error().is_some() => "permission denied".to_owned(),
+        std::io::ErrorKind::PermissionDenied if error.raw_os_error().is_some() => {
+            "permission denied".to_owned()
+        }
         std::io::ErrorKind::IsADirectory => "it is a directory".to_owned(),
         std::io::ErrorKind::InvalidData => "it is not UTF-8 text".to_owned(),
         _ => error.to_string(),
@@ -272,7 +310,10 @@ mod tests {
     use proptest::prelude::*;
 
     fn env() -> BTreeMap<String, String> {
-        BTreeMap::from([("A".to_owned(), "one".to_owned()), ("EMPTY".to_owned(), String::new())])
+        BTreeMap::from([
+            ("A".to_owned(), "one".to_owned()),
+            ("EMPTY".to_owned(), String::new()),
+        ])
     }
 
     fn run(text: &str) -> Result<String, String> {
@@ -299,8 +340,16 @@ mod tests {
         ] {
             assert_eq!(run(text).as_deref(), Ok(expected), "{text}");
         }
-        assert_eq!(run("${B}").unwrap_err(), "the environment variable B is not set");
-        assert!(run("${A").is_err() && run("${}").is_err() && run("${a b}").is_err() && run("${input:key}").is_err());
+        assert_eq!(
+            run("${B}").unwrap_err(),
+            "the environment variable B is not set"
+        );
+        assert!(
+            run("${A").is_err()
+                && run("${}").is_err()
+                && run("${a b}").is_err()
+                && run("${input:key}").is_err()
+        );
     }
 
     #[test]
@@ -308,10 +357,16 @@ mod tests {
         let nested = |n: usize| format!("{}x{}", "${B:-".repeat(n), "}".repeat(n));
         assert_eq!(run(&nested(NESTED_MAX)).as_deref(), Ok("x"));
         for n in [NESTED_MAX + 1, 5_000, 200_000] {
-            assert_eq!(run(&nested(n)).unwrap_err(), "more than 16 references are nested");
+            assert_eq!(
+                run(&nested(n)).unwrap_err(),
+                "more than 16 references are nested"
+            );
         }
         // An escape opens nothing, and references in a row are no nesting.
-        assert_eq!(run(&"${B:-$${A}}".repeat(100)).map(|text| text.len()), Ok(400));
+        assert_eq!(
+            run(&"${B:-$${A}}".repeat(100)).map(|text| text.len()),
+            Ok(400)
+        );
         assert!(run(&"${B:-".repeat(100_000)).is_err());
     }
 
@@ -319,10 +374,21 @@ mod tests {
     fn files() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("secret"), "hush\n").unwrap();
-        let found =
-            expand_text("<${file:secret}>", &ReferenceVariables::of_process(&env()), Some(directory.path())).unwrap();
+        let found = expand_text(
+            "<${file:secret}>",
+            &ReferenceVariables::of_process(&env()),
+            Some(directory.path()),
+        )
+        .unwrap();
         assert_eq!((found.text.as_str(), found.secret), ("<hush>", true));
-        assert!(expand_text("${file:none}", &ReferenceVariables::of_process(&env()), Some(directory.path())).is_err());
+        assert!(
+            expand_text(
+                "${file:none}",
+                &ReferenceVariables::of_process(&env()),
+                Some(directory.path())
+            )
+            .is_err()
+        );
     }
 
     proptest! {

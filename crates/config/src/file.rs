@@ -1,8 +1,9 @@
 //! Keys of the config file.
 //!
-//! Owns the top of the declarations: one for each key, with its type, default, range and meaning. The schema, the check
-//! for unknown keys, the environment, the built-in defaults, the reference pages and the reload difference come from
-//! them. Does not check values together (`resolve`). Invariant: a key that is not declared does not exist.
+//! Owns the top of the declarations: one for each key, with its type, default, range and meaning.
+//! The schema, the check for unknown keys, the environment, the built-in defaults, the reference
+//! pages and the reload difference come from them. Does not check values together (`resolve`).
+//! Invariant: a key that is not declared does not exist.
 
 use std::collections::BTreeMap;
 
@@ -74,7 +75,10 @@ pub struct NameSettings {
 
 impl Default for NameSettings {
     fn default() -> Self {
-        NameSettings { separator: "__".to_owned(), max_length: 45 }
+        NameSettings {
+            separator: "__".to_owned(),
+            max_length: 45,
+        }
     }
 }
 
@@ -87,10 +91,11 @@ pub(super) struct View {
     pub(super) servers: Option<Vec<String>>,
     /// Patterns over exposed tool names. `!` excludes. Default: all.
     pub(super) tools: Option<Vec<String>>,
-    /// How clients find tools: `"full"` lists all, `"search"` lists a few tools that find and call the others. Default:
-    /// `"full"`.
+    /// How clients find tools: `"full"` lists all, `"search"` lists a few tools that find and call
+    /// the others. Default: `"full"`.
     pub(super) discovery: Option<DiscoveryMode>,
-    /// Tools that search mode lists all the same: patterns over exposed names. `!` excludes. Default: none.
+    /// Tools that search mode lists all the same: patterns over exposed names. `!` excludes.
+    /// Default: none.
     pub(super) always: Option<Vec<String>>,
     /// Options of search mode.
     pub(super) search: SearchSettings,
@@ -103,17 +108,23 @@ pub(super) struct View {
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
 pub(super) struct Telemetry {
-    /// A level (`error`, `warn`, `info`, `debug`, `trace`), or a list such as `info,moongate=debug`.
+    /// A level (`error`, `warn`, `info`, `debug`, `trace`), or a list such as
+    /// `info,moongate=debug`.
     pub(super) log: String,
     /// The form of a log line.
     #[cfg_attr(test, schemars(extend("x-reload" = "restart")))]
     pub(super) log_format: LogFormat,
-    /// Calls that have a line in the log: none, those that fail, or all. The line never holds values.
+    /// Calls that have a line in the log: none, those that fail, or all. The line never holds
+    /// values.
     pub(super) calls: Calls,
 }
 
 impl Default for Telemetry {
     fn default() -> Self {
-        Telemetry { log: "info".to_owned(), log_format: LogFormat::Text, calls: Calls::Errors }
+        Telemetry {
+            log: "info".to_owned(),
+            log_format: LogFormat::Text,
+            calls: Calls::Errors,
+        }
     }
 }

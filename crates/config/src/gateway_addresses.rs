@@ -1,7 +1,8 @@
 //! Addresses of a config's gateway, for commands that talk to it.
 //!
-//! Owns reading `gateway.listen`, `admin` and `tls` alone. Does not look at servers and keys, whose references may be
-//! set only for the gateway. Invariant: a `gateway` table with a problem gives no address.
+//! Owns reading `gateway.listen`, `admin` and `tls` alone. Does not look at servers and keys, whose
+//! references may be set only for the gateway. Invariant: a `gateway` table with a problem gives no
+//! address.
 
 use std::path::PathBuf;
 
@@ -37,7 +38,8 @@ pub fn gateway_addresses(options: &LoadOptions<'_>) -> Result<GatewayAddresses, 
     let layers = read_layers(options, &mut sources, &mut faults)?;
     // Problems elsewhere are the gateway's concern. Here only its address matters.
     let mut faults = ProblemCollector::default();
-    let mut merged = merge::merge(&layers).unwrap_or_else(|_| ConfigNode::table(SourceSpan::BUILT_IN));
+    let mut merged =
+        merge::merge(&layers).unwrap_or_else(|_| ConfigNode::table(SourceSpan::BUILT_IN));
     if let Some(table) = merged.as_table_mut() {
         table.retain(|name, _| name == "gateway");
     }
@@ -46,7 +48,8 @@ pub fn gateway_addresses(options: &LoadOptions<'_>) -> Result<GatewayAddresses, 
     expand_all(&mut merged, options, &variables, &sources, &mut faults);
     let mut checked = merged.clone();
     check::check_tree(&mut checked, &|_| false, &mut faults);
-    let file: ConfigFile = serde_json::from_value(checked.to_json(&|_, _| None)).unwrap_or_default();
+    let file: ConfigFile =
+        serde_json::from_value(checked.to_json(&|_, _| None)).unwrap_or_default();
     let mut resolver = PlanResolver {
         tree: &merged,
         faults: &mut faults,
@@ -58,12 +61,23 @@ pub fn gateway_addresses(options: &LoadOptions<'_>) -> Result<GatewayAddresses, 
         platform: options.platform,
     };
     let admin = resolver.admin(&file.gateway.admin);
-    let listen = resolver.addresses(&file.gateway.listen).into_iter().map(|(_, address)| address).collect();
-    let tls = file.gateway.tls.filter(|_| checked.at(&ConfigPath::of(&["gateway", "tls"])).is_some());
+    let listen = resolver
+        .addresses(&file.gateway.listen)
+        .into_iter()
+        .map(|(_, address)| address)
+        .collect();
+    let tls = file
+        .gateway
+        .tls
+        .filter(|_| checked.at(&ConfigPath::of(&["gateway", "tls"])).is_some());
     let certificate = tls.and_then(|tls| tls.cert).map(PathBuf::from);
     let problems = faults.finish(&sources);
     match problems.errors.is_empty() {
-        true => Ok(GatewayAddresses { listen, admin, certificate }),
+        true => Ok(GatewayAddresses {
+            listen,
+            admin,
+            certificate,
+        }),
         false => Err(problems),
     }
 }

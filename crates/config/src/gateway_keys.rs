@@ -1,7 +1,7 @@
 //! Keys of the `gateway` table.
 //!
-//! Owns their declarations. Does not check values together (`resolve`). Invariant: a plan has times and triggers of
-//! reloads in this form.
+//! Owns their declarations. Does not check values together (`resolve`). Invariant: a plan has times
+//! and triggers of reloads in this form.
 
 #[cfg(test)]
 use schemars::JsonSchema;
@@ -15,8 +15,8 @@ use super::schema_types::DurationSetting;
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
 pub(super) struct Gateway {
-    /// Where clients connect: an address, `unix:PATH`, `systemd`, `systemd:NAME`, `tcp:ADDRESS` for clients that write one
-    /// message a line, or a list of these.
+    /// Where clients connect: an address, `unix:PATH`, `systemd`, `systemd:NAME`, `tcp:ADDRESS` for
+    /// clients that write one message a line, or a list of these.
     #[cfg_attr(test, schemars(extend("x-reload" = "restart")))]
     pub(super) listen: OneOrMore,
     /// Where the admin listener listens. `false` switches it off.
@@ -35,7 +35,8 @@ pub(super) struct Gateway {
     /// The URL that clients see. Its host is allowed in `Host`.
     #[cfg_attr(test, schemars(example = &"https://mcp.example.com"))]
     pub(super) public_url: Option<String>,
-    /// More hosts that requests may name: `mcp.example.com`, `*.example.com`. Loopback names are always allowed.
+    /// More hosts that requests may name: `mcp.example.com`, `*.example.com`. Loopback names are
+    /// always allowed.
     pub(super) allowed_hosts: Vec<String>,
     /// Web pages that may connect: `https://app.example.com`.
     pub(super) allowed_origins: Vec<String>,
@@ -57,8 +58,8 @@ pub(super) struct Gateway {
     pub(super) env_file: Option<String>,
     /// How lists show input schemas. `"compatible"`: without `oneOf`, `anyOf`, `allOf` at the top.
     pub(super) schema: Schemas,
-    /// How clients of `/mcp` find tools: `"full"` lists all, `"search"` lists a few tools that find and call the
-    /// others.
+    /// How clients of `/mcp` find tools: `"full"` lists all, `"search"` lists a few tools that find
+    /// and call the others.
     pub(super) discovery: DiscoveryMode,
     /// Tools that search mode lists all the same: patterns over exposed names. `!` excludes.
     pub(super) always: Vec<String>,
@@ -144,13 +145,17 @@ pub(super) struct Tls {
 pub struct SearchSettings {
     /// Tools that find resources and prompts, where there are any.
     pub resources: bool,
-    /// A second tool for calls, for tools that say that they only read. Clients can approve it for good.
+    /// A second tool for calls, for tools that say that they only read. Clients can approve it for
+    /// good.
     pub split_calls: bool,
 }
 
 impl Default for SearchSettings {
     fn default() -> Self {
-        SearchSettings { resources: true, split_calls: false }
+        SearchSettings {
+            resources: true,
+            split_calls: false,
+        }
     }
 }
 
@@ -171,6 +176,10 @@ pub struct ReloadSettings {
 
 impl Default for ReloadSettings {
     fn default() -> Self {
-        ReloadSettings { watch: true, interval: DurationSetting::seconds(1), signal: true }
+        ReloadSettings {
+            watch: true,
+            interval: DurationSetting::seconds(1),
+            signal: true,
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Values of variables and headers that say nothing about a login.
 //!
-//! Owns their looks and their names. Does not know secrets (`redact`). Invariant: a word that could be a password is not
-//! harmless by its look.
+//! Owns their looks and their names. Does not know secrets (`redact`). Invariant: a word that could
+//! be a password is not harmless by its look.
 
 use moongate_telemetry::secret_look::{is_uuid, secret_ranges};
 
@@ -91,14 +91,19 @@ pub(super) fn has_plain_name(name: &str) -> bool {
 }
 
 fn last_word(name: &str) -> String {
-    name.rsplit(['_', '-', '.', ' ']).next().unwrap_or_default().to_ascii_lowercase()
+    name.rsplit(['_', '-', '.', ' '])
+        .next()
+        .unwrap_or_default()
+        .to_ascii_lowercase()
 }
 
 /// Returns true if a value of this name says nothing about a login.
 pub(super) fn is_harmless(name: &str, value: &str) -> bool {
     let value = value.trim();
-    let has_look = is_path(value) || is_word(value) || is_number(value) || is_uuid(value) || is_commit(value);
-    secret_ranges(value).is_empty() && (has_look || is_version(value) || has_plain_name(name) && is_plain(name, value))
+    let has_look =
+        is_path(value) || is_word(value) || is_number(value) || is_uuid(value) || is_commit(value);
+    secret_ranges(value).is_empty()
+        && (has_look || is_version(value) || has_plain_name(name) && is_plain(name, value))
 }
 
 /// Returns true for a value that says one thing. One that has parts may have a password among them.
@@ -107,15 +112,25 @@ fn is_plain(name: &str, value: &str) -> bool {
     !value.contains('@') && (is_wordy || !value.contains([';', ' ', '=']))
 }
 
-/// Returns true for the path of a file: absolute, relative to the home or to a folder, or on a drive.
+/// Returns true for the path of a file: absolute, relative to the home or to a folder, or on a
+/// drive.
 pub(super) fn is_path(value: &str) -> bool {
-    let drive = value.as_bytes().get(1..3).is_some_and(|rest| rest[0] == b':' && matches!(rest[1], b'\\' | b'/'));
-    ["/", "~/", "./", "../"].iter().any(|start| value.starts_with(start)) || drive || matches!(value, "~" | "." | "..")
+    let drive = value
+        .as_bytes()
+        .get(1..3)
+        .is_some_and(|rest| rest[0] == b':' && matches!(rest[1], b'\\' | b'/'));
+    ["/", "~/", "./", "../"]
+        .iter()
+        .any(|start| value.starts_with(start))
+        || drive
+        || matches!(value, "~" | "." | "..")
 }
 
 /// Returns true for a number of tokens that a model may use.
 pub(super) fn is_count(name: &str, value: &str) -> bool {
-    name.to_ascii_lowercase().contains("tokens") && value.len() <= 7 && value.bytes().all(|byte| byte.is_ascii_digit())
+    name.to_ascii_lowercase().contains("tokens")
+        && value.len() <= 7
+        && value.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 fn is_word(value: &str) -> bool {
@@ -131,12 +146,17 @@ fn is_commit(value: &str) -> bool {
     value.len() == 40 && value.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Returns true for a version, alone or behind the name of a package: `1.2.3-rc.1`, `v20`, `@scope/name@^4.5`, `a==1.0`.
+/// Returns true for a version, alone or behind the name of a package: `1.2.3-rc.1`, `v20`,
+/// `@scope/name@^4.5`, `a==1.0`.
 fn is_version(value: &str) -> bool {
-    let behind = value.rsplit_once(['@', '=']).map_or(value, |(_, version)| version);
+    let behind = value
+        .rsplit_once(['@', '='])
+        .map_or(value, |(_, version)| version);
     let number = behind.trim_start_matches(['^', '~', '>', '<', '=', 'v']);
     let main = number.split(['-', '+']).next().unwrap_or_default();
-    let is_numeric = |part: &str| !part.is_empty() && part.len() <= 8 && part.bytes().all(|byte| byte.is_ascii_digit());
+    let is_numeric = |part: &str| {
+        !part.is_empty() && part.len() <= 8 && part.bytes().all(|byte| byte.is_ascii_digit())
+    };
     let dotted = main.split('.').all(is_numeric) && (main.contains('.') || behind.starts_with('v'));
     dotted && number.len() <= 40
 }
@@ -179,7 +199,10 @@ mod tests {
             ("DATABASE_URL", "user:hunter2@tcp(db:3306)/app"),
             ("REDIS_URL", ":hunter2@redis:6379"),
             ("DB_URL", "jdbc:oracle:thin:scott/tiger@h:1521/x"),
-            ("JDBC_URL", "jdbc:sqlserver://db:1433;user=sa;password=Hunter22!"),
+            (
+                "JDBC_URL",
+                "jdbc:sqlserver://db:1433;user=sa;password=Hunter22!",
+            ),
             ("USER_AGENT", "me:hunter2@x"),
         ] {
             assert!(!is_harmless(name, value), "{name} {value}");

@@ -1,7 +1,7 @@
 //! Keys of the config that decide who may connect.
 //!
-//! Owns their types and defaults, as `file` does for all others. Does not check values (`resolve`). Invariant: no
-//! default here lets anybody in.
+//! Owns their types and defaults, as `file` does for all others. Does not check values (`resolve`).
+//! Invariant: no default here lets anybody in.
 
 #[cfg(test)]
 use schemars::JsonSchema;
@@ -33,14 +33,16 @@ impl KeyList {
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
 pub(super) struct Auth {
-    /// API keys. With none, no credentials are asked for, and only loopback addresses can be listened on.
+    /// API keys. With none, no credentials are asked for, and only loopback addresses can be
+    /// listened on.
     pub(super) keys: Vec<Key>,
     /// `true`: clients need a key even where there is none, so that nobody gets in.
     pub(super) required: bool,
 }
 
 impl Auth {
-    /// Returns true if no method is written. Keys with mistakes count, since they have errors of their own.
+    /// Returns true if no method is written. Keys with mistakes count, since they have errors of
+    /// their own.
     pub(super) fn is_open(&self) -> bool {
         // All members are named, so that a new method cannot be forgotten here.
         let Auth { keys, required } = self;
@@ -58,11 +60,15 @@ pub(super) struct Key {
     #[cfg_attr(test, schemars(length(min = 1, max = 64)))]
     pub(super) name: Option<String>,
     /// The SHA-256 of the key. `moongate key new NAME` prints it.
-    #[cfg_attr(test, schemars(regex(pattern = "^(sha256:[0-9a-fA-F]{64}|.*\\$\\{.*)$")))]
+    #[cfg_attr(
+        test,
+        schemars(regex(pattern = "^(sha256:[0-9a-fA-F]{64}|.*\\$\\{.*)$"))
+    )]
     pub(super) hash: Option<String>,
     /// The key itself, from a variable or a file: `${MOONGATE_KEY}`.
     pub(super) key: Option<String>,
-    /// Views and servers that the key opens, each at its path and together at `/mcp`. Default: everything.
+    /// Views and servers that the key opens, each at its path and together at `/mcp`. Default:
+    /// everything.
     pub(super) views: Option<Vec<String>>,
     /// Patterns over exposed tool names. `!` excludes. Default: all.
     pub(super) tools: Option<Vec<String>>,
@@ -77,8 +83,8 @@ pub(super) struct Key {
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
 pub(super) struct Admin {
-    /// Keys of operators. Without any, no key is asked for on loopback and Unix sockets; beyond, only probes and metrics
-    /// are answered.
+    /// Keys of operators. Without any, no key is asked for on loopback and Unix sockets; beyond,
+    /// only probes and metrics are answered.
     pub(super) keys: Vec<AdminKey>,
     /// Readers of `/metrics`: everybody who reaches the listener, or keys only. Default: `"open"`.
     #[cfg_attr(test, schemars(example = &"key"))]
@@ -102,7 +108,10 @@ pub struct AdminEdits {
 
 impl Default for AdminEdits {
     fn default() -> Self {
-        AdminEdits { edit: true, allow_commands: false }
+        AdminEdits {
+            edit: true,
+            allow_commands: false,
+        }
     }
 }
 
@@ -111,19 +120,24 @@ impl Default for AdminEdits {
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
 pub struct AdminLimits {
-    /// Number of recent calls that are kept: names and sizes, never arguments or results. `0`: none.
+    /// Number of recent calls that are kept: names and sizes, never arguments or results. `0`:
+    /// none.
     #[cfg_attr(test, schemars(range(min = 0, max = 10_000)))]
     #[cfg_attr(test, schemars(extend("x-reload" = "restart")))]
     pub recent_calls: usize,
     /// Event streams of pages and programs that watch, at once.
     #[cfg_attr(test, schemars(range(min = 1, max = 1000)))]
-    #[cfg_attr(test, schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_admin_streams"])))]
+    #[cfg_attr(test,
+        schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_admin_streams"])))]
     pub streams: usize,
 }
 
 impl Default for AdminLimits {
     fn default() -> Self {
-        AdminLimits { recent_calls: 200, streams: 16 }
+        AdminLimits {
+            recent_calls: 200,
+            streams: 16,
+        }
     }
 }
 
@@ -137,12 +151,15 @@ pub(super) struct AdminKey {
     #[cfg_attr(test, schemars(length(min = 1, max = 64)))]
     pub(super) name: Option<String>,
     /// The SHA-256 of the key. `moongate key new NAME --admin` prints it.
-    #[cfg_attr(test, schemars(regex(pattern = "^(sha256:[0-9a-fA-F]{64}|.*\\$\\{.*)$")))]
+    #[cfg_attr(
+        test,
+        schemars(regex(pattern = "^(sha256:[0-9a-fA-F]{64}|.*\\$\\{.*)$"))
+    )]
     pub(super) hash: Option<String>,
     /// The key itself, from a variable or a file: `${file:/run/secrets/admin_key}`.
     pub(super) key: Option<String>,
-    /// `"view"` (default): read. `"operate"`: also try tools, end calls and sessions, reload, restart servers, and edit
-    /// the config: its servers, tools and keys.
+    /// `"view"` (default): read. `"operate"`: also try tools, end calls and sessions, reload,
+    /// restart servers, and edit the config: its servers, tools and keys.
     pub(super) role: Option<AdminRole>,
 }
 
@@ -152,7 +169,8 @@ pub(super) struct AdminKey {
 pub(super) enum AdminRole {
     /// To read.
     View,
-    /// Also to call tools, end calls and sessions, reload, restart servers, and edit servers and keys in the config.
+    /// Also to call tools, end calls and sessions, reload, restart servers, and edit servers and
+    /// keys in the config.
     Operate,
 }
 

@@ -1,7 +1,7 @@
 //! Layers of a config: the files, the environment and the flags, each as a tree.
 //!
-//! Owns their order, and the servers whose references are left alone. Does not merge them (`merge`). Invariant: the
-//! weakest layer comes first.
+//! Owns their order, and the servers whose references are left alone. Does not merge them
+//! (`merge`). Invariant: the weakest layer comes first.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -31,8 +31,16 @@ pub(super) fn read_layers(
         layers.extend(read(path, options.texts.get(path), sources, faults));
     }
     // The rest of such a file would only lead to problems that are none.
-    if layers.len() < options.paths.len() || faults.errors.iter().any(|fault| fault.kind == ProblemKind::Syntax) {
-        return Err(ConfigProblems { files: options.paths.clone(), ..std::mem::take(faults).finish(sources) });
+    if layers.len() < options.paths.len()
+        || faults
+            .errors
+            .iter()
+            .any(|fault| fault.kind == ProblemKind::Syntax)
+    {
+        return Err(ConfigProblems {
+            files: options.paths.clone(),
+            ..std::mem::take(faults).finish(sources)
+        });
     }
     let (mut variables, names) = merge::environment(&options.env, sources.next(), &layers, faults);
     sources.variables(names);
@@ -55,13 +63,20 @@ fn read(
         Some(text) => Ok(text.clone()),
         None => foreign_file::read_text(path, CONFIG_BYTES_MAX),
     };
-    let tag = text.as_ref().ok().map(|text| FileTag::of_bytes(text.as_bytes()));
+    let tag = text
+        .as_ref()
+        .ok()
+        .map(|text| FileTag::of_bytes(text.as_bytes()));
     let text = text.map(|text| text.trim_start_matches('\u{feff}').to_owned());
     let index = sources.file(path, text.as_ref().cloned().unwrap_or_default());
     if let Some(tag) = tag {
         sources.set_tag(index, &tag);
     }
-    let whole = SourceSpan { source: index, start: 0, end: 0 };
+    let whole = SourceSpan {
+        source: index,
+        start: 0,
+        end: 0,
+    };
     let text = match text {
         Ok(text) => text,
         Err(error) => {
@@ -73,15 +88,28 @@ fn read(
     };
     let Some(format) = FileFormat::of(path) else {
         let message = "the file's extension does not say how it is written";
-        faults.error(ProblemKind::Syntax, whole, message, "name it .toml, .yaml or .json");
+        faults.error(
+            ProblemKind::Syntax,
+            whole,
+            message,
+            "name it .toml, .yaml or .json",
+        );
         return None;
     };
     let mut tree = parse::parse(format, &text, index, faults);
     // Secrets are noted before the next problem could show a line of this file.
     sources.set_secrets(index, &tree);
     if tree.as_table().is_none() {
-        let message = format!("the file must be a table of settings, but is {}", tree.kind());
-        faults.error(ProblemKind::Type, tree.span, message, "write keys and values, such as `servers`");
+        let message = format!(
+            "the file must be a table of settings, but is {}",
+            tree.kind()
+        );
+        faults.error(
+            ProblemKind::Type,
+            tree.span,
+            message,
+            "write keys and values, such as `servers`",
+        );
         return None;
     }
     advice::warn_of_permissions(path, index, faults);
@@ -89,8 +117,8 @@ fn read(
     Some(tree)
 }
 
-/// Replaces references, and returns the files they name. Skips unused servers, whose variables and files may be
-/// missing.
+/// Replaces references, and returns the files they name. Skips unused servers, whose variables and
+/// files may be missing.
 pub(super) fn expand_all(
     tree: &mut ConfigNode,
     options: &LoadOptions<'_>,
@@ -101,7 +129,11 @@ pub(super) fn expand_all(
     // `expand` changes the tree while `unused` reads it.
     let before = tree.clone();
     let unused = |path: &ConfigPath| before.is_unused(path, &options.only);
-    let lookup = expand::ReferenceLookup { variables, sources, files: RefCell::default() };
+    let lookup = expand::ReferenceLookup {
+        variables,
+        sources,
+        files: RefCell::default(),
+    };
     expand::expand(tree, &ConfigPath::root(), &lookup, &unused, faults);
     let mut files = lookup.files.into_inner();
     files.extend(variables.path.clone());

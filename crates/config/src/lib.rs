@@ -1,9 +1,10 @@
 //! Config: files, environment and flags become a [`Plan`].
 //!
-//! The steps: each source becomes a tree with places (`parse`), forms of clients become ours (`client_formats`), and
-//! figment merges the layers (`merge`). References are replaced (`expand`), keys and types are checked against the
-//! schema (`check`), and values become settings (`resolve`). Does not start anything. Invariant: a plan has no
-//! problems, except those that cost only the servers they name.
+//! The steps: each source becomes a tree with places (`parse`), forms of clients become ours
+//! (`client_formats`), and figment merges the layers (`merge`). References are replaced (`expand`),
+//! keys and types are checked against the schema (`check`), and values become settings (`resolve`).
+//! Does not start anything. Invariant: a plan has no problems, except those that cost only the
+//! servers they name.
 
 mod advice;
 mod check;
@@ -76,7 +77,8 @@ pub use parsed_servers::{ParsedServer, ParsedServers, parse_servers};
 pub use places::{ConfigPlaces, ReadFile};
 pub use plan::{DiscoverySettings, LogSettings, Plan, ViewSettings};
 pub use popular::{
-    PROBE_DAYS_MAX, PopularArgument, PopularKey, PopularServer, pinned_package, popular_server, popular_servers,
+    PROBE_DAYS_MAX, PopularArgument, PopularKey, PopularServer, pinned_package, popular_server,
+    popular_servers,
 };
 pub use problem::{ConfigProblem, ConfigProblems, ProblemKind, ProblemOrigin, SourceSnippet};
 pub use redact::looks_secret;

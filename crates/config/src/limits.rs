@@ -1,7 +1,7 @@
 //! Limits of everything that clients can make grow.
 //!
-//! Owns each limit: its type, default and range. Does not enforce any. Invariant: every limit is here, and the plan has
-//! them in this form.
+//! Owns each limit: its type, default and range. Does not enforce any. Invariant: every limit is
+//! here, and the plan has them in this form.
 
 #[cfg(test)]
 use schemars::JsonSchema;
@@ -16,10 +16,11 @@ use moongate_telemetry::MemoryLimit;
 #[serde(default)]
 #[cfg_attr(test, schemars(rename = "Limits"))]
 pub struct LimitSettings {
-    /// Requests of one key in a time: `100/min`, `10/s`. `0`: no limit. Without keys, all clients share it.
+    /// Requests of one key in a time: `100/min`, `10/s`. `0`: no limit. Without keys, all clients
+    /// share it.
     ///
-    /// At the limit: status 429 until the rate allows more. A burst may use the whole number at once. A key's own
-    /// `rate` replaces it. Without keys, all clients share the rate.
+    /// At the limit: status 429 until the rate allows more. A burst may use the whole number at
+    /// once. A key's own `rate` replaces it. Without keys, all clients share the rate.
     #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_refused_total"])))]
     pub rate: RateSetting,
     /// Calls of one key at once.
@@ -28,28 +29,34 @@ pub struct LimitSettings {
     #[cfg_attr(test, schemars(range(min = 1, max = 10_000_000)))]
     #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_inflight"])))]
     pub calls_per_key: usize,
-    /// Memory of the gateway. Default: three quarters of the container's limit, else a quarter of the machine's. `0`: no
-    /// limit.
+    /// Memory of the gateway. Default: three quarters of the container's limit, else a quarter of
+    /// the machine's. `0`: no limit.
     ///
-    /// At the limit: each message above 16 KiB takes its bytes from this before it is stored, and each key and each server
-    /// gets at most half of what is free. Without room, whoever holds most loses its oldest parked call, or the answer that
-    /// was left unread for longest. If that is not enough: status 503, or an error for the call. Above 90 % of resident
-    /// memory new requests get status 503, too. Small messages, cancellations and DELETE pass. Default: three quarters of
+    /// At the limit: each message above 16 KiB takes its bytes from this before it is stored, and
+    /// each key and each server gets at most half of what is free. Without room, whoever holds most
+    /// loses its oldest parked call, or the answer that was left unread for longest. If that is not
+    /// enough: status 503, or an error for the call. Above 90 % of resident memory new requests get
+    /// status 503, too. Small messages, cancellations and DELETE pass. Default: three quarters of
     /// the container's limit, else a quarter of the machine's memory. `"0"`: no limit.
-    #[cfg_attr(test, schemars(extend("x-zero" = true, "x-reload" = "restart", "x-metric" = ["moongate_memory_limit_bytes", "moongate_memory_reserved_bytes", "process_resident_memory_bytes"])))]
+    #[cfg_attr(test,
+        schemars(extend("x-zero" = true, "x-reload" = "restart",
+            "x-metric" = ["moongate_memory_limit_bytes", "moongate_memory_reserved_bytes",
+                "process_resident_memory_bytes"])))]
     #[cfg_attr(test, schemars(example = &"512MiB"))]
     pub memory: Option<SizeSetting>,
     /// Sessions of legacy clients.
     ///
-    /// At the limit: the longest unused session of the same key makes room, else one of the key that has the most. If
-    /// all are in use: status 503.
+    /// At the limit: the longest unused session of the same key makes room, else one of the key
+    /// that has the most. If all are in use: status 503.
     #[cfg_attr(test, schemars(range(min = 1, max = 10_000_000)))]
     #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_sessions"])))]
     pub sessions: usize,
     /// An unused session ends after this time.
     ///
-    /// At the limit: an unused session ends. After a minute without use it sleeps, and keeps at most 1 KiB.
-    #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_sessions", "moongate_sessions_asleep"])))]
+    /// At the limit: an unused session ends. After a minute without use it sleeps, and keeps at
+    /// most 1 KiB.
+    #[cfg_attr(test,
+        schemars(extend("x-metric" = ["moongate_sessions", "moongate_sessions_asleep"])))]
     pub session_idle: DurationSetting,
     /// Open event streams.
     ///
@@ -71,35 +78,43 @@ pub struct LimitSettings {
     /// Events of one session that Moongate keeps for a client that comes back.
     ///
     /// At the limit: the session's oldest event is dropped. An error replaces a lost answer.
-    #[cfg_attr(test, schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_replay_bytes"])))]
+    #[cfg_attr(test,
+        schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_replay_bytes"])))]
     pub replay: SizeSetting,
     /// Kept events of all sessions together. At most an eighth of `memory`, which it is taken from.
     ///
-    /// At the limit: the session's oldest event is dropped. The sessions of one key hold at most eight times the bytes
-    /// still free.
-    #[cfg_attr(test, schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_replay_bytes"])))]
+    /// At the limit: the session's oldest event is dropped. The sessions of one key hold at most
+    /// eight times the bytes still free.
+    #[cfg_attr(test,
+        schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_replay_bytes"])))]
     pub replay_total: SizeSetting,
     /// Number of kept events of one session.
     ///
     /// At the limit: the session's oldest event is dropped.
     #[cfg_attr(test, schemars(range(min = 1, max = 1_000_000)))]
-    #[cfg_attr(test, schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_replay_dropped_total"])))]
+    #[cfg_attr(test,
+        schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_replay_dropped_total"])))]
     pub replay_events: usize,
     /// How long an answer waits for its client to come back.
     ///
     /// At the limit: the events are dropped.
-    #[cfg_attr(test, schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_replay_bytes"])))]
+    #[cfg_attr(test,
+        schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_replay_bytes"])))]
     pub replay_time: DurationSetting,
     /// Messages that wait for the stream of one session.
     ///
-    /// At the limit: the oldest message for the session's stream is dropped. The same happens beyond 256 messages.
-    #[cfg_attr(test, schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_outbox_bytes"])))]
+    /// At the limit: the oldest message for the session's stream is dropped. The same happens
+    /// beyond 256 messages.
+    #[cfg_attr(test,
+        schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_outbox_bytes"])))]
     pub outbox: SizeSetting,
-    /// Waiting messages of all sessions together. At most an eighth of `memory`, which it is taken from.
+    /// Waiting messages of all sessions together. At most an eighth of `memory`, which it is taken
+    /// from.
     ///
-    /// At the limit: the session's oldest message is dropped. The sessions of one key hold at most eight times the
-    /// bytes still free.
-    #[cfg_attr(test, schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_outbox_bytes"])))]
+    /// At the limit: the session's oldest message is dropped. The sessions of one key hold at most
+    /// eight times the bytes still free.
+    #[cfg_attr(test,
+        schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_outbox_bytes"])))]
     pub outbox_total: SizeSetting,
     /// Resources that one session or stream may subscribe to.
     ///
@@ -109,26 +124,32 @@ pub struct LimitSettings {
     pub subscriptions: usize,
     /// Connections over all listeners of clients.
     ///
-    /// At the limit: the connection that is longest without an admitted request makes room (see below).
+    /// At the limit: the connection that is longest without an admitted request makes room (see
+    /// below).
     #[cfg_attr(test, schemars(range(min = 1, max = 10_000_000)))]
-    #[cfg_attr(test, schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_connections"])))]
+    #[cfg_attr(test,
+        schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_connections"])))]
     pub connections: usize,
     /// Connections to the admin listener.
     ///
     /// At the limit: the same, for the admin listener. Probes have 16 places of their own.
     #[cfg_attr(test, schemars(range(min = 1, max = 10_000_000)))]
-    #[cfg_attr(test, schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_admin_connections"])))]
+    #[cfg_attr(test,
+        schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_admin_connections"])))]
     pub admin_connections: usize,
     /// The largest head of a request: its line and headers.
     ///
-    /// At the limit: status 431, and the connection ends. A head has at most 100 headers. Spaces around values do not
-    /// count.
+    /// At the limit: status 431, and the connection ends. A head has at most 100 headers. Spaces
+    /// around values do not count.
     // hyper panics with a smaller buffer (`max_buf_size`).
-    #[cfg_attr(test, schemars(extend("x-least" = "8KiB", "x-reload" = "restart", "x-metric" = ["moongate_refused_total"])))]
+    #[cfg_attr(test,
+        schemars(extend("x-least" = "8KiB", "x-reload" = "restart",
+            "x-metric" = ["moongate_refused_total"])))]
     pub head: SizeSetting,
     /// The largest body of a request.
     ///
-    /// At the limit: status 413. The same if its chunks take more than four times as many bytes, and 64 KiB.
+    /// At the limit: status 413. The same if its chunks take more than four times as many bytes,
+    /// and 64 KiB.
     #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_refused_total"])))]
     pub body: SizeSetting,
     /// Messages in one batch.
@@ -139,8 +160,8 @@ pub struct LimitSettings {
     pub batch: usize,
     /// The longest URI that Moongate looks up. A longer one must be in a list.
     ///
-    /// At the limit: a longer URI reaches only the server that lists it, or the one server of an endpoint. Otherwise
-    /// the error is -32602. Longer links in results pass unchanged.
+    /// At the limit: a longer URI reaches only the server that lists it, or the one server of an
+    /// endpoint. Otherwise the error is -32602. Longer links in results pass unchanged.
     #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_dropped_total"])))]
     pub uri: SizeSetting,
     /// Calls at once, of all clients.
@@ -151,15 +172,17 @@ pub struct LimitSettings {
     pub calls: usize,
     /// The longest time to read a request.
     ///
-    /// At the limit: status 400 for half a body, and the connection ends. A silent connection ends, too. Over HTTP/2,
-    /// one without an admitted request ends, even if it answers pings.
-    #[cfg_attr(test, schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_refused_total"])))]
+    /// At the limit: status 400 for half a body, and the connection ends. A silent connection ends,
+    /// too. Over HTTP/2, one without an admitted request ends, even if it answers pings.
+    #[cfg_attr(test,
+        schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_refused_total"])))]
     pub read_timeout: DurationSetting,
     /// The longest time that a client may leave its messages unread.
     ///
-    /// At the limit: a client that reads nothing for this time loses its connection, and its calls end. Over HTTP/2 it
-    /// loses only that answer.
-    #[cfg_attr(test, schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_dropped_total"])))]
+    /// At the limit: a client that reads nothing for this time loses its connection, and its calls
+    /// end. Over HTTP/2 it loses only that answer.
+    #[cfg_attr(test,
+        schemars(extend("x-reload" = "restart", "x-metric" = ["moongate_dropped_total"])))]
     pub write_timeout: DurationSetting,
 }
 

@@ -1,7 +1,7 @@
 //! Loader of a config: all steps from the sources to a plan.
 //!
-//! Owns the order of the steps, and what a problem costs. Does not know keys. Invariant: all problems are reported at
-//! once, each with its place.
+//! Owns the order of the steps, and what a problem costs. Does not know keys. Invariant: all
+//! problems are reported at once, each with its place.
 
 use std::path::PathBuf;
 
@@ -25,7 +25,8 @@ pub struct LoadedConfig {
     pub plan: Plan,
     /// Settings that work, but probably not as meant.
     pub warnings: Vec<ConfigProblem>,
-    /// Settings that work and could be safer. For a person who checks the config, not for each start.
+    /// Settings that work and could be safer. For a person who checks the config, not for each
+    /// start.
     pub advice: Vec<ConfigProblem>,
     /// Problems that cost only the servers they name (see [`ErrorTolerance::PerServer`]).
     pub failed: Vec<ConfigProblem>,
@@ -49,10 +50,11 @@ impl LoadedConfig {
         &self.resolved
     }
 
-    /// Prints the merged config as JSON, with defaults and references resolved. It is a config itself. Secrets become
-    /// `***`.
+    /// Prints the merged config as JSON, with defaults and references resolved. It is a config
+    /// itself. Secrets become `***`.
     pub fn print(&self) -> String {
-        let mut text = serde_json::to_string_pretty(&self.resolved).expect("a JSON value can be written");
+        let mut text =
+            serde_json::to_string_pretty(&self.resolved).expect("a JSON value can be written");
         text.push('\n');
         text
     }
@@ -60,7 +62,8 @@ impl LoadedConfig {
 
 /// Reads and checks a config.
 ///
-/// Fails with all problems, not only the first. A file that cannot be parsed hides the problems in its values.
+/// Fails with all problems, not only the first. A file that cannot be parsed hides the problems in
+/// its values.
 pub fn load(options: &LoadOptions<'_>) -> Result<LoadedConfig, ConfigProblems> {
     let mut faults = ProblemCollector::default();
     let mut sources = ConfigSources::default();
@@ -75,10 +78,20 @@ pub fn load(options: &LoadOptions<'_>) -> Result<LoadedConfig, ConfigProblems> {
     // Before references are replaced: advice is about the text that somebody wrote.
     advice::advise_on_servers(&merged, &mut advice);
     let variables = read_variables(&merged, options, &sources, &mut faults);
-    files.extend(expand_all(&mut merged, options, &variables, &sources, &mut faults));
+    files.extend(expand_all(
+        &mut merged,
+        options,
+        &variables,
+        &sources,
+        &mut faults,
+    ));
     // The resolver needs the whole tree for places, so the check works on a copy.
     let mut checked = merged.clone();
-    check::check_tree(&mut checked, &|path| merged.is_unused(path, &options.only), &mut faults);
+    check::check_tree(
+        &mut checked,
+        &|path| merged.is_unused(path, &options.only),
+        &mut faults,
+    );
     let json = checked.to_json(&|_, _| None);
     let file: ConfigFile = serde_json::from_value(json).unwrap_or_else(|error| {
         // The check keeps only values that the types of the keys accept.
@@ -101,14 +114,27 @@ pub fn load(options: &LoadOptions<'_>) -> Result<LoadedConfig, ConfigProblems> {
         && faults.errors.is_empty()
         && file.servers.is_empty()
     {
-        let fix = "add `[servers.NAME]` with a `url` or a `command`, or use the config file of a client";
-        let place = SourceSpan { source: last, start: 0, end: 0 };
-        faults.warn(ProblemKind::Missing, place, "no server is configured: clients find nothing here", fix);
+        let fix =
+            "add `[servers.NAME]` with a `url` or a `command`, or use the config file of a client";
+        let place = SourceSpan {
+            source: last,
+            start: 0,
+            end: 0,
+        };
+        faults.warn(
+            ProblemKind::Missing,
+            place,
+            "no server is configured: clients find nothing here",
+            fix,
+        );
     }
     let problems = faults.finish(&sources);
     let tolerable = |problem: &ConfigProblem| {
         let is_failing = |name: &String| options.failing.contains(name);
-        problem.server.as_ref().is_some_and(|name| options.tolerance == ErrorTolerance::PerServer || is_failing(name))
+        problem
+            .server
+            .as_ref()
+            .is_some_and(|name| options.tolerance == ErrorTolerance::PerServer || is_failing(name))
     };
     if !problems.errors.iter().all(tolerable) {
         return Err(ConfigProblems { files, ..problems });
@@ -118,18 +144,41 @@ pub fn load(options: &LoadOptions<'_>) -> Result<LoadedConfig, ConfigProblems> {
     // A referenced value may be secret, although its key does not sound so.
     let mut resolved = merged.to_json(&|path, node| {
         let masked = || redact::masked_node(path, node, before(&merged, path), "***");
-        if node.secret { Some("***".to_owned()) } else { masked() }
+        if node.secret {
+            Some("***".to_owned())
+        } else {
+            masked()
+        }
     });
     escape(&mut resolved);
-    let ConfigProblems { errors: failed, warnings, .. } = problems;
+    let ConfigProblems {
+        errors: failed,
+        warnings,
+        ..
+    } = problems;
     let advice = advice.finish(&sources).warnings;
-    Ok(LoadedConfig { plan, warnings, advice, failed, sources: options.paths.clone(), files, places, resolved })
+    Ok(LoadedConfig {
+        plan,
+        warnings,
+        advice,
+        failed,
+        sources: options.paths.clone(),
+        files,
+        places,
+        resolved,
+    })
 }
 
-/// Reports an internal mistake. An error is better than a gateway that runs with less than its config.
+/// Reports an internal mistake. An error is better than a gateway that runs with less than its
+/// config.
 fn report_bug(faults: &mut ProblemCollector, error: &str) {
     let fix = "please report this as a bug";
-    faults.error(ProblemKind::Type, SourceSpan::BUILT_IN, format!("the config cannot be put together: {error}"), fix);
+    faults.error(
+        ProblemKind::Type,
+        SourceSpan::BUILT_IN,
+        format!("the config cannot be put together: {error}"),
+        fix,
+    );
 }
 
 /// Doubles every dollar sign, so that the printed config is not expanded again.

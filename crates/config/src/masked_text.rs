@@ -1,7 +1,8 @@
 //! Parts of a config's texts that are secret.
 //!
-//! Owns the choice between a whole text and parts of it. Does not know looks (`moongate_telemetry::secret_look`).
-//! Invariant: a value in doubt is secret, and of a URL the host and plain segments stay.
+//! Owns the choice between a whole text and parts of it. Does not know looks
+//! (`moongate_telemetry::secret_look`). Invariant: a value in doubt is secret, and of a URL the
+//! host and plain segments stay.
 
 use std::ops::Range;
 
@@ -17,10 +18,21 @@ const HEADER_FLAGS: [&str; 3] = ["-H", "--header", "--headers"];
 /// Flags behind which a user and a password come.
 const USER_FLAGS: [&str; 3] = ["-u", "--user", "--proxy-user"];
 /// Maps of servers, whose names are no settings.
-const SERVER_MAPS: [&str; 5] = ["servers", "mcpServers", "mcp_servers", "context_servers", "mcp"];
+const SERVER_MAPS: [&str; 5] = [
+    "servers",
+    "mcpServers",
+    "mcp_servers",
+    "context_servers",
+    "mcp",
+];
 
-/// Returns the secret parts of the text at a path, in their order. `before` is the item before it in its list.
-pub(super) fn secret_parts(path: &ConfigPath, text: &str, before: Option<&str>) -> Vec<Range<usize>> {
+/// Returns the secret parts of the text at a path, in their order. `before` is the item before it
+/// in its list.
+pub(super) fn secret_parts(
+    path: &ConfigPath,
+    text: &str,
+    before: Option<&str>,
+) -> Vec<Range<usize>> {
     let steps = path.steps();
     // Codex names a variable by such a key.
     if is_only_reference(text) || steps.last().is_some_and(|key| key.ends_with("_env_var")) {
@@ -28,7 +40,9 @@ pub(super) fn secret_parts(path: &ConfigPath, text: &str, before: Option<&str>) 
     }
     let list = steps.iter().rev().nth(1).copied().unwrap_or_default();
     let is_argument = ARGUMENTS.contains(&list) || matches!(steps.last(), Some(&"command"));
-    if is_argument && before.is_some_and(|flag| names_next(flag, text)) || is_whole_secret(&steps, text) {
+    if is_argument && before.is_some_and(|flag| names_next(flag, text))
+        || is_whole_secret(&steps, text)
+    {
         return std::iter::once(0..text.len()).collect();
     }
     let mut found = secret_ranges(text);
@@ -39,7 +53,12 @@ pub(super) fn secret_parts(path: &ConfigPath, text: &str, before: Option<&str>) 
 }
 
 /// Replaces the secret parts of a text. `None` if there is none.
-pub(super) fn mask_text(path: &ConfigPath, text: &str, before: Option<&str>, mask: &str) -> Option<String> {
+pub(super) fn mask_text(
+    path: &ConfigPath,
+    text: &str,
+    before: Option<&str>,
+    mask: &str,
+) -> Option<String> {
     let parts = secret_parts(path, text, before);
     let mut out = String::new();
     let mut done = 0;
@@ -54,12 +73,18 @@ pub(super) fn mask_text(path: &ConfigPath, text: &str, before: Option<&str>, mas
 /// Returns true for a flag whose value, the next word, is secret.
 fn names_next(flag: &str, value: &str) -> bool {
     let is_place = has_plain_name(flag) && is_path(value);
-    flag.starts_with('-') && sounds_secret(flag) && !flag.contains(['=', ':']) && !is_place && !is_count(flag, value)
+    flag.starts_with('-')
+        && sounds_secret(flag)
+        && !flag.contains(['=', ':'])
+        && !is_place
+        && !is_count(flag, value)
 }
 
 /// Returns true for a text that is secret as a whole, by the names on its path.
 fn is_whole_secret(steps: &[&str], text: &str) -> bool {
-    let Some((name, tables)) = steps.split_last() else { return false };
+    let Some((name, tables)) = steps.split_last() else {
+        return false;
+    };
     let is_address = is_url(text);
     // Such a name says where a secret is, and not what it is.
     let is_place = has_plain_name(name) && (is_path(text) || is_address) || is_count(name, text);
@@ -70,7 +95,8 @@ fn is_whole_secret(steps: &[&str], text: &str) -> bool {
         tables => tables.iter().any(is_named),
     };
     let is_server = matches!(steps, [map, _] if SERVER_MAPS.contains(map));
-    let is_value = is_in_secret_table(steps) && (sounds_secret(name) || !is_address && !is_harmless(name, text));
+    let is_value = is_in_secret_table(steps)
+        && (sounds_secret(name) || !is_address && !is_harmless(name, text));
     // URLs of proxies often have no scheme.
     let is_proxy = *name == "proxy" && text.contains('@') && !is_address;
     matches!(steps, ["auth" | "admin", "keys", _, "key"])
@@ -80,14 +106,20 @@ fn is_whole_secret(steps: &[&str], text: &str) -> bool {
 }
 
 fn is_in_secret_table(steps: &[&str]) -> bool {
-    steps.split_last().is_some_and(|(_, tables)| tables.iter().any(|table| SECRET_TABLES.contains(table)))
+    steps
+        .split_last()
+        .is_some_and(|(_, tables)| tables.iter().any(|table| SECRET_TABLES.contains(table)))
 }
 
 /// Returns true for a URL and nothing else. Its secret parts are known.
 fn is_url(text: &str) -> bool {
-    let Some((scheme, rest)) = text.split_once("://") else { return false };
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return false;
+    };
     let is_scheme = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
-    !scheme.is_empty() && scheme.bytes().all(is_scheme) && !rest.contains(|c: char| c.is_whitespace() || c == ';')
+    !scheme.is_empty()
+        && scheme.bytes().all(is_scheme)
+        && !rest.contains(|c: char| c.is_whitespace() || c == ';')
 }
 
 /// Finds the secrets of an argument, or of the words of a command line.
@@ -103,7 +135,11 @@ fn argument_parts(text: &str, before: Option<&str>) -> Vec<Range<usize>> {
         let plain = word.trim_matches(['"', '\'']);
         let start = at + word.find(plain).unwrap_or_default();
         let is_named = last.is_some_and(|flag| names_next(flag, plain)) && !plain.is_empty();
-        let part = if is_named { Some(0..plain.len()) } else { argument_part(plain, last) };
+        let part = if is_named {
+            Some(0..plain.len())
+        } else {
+            argument_part(plain, last)
+        };
         found.extend(part.map(|part| start + part.start..start + part.end));
         (at, last) = (at + word.len() + 1, Some(plain));
     }
@@ -113,7 +149,9 @@ fn argument_parts(text: &str, before: Option<&str>) -> Vec<Range<usize>> {
 /// Finds the secret of one argument. The value of `--env=NAME=value` has a name, too.
 fn argument_part(text: &str, before: Option<&str>) -> Option<Range<usize>> {
     let in_value = || {
-        let (flag, value) = text.split_once('=').filter(|(flag, _)| flag.starts_with('-'))?;
+        let (flag, value) = text
+            .split_once('=')
+            .filter(|(flag, _)| flag.starts_with('-'))?;
         let start = flag.len() + 1;
         named_part(value, Some(flag)).map(|part| start + part.start..start + part.end)
     };
@@ -134,19 +172,31 @@ fn named_part(text: &str, before: Option<&str>) -> Option<Range<usize>> {
     let at = text.find(['=', ':'])?;
     let name = text[..at].trim_start_matches('-');
     let rest = &text[at + 1..];
-    let is_header = before.is_some_and(|flag| HEADER_FLAGS.contains(&flag)) && !is_harmless(name, rest);
+    let is_header =
+        before.is_some_and(|flag| HEADER_FLAGS.contains(&flag)) && !is_harmless(name, rest);
     let is_user = before.is_some_and(|flag| USER_FLAGS.contains(&flag));
-    let is_named = sounds_secret(name) && !name.contains(['/', '@', '.']) && !rest.starts_with("//");
+    let is_named =
+        sounds_secret(name) && !name.contains(['/', '@', '.']) && !rest.starts_with("//");
     let is_place = has_plain_name(name) && is_path(rest) || is_count(name, rest);
-    (is_named && !is_place || is_header || is_user).then(|| part(at + 1)).flatten()
+    (is_named && !is_place || is_header || is_user)
+        .then(|| part(at + 1))
+        .flatten()
 }
 
-/// Returns true for the password of `-pPASS`, as database clients have it. `-path` is a word, and `-p8080` a port.
+/// Returns true for the password of `-pPASS`, as database clients have it. `-path` is a word, and
+/// `-p8080` a port.
 fn is_password(rest: &str) -> bool {
-    let is_port = rest.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b':' | b'.'));
-    let is_word = rest.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
+    let is_port = rest
+        .bytes()
+        .all(|byte| byte.is_ascii_digit() || matches!(byte, b':' | b'.'));
+    let is_word = rest
+        .bytes()
+        .all(|byte| byte.is_ascii_lowercase() || byte == b'-');
     let names = rest.split(['=', ':']).next().unwrap_or_default();
-    let is_flag = names.len() < rest.len() && names.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
+    let is_flag = names.len() < rest.len()
+        && names
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte == b'-');
     !(is_port || is_flag || is_path(rest)) && (!is_word || sounds_secret(rest))
 }
 
@@ -164,16 +214,28 @@ mod tests {
         for (text, expected) in [
             ("--env=PGPASSWORD=hunter2", "--env=PGPASSWORD=***"),
             ("--header=X-Api-Key: hunter2", "--header=X-Api-Key: ***"),
-            ("--header=Authorization: Bearer hunter2", "--header=Authorization: ***"),
+            (
+                "--header=Authorization: Bearer hunter2",
+                "--header=Authorization: ***",
+            ),
             ("--header=X-Acme: hunter2", "--header=X-Acme: ***"),
             ("-H=X-Acme:hunter2", "-H=X-Acme:***"),
             ("-e=API_TOKEN=hunter2", "-e=API_TOKEN=***"),
             ("--user=me:hunter2", "--user=me:***"),
-            ("--conn=Server=db;Database=x;Password=hunter2", "--conn=Server=db;Database=x;Password=***"),
+            (
+                "--conn=Server=db;Database=x;Password=hunter2",
+                "--conn=Server=db;Database=x;Password=***",
+            ),
             ("--env=LOG_LEVEL=debug", "--env=LOG_LEVEL=debug"),
             ("--header=Accept: text/html", "--header=Accept: text/html"),
-            ("--mount=type=bind,source=/keys", "--mount=type=bind,source=/keys"),
-            ("--image=registry.example/token:1.2", "--image=registry.example/token:1.2"),
+            (
+                "--mount=type=bind,source=/keys",
+                "--mount=type=bind,source=/keys",
+            ),
+            (
+                "--image=registry.example/token:1.2",
+                "--image=registry.example/token:1.2",
+            ),
         ] {
             assert_eq!(masked(&["args", "[0]"], text, None), expected);
         }
@@ -185,10 +247,22 @@ mod tests {
             ("X", "admin:hunter2 https://h/", "***"),
             ("X", "https://h/ admin:hunter2", "***"),
             ("X", "https://h.example/mcp", "https://h.example/mcp"),
-            ("DATABASE_URL", "postgres://u:pa/ss@h/d", "postgres://***@h/d"),
+            (
+                "DATABASE_URL",
+                "postgres://u:pa/ss@h/d",
+                "postgres://***@h/d",
+            ),
             ("DATABASE_URL", "host=db password=hunter2", "***"),
-            ("JDBC_URL", "jdbc:sqlserver://db:1433;user=sa;password=Hunter22!", "***"),
-            ("DATA_FILE", "/data/x;AccountKey=abc+/d==", "/data/x;AccountKey=***"),
+            (
+                "JDBC_URL",
+                "jdbc:sqlserver://db:1433;user=sa;password=Hunter22!",
+                "***",
+            ),
+            (
+                "DATA_FILE",
+                "/data/x;AccountKey=abc+/d==",
+                "/data/x;AccountKey=***",
+            ),
             ("API_URL", "https://h.example/v1", "https://h.example/v1"),
         ] {
             assert_eq!(masked(&["env", name], text, None), expected);

@@ -1,7 +1,8 @@
 //! Merge of defaults, files, environment and flags.
 //!
-//! Owns trees of the environment and the flags, and the merge itself (by figment, which no other file names). Does not
-//! check values. Invariant: tables merge, every other value is replaced, and each value keeps the place of its layer.
+//! Owns trees of the environment and the flags, and the merge itself (by figment, which no other
+//! file names). Does not check values. Invariant: tables merge, every other value is replaced, and
+//! each value keeps the place of its layer.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,8 @@ use super::tree::{ConfigNode, ConfigValue, SourceSpan};
 /// Prefix of variables that are settings.
 const PREFIX: &str = "MOONGATE_";
 
-/// Limit of levels in a variable's name. No setting is as deep, and the tree is built by a function that calls itself.
+/// Limit of levels in a variable's name. No setting is as deep, and the tree is built by a function
+/// that calls itself.
 const LEVELS_MAX: usize = 16;
 
 /// Variables that look like settings of a section, but belong to commands.
@@ -48,9 +50,18 @@ impl Provider for ConfigLayer<'_> {
 /// Fails with figment's message. No layer gives it a reason to.
 pub(super) fn merge(layers: &[ConfigNode]) -> Result<ConfigNode, String> {
     let built_in = Figment::from(Serialized::defaults(ConfigFile::default()));
-    let merged = layers.iter().fold(built_in, |figment, layer| figment.merge(ConfigLayer(layer)));
-    let dict = merged.data().map_err(|error| error.to_string())?.remove(&Profile::Default).unwrap_or_default();
-    Ok(locate(Merged::from(dict), &layers.iter().collect::<Vec<_>>()))
+    let merged = layers
+        .iter()
+        .fold(built_in, |figment, layer| figment.merge(ConfigLayer(layer)));
+    let dict = merged
+        .data()
+        .map_err(|error| error.to_string())?
+        .remove(&Profile::Default)
+        .unwrap_or_default();
+    Ok(locate(
+        Merged::from(dict),
+        &layers.iter().collect::<Vec<_>>(),
+    ))
 }
 
 fn to_figment(node: &ConfigNode) -> Merged {
@@ -61,23 +72,39 @@ fn to_figment(node: &ConfigNode) -> Merged {
         ConfigValue::Float(value) => Merged::from(*value),
         ConfigValue::Text(value) => Merged::from(value.as_str()),
         ConfigValue::List(items) => Merged::from(items.iter().map(to_figment).collect::<Vec<_>>()),
-        ConfigValue::Table(table) => {
-            Merged::from(table.iter().map(|(key, node)| (key.clone(), to_figment(node))).collect::<Dict>())
-        }
+        ConfigValue::Table(table) => Merged::from(
+            table
+                .iter()
+                .map(|(key, node)| (key.clone(), to_figment(node)))
+                .collect::<Dict>(),
+        ),
     }
 }
 
 /// Gives a merged value the place of the strongest layer that has it.
 fn locate(merged: Merged, layers: &[&ConfigNode]) -> ConfigNode {
-    let (span, key) = layers.last().map_or((SourceSpan::BUILT_IN, SourceSpan::BUILT_IN), |node| (node.span, node.key));
-    let below = |step: &str| layers.iter().filter_map(|layer| layer.child(step)).collect::<Vec<_>>();
+    let (span, key) = layers
+        .last()
+        .map_or((SourceSpan::BUILT_IN, SourceSpan::BUILT_IN), |node| {
+            (node.span, node.key)
+        });
+    let below = |step: &str| {
+        layers
+            .iter()
+            .filter_map(|layer| layer.child(step))
+            .collect::<Vec<_>>()
+    };
     let value = match merged {
         Merged::String(_, text) => ConfigValue::Text(text),
         Merged::Char(_, c) => ConfigValue::Text(c.to_string()),
         Merged::Bool(_, value) => ConfigValue::Bool(value),
         Merged::Num(_, number) => {
             // figment has many types of numbers. The schema only tells integers from others.
-            let whole = number.to_i128().or_else(|| number.to_u128().and_then(|number| i128::try_from(number).ok()));
+            let whole = number.to_i128().or_else(|| {
+                number
+                    .to_u128()
+                    .and_then(|number| i128::try_from(number).ok())
+            });
             match whole.and_then(|whole| i64::try_from(whole).ok()) {
                 Some(whole) => ConfigValue::Int(whole),
                 None => ConfigValue::Float(number.to_f64().unwrap_or(f64::INFINITY)),
@@ -86,7 +113,9 @@ fn locate(merged: Merged, layers: &[&ConfigNode]) -> ConfigNode {
         Merged::Empty(..) => ConfigValue::Null,
         Merged::Dict(_, dict) => {
             // Nulls are absent options of the built-in defaults. Parsers drop those of a config.
-            let entries = dict.into_iter().filter(|(_, value)| !matches!(value, Merged::Empty(..)));
+            let entries = dict
+                .into_iter()
+                .filter(|(_, value)| !matches!(value, Merged::Empty(..)));
             ConfigValue::Table(
                 entries
                     .map(|(key, value)| {
@@ -97,38 +126,61 @@ fn locate(merged: Merged, layers: &[&ConfigNode]) -> ConfigNode {
             )
         }
         Merged::Array(_, items) => {
-            let located = items.into_iter().enumerate().map(|(i, item)| locate(item, &below(&format!("[{i}]"))));
+            let located = items
+                .into_iter()
+                .enumerate()
+                .map(|(i, item)| locate(item, &below(&format!("[{i}]"))));
             ConfigValue::List(located.collect())
         }
     };
-    ConfigNode { key, ..ConfigNode::new(value, span) }
+    ConfigNode {
+        key,
+        ..ConfigNode::new(value, span)
+    }
 }
 
-/// Reads the settings in the environment. Returns their tree and the variables' names, which places index.
+/// Reads the settings in the environment. Returns their tree and the variables' names, which places
+/// index.
 ///
-/// `known` has the layers below. Names of servers and views are matched with theirs, since a variable's name cannot
-/// hold every character.
+/// `known` has the layers below. Names of servers and views are matched with theirs, since a
+/// variable's name cannot hold every character.
 pub(super) fn environment(
     env: &BTreeMap<String, String>,
     source: usize,
     known: &[ConfigNode],
     faults: &mut ProblemCollector,
 ) -> (ConfigNode, Vec<String>) {
-    let mut tree = ConfigNode::table(SourceSpan { source, start: 0, end: 0 });
+    let mut tree = ConfigNode::table(SourceSpan {
+        source,
+        start: 0,
+        end: 0,
+    });
     let mut names = Vec::new();
     let schema = ConfigSchema::read();
     let sections = schema.root().keys().unwrap_or_default();
     for (variable, text) in env {
-        let Some(rest) = variable.strip_prefix(PREFIX).filter(|rest| !COMMAND_VARIABLES.contains(rest)) else {
+        let Some(rest) = variable
+            .strip_prefix(PREFIX)
+            .filter(|rest| !COMMAND_VARIABLES.contains(rest))
+        else {
             continue;
         };
         let lower = rest.to_ascii_lowercase();
-        let span = SourceSpan { source, start: names.len(), end: names.len() };
-        // One underscore instead of two is the usual mistake. Other variables are none of our business.
+        let span = SourceSpan {
+            source,
+            start: names.len(),
+            end: names.len(),
+        };
+        // One underscore instead of two is the usual mistake. Other variables are none of our
+        // business.
         if !lower.contains("__") && !sections.contains(&lower.as_str()) {
-            let section = lower.split('_').next().filter(|section| sections.contains(section));
+            let section = lower
+                .split('_')
+                .next()
+                .filter(|section| sections.contains(section));
             if let Some((section, (_, after))) = section.zip(rest.split_once('_')) {
-                let message = format!("{variable} is not a setting: levels are separated by two underscores");
+                let message =
+                    format!("{variable} is not a setting: levels are separated by two underscores");
                 let fix = format!("write {PREFIX}{}__{after}", section.to_ascii_uppercase());
                 faults.warn(ProblemKind::UnknownKey, span, message, fix);
                 names.push(variable.clone());
@@ -141,7 +193,12 @@ pub(super) fn environment(
         let steps: Vec<&str> = rest.split("__").collect();
         if steps.len() > LEVELS_MAX {
             let message = format!("an environment variable has more than {LEVELS_MAX} levels");
-            faults.error(ProblemKind::UnknownKey, span, message, "no setting is nested this deeply; unset it");
+            faults.error(
+                ProblemKind::UnknownKey,
+                span,
+                message,
+                "no setting is nested this deeply; unset it",
+            );
             continue;
         }
         EnvVariable { text, span, faults }.put(&mut tree, &steps, Some(schema.root()), &levels);
@@ -158,19 +215,34 @@ struct EnvVariable<'a> {
 
 impl EnvVariable<'_> {
     /// Puts the value where the steps lead.
-    fn put(&mut self, node: &mut ConfigNode, steps: &[&str], rule: Option<SchemaRule>, known: &[&ConfigNode]) {
+    fn put(
+        &mut self,
+        node: &mut ConfigNode,
+        steps: &[&str],
+        rule: Option<SchemaRule>,
+        known: &[&ConfigNode],
+    ) {
         let Some((step, rest)) = steps.split_first() else {
             *node = value(self.text, rule, self.span, self.faults);
             return;
         };
         let name = key_for_variable(step, rule, known);
-        let rule = rule.and_then(|rule| rule.choices().into_iter().find_map(|choice| choice.key(&name)));
-        let known: Vec<&ConfigNode> = known.iter().filter_map(|layer| layer.child(&name)).collect();
+        let rule = rule.and_then(|rule| {
+            rule.choices()
+                .into_iter()
+                .find_map(|choice| choice.key(&name))
+        });
+        let known: Vec<&ConfigNode> = known
+            .iter()
+            .filter_map(|layer| layer.child(&name))
+            .collect();
         if node.as_table().is_none() {
             *node = ConfigNode::table(self.span);
         }
         if let Some(table) = node.as_table_mut() {
-            let child = table.entry(name).or_insert_with(|| ConfigNode::table(self.span));
+            let child = table
+                .entry(name)
+                .or_insert_with(|| ConfigNode::table(self.span));
             self.put(child, rest, rule, &known);
         }
     }
@@ -178,16 +250,36 @@ impl EnvVariable<'_> {
 
 /// Finds the key that a part of a variable's name means.
 fn key_for_variable(step: &str, rule: Option<SchemaRule>, known: &[&ConfigNode]) -> String {
-    let fixed = rule.and_then(SchemaRule::keys).into_iter().flatten().map(str::to_owned);
-    let given = known.iter().filter_map(|layer| layer.as_table()).flat_map(|table| table.keys().cloned());
+    let fixed = rule
+        .and_then(SchemaRule::keys)
+        .into_iter()
+        .flatten()
+        .map(str::to_owned);
+    let given = known
+        .iter()
+        .filter_map(|layer| layer.as_table())
+        .flat_map(|table| table.keys().cloned());
     // A variable has no dashes, and is usually in upper case.
     let same = |name: &String| name.replace('-', "_").eq_ignore_ascii_case(step);
-    fixed.chain(given).find(same).unwrap_or_else(|| step.to_ascii_lowercase())
+    fixed
+        .chain(given)
+        .find(same)
+        .unwrap_or_else(|| step.to_ascii_lowercase())
 }
 
 /// Reads a variable's text as the type of the setting.
-fn value(text: &str, rule: Option<SchemaRule>, span: SourceSpan, faults: &mut ProblemCollector) -> ConfigNode {
-    let types: Vec<&str> = rule.map(|rule| rule.choices()).into_iter().flatten().flat_map(SchemaRule::types).collect();
+fn value(
+    text: &str,
+    rule: Option<SchemaRule>,
+    span: SourceSpan,
+    faults: &mut ProblemCollector,
+) -> ConfigNode {
+    let types: Vec<&str> = rule
+        .map(|rule| rule.choices())
+        .into_iter()
+        .flatten()
+        .flat_map(SchemaRule::types)
+        .collect();
     let may_be = |name: &str| types.contains(&name);
     let trimmed = text.trim();
     // A list or table needs a syntax, and every shell can quote JSON.
@@ -198,7 +290,12 @@ fn value(text: &str, rule: Option<SchemaRule>, span: SourceSpan, faults: &mut Pr
         let mut own = ProblemCollector::default();
         let mut node = parse::parse(FileFormat::Json, trimmed, span.source, &mut own);
         if let Some(fault) = own.errors.into_iter().next() {
-            faults.error(ProblemKind::Syntax, span, fault.message, "write one JSON value");
+            faults.error(
+                ProblemKind::Syntax,
+                span,
+                fault.message,
+                "write one JSON value",
+            );
         }
         move_to(&mut node, span);
         return node;
@@ -210,8 +307,15 @@ fn value(text: &str, rule: Option<SchemaRule>, span: SourceSpan, faults: &mut Pr
             // A number may be meant as text, so the schema decides.
             Ok(number) if may_be("integer") => ConfigValue::Int(number),
             _ if may_be("array") && !may_be("string") => {
-                let items = trimmed.split(',').map(str::trim).filter(|item| !item.is_empty());
-                ConfigValue::List(items.map(|item| ConfigNode::new(ConfigValue::Text(item.to_owned()), span)).collect())
+                let items = trimmed
+                    .split(',')
+                    .map(str::trim)
+                    .filter(|item| !item.is_empty());
+                ConfigValue::List(
+                    items
+                        .map(|item| ConfigNode::new(ConfigValue::Text(item.to_owned()), span))
+                        .collect(),
+                )
             }
             _ if may_be("array") && trimmed.contains(',') => ConfigValue::List(
                 trimmed
@@ -242,11 +346,16 @@ pub(super) fn flags(listen: &[String], span: SourceSpan) -> ConfigNode {
         return tree;
     }
     let items =
-        // Flags are not expanded: the shell has done that. Doubled dollar signs survive the expansion.
-        listen.iter().map(|address| ConfigNode::new(ConfigValue::Text(address.replace('$', "$$")), span)).collect();
+        // Flags are not expanded: the shell has done that. Doubled dollar signs survive the
+        // expansion.
+        listen.iter().map(|address| ConfigNode::new(ConfigValue::Text(address.replace('$', "$$")),
+            span)).collect();
     let mut gateway = ConfigNode::table(span);
     if let Some(table) = gateway.as_table_mut() {
-        table.insert("listen".to_owned(), ConfigNode::new(ConfigValue::List(items), span));
+        table.insert(
+            "listen".to_owned(),
+            ConfigNode::new(ConfigValue::List(items), span),
+        );
     }
     if let Some(table) = tree.as_table_mut() {
         table.insert("gateway".to_owned(), gateway);

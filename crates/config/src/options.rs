@@ -1,7 +1,7 @@
 //! Options for reading a config.
 //!
-//! Owns what a caller decides: the sources, and the cost of a problem. Does not read anything. Invariant: nothing is
-//! read from the process itself.
+//! Owns what a caller decides: the sources, and the cost of a problem. Does not read anything.
+//! Invariant: nothing is read from the process itself.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,8 +25,8 @@ pub struct LoadOptions<'a> {
     pub revisions: &'a [&'a str],
     /// Cost of a problem in one server's entry.
     pub tolerance: ErrorTolerance,
-    /// Servers whose problems cost only them, whatever the tolerance: the gateway runs without them already, or an edit
-    /// adds them.
+    /// Servers whose problems cost only them, whatever the tolerance: the gateway runs without them
+    /// already, or an edit adds them.
     pub failing: Vec<String>,
     /// Abilities of the system that the config is for.
     pub platform: Platform,
@@ -45,6 +45,11 @@ pub enum ErrorTolerance {
 impl LoadOptions<'_> {
     /// Creates options with only the files and the environment.
     pub fn of_files(paths: Vec<PathBuf>, env: BTreeMap<String, String>) -> Self {
-        LoadOptions { paths, env, tolerance: ErrorTolerance::PerServer, ..LoadOptions::default() }
+        LoadOptions {
+            paths,
+            env,
+            tolerance: ErrorTolerance::PerServer,
+            ..LoadOptions::default()
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Parsers of TOML, YAML and JSON into one tree.
 //!
-//! Owns the three parsers, which no other file names. Does not know which keys exist. Invariant: equal configs in any
-//! format give equal trees, and a null value counts as absent.
+//! Owns the three parsers, which no other file names. Does not know which keys exist. Invariant:
+//! equal configs in any format give equal trees, and a null value counts as absent.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,11 +18,17 @@ use super::tree::{ConfigNode, ConfigValue, SourceSpan};
 
 /// Limit of nesting. No config needs more, and recursive parsers run out of stack.
 const DEPTH_MAX: usize = 32;
-/// Bytes of all keys that lead to a value. Each value below a long key is judged, and named, by that key.
+/// Bytes of all keys that lead to a value. Each value below a long key is judged, and named, by
+/// that key.
 const KEYS_MAX: usize = 2048;
 
 /// Reads one file. Reports syntax errors, and returns the rest of the file, if there is one.
-pub(super) fn parse(format: FileFormat, text: &str, source: usize, faults: &mut ProblemCollector) -> ConfigNode {
+pub(super) fn parse(
+    format: FileFormat,
+    text: &str,
+    source: usize,
+    faults: &mut ProblemCollector,
+) -> ConfigNode {
     let reader = FileParser { text, source };
     // Before the parsers, which have limits for parts of a text, or none at all.
     if let Some((at, bound)) = exceeded_bound(format.of_edits(), text, DEPTH_MAX) {
@@ -30,7 +36,12 @@ pub(super) fn parse(format: FileFormat, text: &str, source: usize, faults: &mut 
             TextBound::Nesting => "no setting is nested this deeply; remove it",
             TextBound::Aliases => "write the values out, or shorten what the aliases repeat",
         };
-        faults.error(ProblemKind::Syntax, reader.span(at, at + 1), bound.message(), fix);
+        faults.error(
+            ProblemKind::Syntax,
+            reader.span(at, at + 1),
+            bound.message(),
+            fix,
+        );
         return ConfigNode::table(reader.whole_span());
     }
     let mut tree = match format {
@@ -45,13 +56,21 @@ pub(super) fn parse(format: FileFormat, text: &str, source: usize, faults: &mut 
 /// Takes out values to which more than `left` bytes of keys lead.
 fn refuse_long_keys(node: &mut ConfigNode, left: usize, faults: &mut ProblemCollector) {
     match &mut node.value {
-        ConfigValue::List(items) => items.iter_mut().for_each(|item| refuse_long_keys(item, left, faults)),
+        ConfigValue::List(items) => items
+            .iter_mut()
+            .for_each(|item| refuse_long_keys(item, left, faults)),
         ConfigValue::Table(table) => table.retain(|key, child| {
             let below = left.checked_sub(key.len());
             match below {
                 Some(below) => refuse_long_keys(child, below, faults),
-                // A syntax error, since nobody judges what such a value has: no line of it may be shown.
-                None => faults.error(ProblemKind::Syntax, child.key, "a key is too long", "shorten it, or remove it"),
+                // A syntax error, since nobody judges what such a value has: no line of it may be
+                // shown.
+                None => faults.error(
+                    ProblemKind::Syntax,
+                    child.key,
+                    "a key is too long",
+                    "shorten it, or remove it",
+                ),
             }
             below.is_some()
         }),
@@ -66,7 +85,11 @@ struct FileParser<'a> {
 
 impl FileParser<'_> {
     fn span(&self, start: usize, end: usize) -> SourceSpan {
-        SourceSpan { source: self.source, start, end }
+        SourceSpan {
+            source: self.source,
+            start,
+            end,
+        }
     }
 
     fn whole_span(&self) -> SourceSpan {
@@ -84,7 +107,12 @@ impl FileParser<'_> {
     ) {
         node.key = key;
         if table.contains_key(name) {
-            faults.error(ProblemKind::Conflict, key, format!("`{name}` is there twice"), "keep one of the two");
+            faults.error(
+                ProblemKind::Conflict,
+                key,
+                format!("`{name}` is there twice"),
+                "keep one of the two",
+            );
         // A null in YAML or JSON is an absent key: TOML cannot write it.
         } else if node.value != ConfigValue::Null {
             table.insert(name.to_owned(), node);
@@ -98,7 +126,12 @@ impl FileParser<'_> {
             let span = error.span().unwrap_or(self.text.len()..self.text.len());
             let span = self.span(span.start, span.end);
             let message = format!("not valid TOML: {}", error.message());
-            faults.error(ProblemKind::Syntax, span, message, "correct the syntax here, or in the line before");
+            faults.error(
+                ProblemKind::Syntax,
+                span,
+                message,
+                "correct the syntax here, or in the line before",
+            );
         }
         ConfigNode {
             span: self.whole_span(),
@@ -107,31 +140,53 @@ impl FileParser<'_> {
         }
     }
 
-    fn toml_table(&self, table: &DeTable<'_>, span: SourceSpan, faults: &mut ProblemCollector) -> ConfigNode {
+    fn toml_table(
+        &self,
+        table: &DeTable<'_>,
+        span: SourceSpan,
+        faults: &mut ProblemCollector,
+    ) -> ConfigNode {
         let mut out = BTreeMap::new();
         for (key, value) in table {
             let key_place = self.span(key.span().start, key.span().end);
-            let node = self.toml_value(value.get_ref(), self.span(value.span().start, value.span().end), faults);
+            let node = self.toml_value(
+                value.get_ref(),
+                self.span(value.span().start, value.span().end),
+                faults,
+            );
             self.add(&mut out, key.get_ref(), key_place, node, faults);
         }
         ConfigNode::new(ConfigValue::Table(out), span)
     }
 
-    fn toml_value(&self, value: &DeValue<'_>, span: SourceSpan, faults: &mut ProblemCollector) -> ConfigNode {
+    fn toml_value(
+        &self,
+        value: &DeValue<'_>,
+        span: SourceSpan,
+        faults: &mut ProblemCollector,
+    ) -> ConfigNode {
         let value = match value {
             DeValue::String(text) => ConfigValue::Text(text.clone().into_owned()),
-            DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
-                Ok(number) => ConfigValue::Int(number),
-                // Too large for any setting. The check reports it, at its place.
-                Err(_) => ConfigValue::Float(f64::INFINITY),
-            },
-            DeValue::Float(number) => ConfigValue::Float(number.as_str().parse().unwrap_or(f64::NAN)),
+            DeValue::Integer(number) => {
+                match i64::from_str_radix(number.as_str(), number.radix()) {
+                    Ok(number) => ConfigValue::Int(number),
+                    // Too large for any setting. The check reports it, at its place.
+                    Err(_) => ConfigValue::Float(f64::INFINITY),
+                }
+            }
+            DeValue::Float(number) => {
+                ConfigValue::Float(number.as_str().parse().unwrap_or(f64::NAN))
+            }
             DeValue::Boolean(value) => ConfigValue::Bool(*value),
             // YAML and JSON have no dates, so a date is text in every format.
             DeValue::Datetime(time) => ConfigValue::Text(time.to_string()),
             DeValue::Array(items) => {
                 let item = |item: &toml::Spanned<DeValue<'_>>, faults: &mut ProblemCollector| {
-                    self.toml_value(item.get_ref(), self.span(item.span().start, item.span().end), faults)
+                    self.toml_value(
+                        item.get_ref(),
+                        self.span(item.span().start, item.span().end),
+                        faults,
+                    )
                 };
                 ConfigValue::List(items.iter().map(|one| item(one, faults)).collect())
             }
@@ -141,23 +196,43 @@ impl FileParser<'_> {
     }
 
     fn json(&self, faults: &mut ProblemCollector) -> ConfigNode {
-        // Comments and trailing commas are allowed, as in the files of editors. Names without quotes are not.
-        let options = jsonc_parser::ParseOptions { allow_loose_object_property_names: false, ..Default::default() };
-        match jsonc_parser::parse_to_ast(self.text, &jsonc_parser::CollectOptions::default(), &options) {
+        // Comments and trailing commas are allowed, as in the files of editors. Names without
+        // quotes are not.
+        let options = jsonc_parser::ParseOptions {
+            allow_loose_object_property_names: false,
+            ..Default::default()
+        };
+        match jsonc_parser::parse_to_ast(
+            self.text,
+            &jsonc_parser::CollectOptions::default(),
+            &options,
+        ) {
             Ok(result) => match result.value {
                 Some(value) => self.json_value(&value, faults),
                 None => ConfigNode::table(self.whole_span()),
             },
             Err(error) => {
                 let span = self.span(error.range().start, error.range().end);
-                let message = format!("not valid JSON: {}", decapitalised(&error.kind().to_string()));
-                faults.error(ProblemKind::Syntax, span, message, "correct the syntax here, or in the line before");
+                let message = format!(
+                    "not valid JSON: {}",
+                    decapitalised(&error.kind().to_string())
+                );
+                faults.error(
+                    ProblemKind::Syntax,
+                    span,
+                    message,
+                    "correct the syntax here, or in the line before",
+                );
                 ConfigNode::table(self.whole_span())
             }
         }
     }
 
-    fn json_value(&self, value: &jsonc_parser::ast::Value<'_>, faults: &mut ProblemCollector) -> ConfigNode {
+    fn json_value(
+        &self,
+        value: &jsonc_parser::ast::Value<'_>,
+        faults: &mut ProblemCollector,
+    ) -> ConfigNode {
         use jsonc_parser::ast::Value as Json;
         let span = self.span(value.start(), value.end());
         let value = match value {
@@ -168,9 +243,12 @@ impl FileParser<'_> {
             },
             Json::BooleanLit(value) => ConfigValue::Bool(value.value),
             Json::NullKeyword(_) => ConfigValue::Null,
-            Json::Array(list) => {
-                ConfigValue::List(list.elements.iter().map(|item| self.json_value(item, faults)).collect())
-            }
+            Json::Array(list) => ConfigValue::List(
+                list.elements
+                    .iter()
+                    .map(|item| self.json_value(item, faults))
+                    .collect(),
+            ),
             Json::Object(object) => {
                 let mut table = BTreeMap::new();
                 for property in &object.properties {
@@ -188,16 +266,28 @@ impl FileParser<'_> {
         // YAML 1.2: `y` and `no` are texts, as clients read them.
         let budget = serde_saphyr::budget! { max_depth: DEPTH_MAX };
         let options = serde_saphyr::options! { strict_booleans: true, budget: budget };
-        match serde_saphyr::from_str_with_options::<serde_saphyr::Spanned<YamlValue>>(self.text, options) {
+        match serde_saphyr::from_str_with_options::<serde_saphyr::Spanned<YamlValue>>(
+            self.text, options,
+        ) {
             Ok(tree) => match self.yaml_value(tree, faults) {
                 // An empty file is an empty config.
-                ConfigNode { value: ConfigValue::Null, .. } => ConfigNode::table(self.whole_span()),
+                ConfigNode {
+                    value: ConfigValue::Null,
+                    ..
+                } => ConfigNode::table(self.whole_span()),
                 node => node,
             },
             Err(error) => {
-                let span = error.location().map_or(self.whole_span(), |location| self.yaml_span(location));
+                let span = error
+                    .location()
+                    .map_or(self.whole_span(), |location| self.yaml_span(location));
                 let message = format!("not valid YAML: {}", yaml_message(&error));
-                faults.error(ProblemKind::Syntax, span, message, "correct the syntax here, or in the line before");
+                faults.error(
+                    ProblemKind::Syntax,
+                    span,
+                    message,
+                    "correct the syntax here, or in the line before",
+                );
                 ConfigNode::table(self.whole_span())
             }
         }
@@ -209,22 +299,36 @@ impl FileParser<'_> {
         let start = match span.byte_offset() {
             Some(start) => number(start),
             // Only the position in characters is known, so count them.
-            None => self.text.char_indices().nth(number(span.offset())).map_or(self.text.len(), |(at, _)| at),
+            None => self
+                .text
+                .char_indices()
+                .nth(number(span.offset()))
+                .map_or(self.text.len(), |(at, _)| at),
         };
         let length = number(span.byte_len().unwrap_or_else(|| span.len()));
         let end = start.saturating_add(length).min(self.text.len());
         // A span may include the line break after the value.
-        let shown = self.text.get(start..end).map_or(end, |text| start + text.trim_end().len());
+        let shown = self
+            .text
+            .get(start..end)
+            .map_or(end, |text| start + text.trim_end().len());
         self.span(start.min(self.text.len()), shown)
     }
 
-    fn yaml_value(&self, spanned: serde_saphyr::Spanned<YamlValue>, faults: &mut ProblemCollector) -> ConfigNode {
+    fn yaml_value(
+        &self,
+        spanned: serde_saphyr::Spanned<YamlValue>,
+        faults: &mut ProblemCollector,
+    ) -> ConfigNode {
         let span = self.yaml_span(spanned.referenced);
         let value = match spanned.value {
             YamlValue::Scalar(value) => value,
-            YamlValue::List(items) => {
-                ConfigValue::List(items.into_iter().map(|item| self.yaml_value(item, faults)).collect())
-            }
+            YamlValue::List(items) => ConfigValue::List(
+                items
+                    .into_iter()
+                    .map(|item| self.yaml_value(item, faults))
+                    .collect(),
+            ),
             YamlValue::Table(entries) => {
                 let mut table = BTreeMap::new();
                 for (key, node) in entries {
@@ -244,7 +348,11 @@ fn yaml_message(error: &serde_saphyr::Error) -> String {
     let text = error.without_snippet().to_string();
     let line = text.lines().next().unwrap_or_default();
     let line = line.split(" at line ").next().unwrap_or_default();
-    let line = match line.strip_prefix("error: ").unwrap_or(line).split_once(": ") {
+    let line = match line
+        .strip_prefix("error: ")
+        .unwrap_or(line)
+        .split_once(": ")
+    {
         Some((place, rest)) if place.starts_with("line ") => rest,
         _ => line,
     };
@@ -254,14 +362,22 @@ fn yaml_message(error: &serde_saphyr::Error) -> String {
 
 fn decapitalised(text: &str) -> String {
     let mut chars = text.chars();
-    chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
+    chars
+        .next()
+        .map(|first| first.to_lowercase().chain(chars).collect())
+        .unwrap_or_default()
 }
 
 /// YAML value of any type.
 enum YamlValue {
     Scalar(ConfigValue),
     List(Vec<serde_saphyr::Spanned<YamlValue>>),
-    Table(Vec<(serde_saphyr::Spanned<String>, serde_saphyr::Spanned<YamlValue>)>),
+    Table(
+        Vec<(
+            serde_saphyr::Spanned<String>,
+            serde_saphyr::Spanned<YamlValue>,
+        )>,
+    ),
 }
 
 impl<'de> Deserialize<'de> for YamlValue {
@@ -289,15 +405,24 @@ impl<'de> Visitor<'de> for YamlVisitor {
 
     fn visit_u64<E>(self, value: u64) -> Result<YamlValue, E> {
         // Outside of every setting's range. The check reports it.
-        Ok(YamlValue::Scalar(i64::try_from(value).map_or(ConfigValue::Float(f64::INFINITY), ConfigValue::Int)))
+        Ok(YamlValue::Scalar(i64::try_from(value).map_or(
+            ConfigValue::Float(f64::INFINITY),
+            ConfigValue::Int,
+        )))
     }
 
     fn visit_i128<E>(self, value: i128) -> Result<YamlValue, E> {
-        Ok(YamlValue::Scalar(i64::try_from(value).map_or(ConfigValue::Float(f64::INFINITY), ConfigValue::Int)))
+        Ok(YamlValue::Scalar(i64::try_from(value).map_or(
+            ConfigValue::Float(f64::INFINITY),
+            ConfigValue::Int,
+        )))
     }
 
     fn visit_u128<E>(self, value: u128) -> Result<YamlValue, E> {
-        Ok(YamlValue::Scalar(i64::try_from(value).map_or(ConfigValue::Float(f64::INFINITY), ConfigValue::Int)))
+        Ok(YamlValue::Scalar(i64::try_from(value).map_or(
+            ConfigValue::Float(f64::INFINITY),
+            ConfigValue::Int,
+        )))
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<YamlValue, E> {
@@ -348,19 +473,35 @@ mod tests {
         let key = "k".repeat(400_000);
         let values = vec!["1"; 400_000].join(",");
         for (format, text) in [
-            (FileFormat::Json, format!("{{\"a\": {{\"{key}\": [{values}]}}, \"token\": \"x\"}}")),
-            (FileFormat::Toml, format!("token = 'x'\n[a]\n{key} = [{values}]\n")),
+            (
+                FileFormat::Json,
+                format!("{{\"a\": {{\"{key}\": [{values}]}}, \"token\": \"x\"}}"),
+            ),
+            (
+                FileFormat::Toml,
+                format!("token = 'x'\n[a]\n{key} = [{values}]\n"),
+            ),
         ] {
             let mut faults = ProblemCollector::default();
             let tree = parse(format, &text, 0, &mut faults);
             assert_eq!(secret_ranges_of(&tree, &text).len(), 1);
             assert_eq!(faults.errors.len(), 1);
-            assert_eq!((faults.errors[0].kind, &*faults.errors[0].message), (ProblemKind::Syntax, "a key is too long"));
+            assert_eq!(
+                (faults.errors[0].kind, &*faults.errors[0].message),
+                (ProblemKind::Syntax, "a key is too long")
+            );
         }
         // A key of half the length twice is as long.
         let half = "k".repeat(KEYS_MAX / 2);
-        for (text, errors) in [(format!("{{\"{half}\": {{\"{half}\": 1}}}}"), 0), (format!("{half}.a.{half} = 1"), 1)] {
-            let format = if errors == 0 { FileFormat::Json } else { FileFormat::Toml };
+        for (text, errors) in [
+            (format!("{{\"{half}\": {{\"{half}\": 1}}}}"), 0),
+            (format!("{half}.a.{half} = 1"), 1),
+        ] {
+            let format = if errors == 0 {
+                FileFormat::Json
+            } else {
+                FileFormat::Toml
+            };
             let mut faults = ProblemCollector::default();
             parse(format, &text, 0, &mut faults);
             assert_eq!(faults.errors.len(), errors, "{text}");

@@ -1,13 +1,19 @@
 //! Durations, sizes and rates with their units.
 //!
-//! Owns their written form, in both directions. Does not know the range of a setting. Invariant: a duration without a unit is an error,
-//! never a guess.
+//! Owns their written form, in both directions. Does not know the range of a setting. Invariant: a
+//! duration without a unit is an error, never a guess.
 
 use std::time::Duration;
 
 use moongate_access::policy::RequestRate;
 
-const DURATION_UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
+const DURATION_UNITS: [(&str, u64); 5] = [
+    ("d", 86_400_000),
+    ("h", 3_600_000),
+    ("m", 60_000),
+    ("s", 1000),
+    ("ms", 1),
+];
 
 const SIZE_UNITS: [(&str, u64); 7] = [
     ("b", 1),
@@ -22,24 +28,42 @@ const SIZE_UNITS: [(&str, u64); 7] = [
 /// Limit of a duration: ten years in milliseconds. Longer ones mean "never", and timers overflow.
 const DURATION_MAX: u64 = 10 * 365 * 86_400_000;
 
-/// Reads `30s`, `1m30s` or `500ms`: numbers with `d`, `h`, `m`, `s` or `ms`, larger units first, each at most once.
+/// Reads `30s`, `1m30s` or `500ms`: numbers with `d`, `h`, `m`, `s` or `ms`, larger units first,
+/// each at most once.
 ///
 /// Fails with the end of a sentence about the value.
 pub fn duration(text: &str) -> Result<Duration, &'static str> {
     let text = text.trim();
     // The most frequent mistake gets its own message.
-    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
+    if !text.is_empty()
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_digit() || byte == b'.')
+    {
         return Err("has no unit");
     }
     let mut rest = text;
     let mut total = 0_u64;
     let mut units = DURATION_UNITS.as_slice();
     while !rest.is_empty() {
-        let (number, after) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len()));
-        let (unit, next) = after.split_at(after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len()));
-        let place = units.iter().position(|(name, _)| *name == unit).ok_or("is not a duration")?;
+        let (number, after) = rest.split_at(
+            rest.find(|c: char| !c.is_ascii_digit())
+                .unwrap_or(rest.len()),
+        );
+        let (unit, next) = after.split_at(
+            after
+                .find(|c: char| !c.is_ascii_alphabetic())
+                .unwrap_or(after.len()),
+        );
+        let place = units
+            .iter()
+            .position(|(name, _)| *name == unit)
+            .ok_or("is not a duration")?;
         let number: u64 = number.parse().map_err(|_| "is not a duration")?;
-        total = number.checked_mul(units[place].1).and_then(|ms| total.checked_add(ms)).ok_or("is too long")?;
+        total = number
+            .checked_mul(units[place].1)
+            .and_then(|ms| total.checked_add(ms))
+            .ok_or("is too long")?;
         // Only smaller units may follow, so no unit comes twice.
         (rest, units) = (next, &units[place + 1..]);
     }
@@ -50,23 +74,37 @@ pub fn duration(text: &str) -> Result<Duration, &'static str> {
     }
 }
 
-/// Reads `4MiB`, `16KB` or `512`: a number of bytes, or of `B`, `KB`, `MB`, `GB`, `KiB`, `MiB`, `GiB`.
+/// Reads `4MiB`, `16KB` or `512`: a number of bytes, or of `B`, `KB`, `MB`, `GB`, `KiB`, `MiB`,
+/// `GiB`.
 ///
 /// Fails with the end of a sentence about the value.
 pub(super) fn size(text: &str) -> Result<usize, &'static str> {
     let text = text.trim();
-    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let (number, unit) = text.split_at(
+        text.find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(text.len()),
+    );
     // People write both `MB` and `mb`, and no unit differs from another by case alone.
     let unit = unit.trim().to_ascii_lowercase();
     // A size without a unit is a number of bytes: unlike a duration, it has one obvious reading.
     let factor = match unit.as_str() {
         "" => 1,
-        unit => SIZE_UNITS.iter().find(|(name, _)| *name == unit).ok_or("is not a size")?.1,
+        unit => {
+            SIZE_UNITS
+                .iter()
+                .find(|(name, _)| *name == unit)
+                .ok_or("is not a size")?
+                .1
+        }
     };
     if number.is_empty() {
         return Err("is not a size");
     }
-    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)).ok_or("is too large")?;
+    let bytes = number
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(factor))
+        .ok_or("is too large")?;
     usize::try_from(bytes).map_err(|_| "is too large")
 }
 
@@ -85,7 +123,10 @@ pub(super) fn rate(text: &str) -> Result<Option<RequestRate>, &'static str> {
         "d" | "day" => 86_400,
         _ => return Err("is not a rate"),
     };
-    Ok((count > 0).then_some(RequestRate { count, per: Duration::from_secs(per) }))
+    Ok((count > 0).then_some(RequestRate {
+        count,
+        per: Duration::from_secs(per),
+    }))
 }
 
 /// Writes a duration in its largest whole unit. Up to a minute it has seconds.
@@ -104,7 +145,10 @@ pub(super) fn duration_text(duration: Duration) -> String {
 /// Writes a size in its largest whole unit.
 pub(super) fn size_text(bytes: usize) -> String {
     let units = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
-    match units.iter().find(|(_, unit)| bytes > 0 && bytes.is_multiple_of(*unit)) {
+    match units
+        .iter()
+        .find(|(_, unit)| bytes > 0 && bytes.is_multiple_of(*unit))
+    {
         Some((name, unit)) => format!("{}{name}", bytes / unit),
         None => format!("{bytes}B"),
     }
@@ -112,7 +156,9 @@ pub(super) fn size_text(bytes: usize) -> String {
 
 /// Writes a rate.
 pub(super) fn rate_text(rate: Option<RequestRate>) -> String {
-    let Some(RequestRate { count, per }) = rate else { return "0".to_owned() };
+    let Some(RequestRate { count, per }) = rate else {
+        return "0".to_owned();
+    };
     let unit = match per.as_secs() {
         60 => "min",
         3600 => "h",
@@ -177,7 +223,12 @@ mod tests {
 
     #[test]
     fn rates() {
-        let of = |count, seconds| Ok(Some(RequestRate { count, per: Duration::from_secs(seconds) }));
+        let of = |count, seconds| {
+            Ok(Some(RequestRate {
+                count,
+                per: Duration::from_secs(seconds),
+            }))
+        };
         assert_eq!(rate("100/min"), of(100, 60));
         assert_eq!(rate("10 / s"), of(10, 1));
         assert_eq!(rate("5/hour"), of(5, 3600));
@@ -198,24 +249,29 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_duration_is_the_sum_of_its_parts(d in 0..300_u64, h in 0..100_u64, m in 0..100_u64, s in 0..100_u64, ms in 0..5000_u64) {
+        fn any_duration_is_the_sum_of_its_parts(d in 0..300_u64, h in 0..100_u64, m in 0..100_u64,
+            s in 0..100_u64, ms in 0..5000_u64) {
             let expected = Duration::from_millis(d * 86_400_000 + h * 3_600_000 + m * 60_000 + s * 1000 + ms);
             prop_assert_eq!(duration(&format!("{d}d{h}h{m}m{s}s{ms}ms")), Ok(expected));
         }
 
         #[test]
-        fn any_size_is_its_number_times_its_unit(n in 0..100_000_usize, unit in 0..SIZE_UNITS.len()) {
+        fn any_size_is_its_number_times_its_unit(n in 0..100_000_usize,
+            unit in 0..SIZE_UNITS.len()) {
             let (name, factor) = SIZE_UNITS[unit];
-            prop_assert_eq!(size(&format!("{n}{}", name.to_uppercase())), Ok(n * usize::try_from(factor).unwrap()));
+            prop_assert_eq!(size(&format!("{n}{}", name.to_uppercase())),
+                Ok(n * usize::try_from(factor).unwrap()));
         }
 
         #[test]
-        fn what_is_written_is_read_again(ms in 0..DURATION_MAX, bytes: u32, count in 1..u32::MAX, per in 0..4_usize) {
+        fn what_is_written_is_read_again(ms in 0..DURATION_MAX, bytes: u32, count in 1..u32::MAX,
+            per in 0..4_usize) {
             let time = Duration::from_millis(ms);
             prop_assert_eq!(duration(&duration_text(time)), Ok(time));
             let bytes = usize::try_from(bytes).unwrap();
             prop_assert_eq!(size(&size_text(bytes)), Ok(bytes));
-            let limit = Some(RequestRate { count, per: Duration::from_secs([1, 60, 3600, 86_400][per]) });
+            let limit = Some(RequestRate { count,
+                per: Duration::from_secs([1, 60, 3600, 86_400][per]) });
             prop_assert_eq!(rate(&rate_text(limit)), Ok(limit));
         }
 

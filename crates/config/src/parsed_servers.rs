@@ -1,7 +1,8 @@
 //! Servers of one file, in our words.
 //!
-//! Owns what an import needs: each server's settings as values that a config file may have. Does not replace references
-//! and does not merge files. Invariant: each setting is one that the config accepts, or is named in a note.
+//! Owns what an import needs: each server's settings as values that a config file may have. Does
+//! not replace references and does not merge files. Invariant: each setting is one that the config
+//! accepts, or is named in a note.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -43,18 +44,32 @@ impl ParsedServer {
     /// Returns its URL, its command or its socket, without secrets.
     pub fn target(&self) -> String {
         let text = |key: &str| self.masked.get(key).and_then(Value::as_str);
-        let args = self.masked.get("args").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+        let args = self
+            .masked
+            .get("args")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str);
         match (text("url"), text("command")) {
             (Some(url), _) => url.to_owned(),
-            (None, Some(command)) => std::iter::once(command).chain(args).collect::<Vec<_>>().join(" "),
-            (None, None) => text("unix").or_else(|| text("tcp")).unwrap_or_default().to_owned(),
+            (None, Some(command)) => std::iter::once(command)
+                .chain(args)
+                .collect::<Vec<_>>()
+                .join(" "),
+            (None, None) => text("unix")
+                .or_else(|| text("tcp"))
+                .unwrap_or_default()
+                .to_owned(),
         }
     }
 
     /// Returns the secret texts of the settings.
     pub fn secrets(&self) -> Vec<&str> {
         let mut found = Vec::new();
-        self.settings.iter().for_each(|(key, value)| secrets(value, self.masked.get(key), &mut found));
+        self.settings
+            .iter()
+            .for_each(|(key, value)| secrets(value, self.masked.get(key), &mut found));
         found
     }
 }
@@ -63,11 +78,14 @@ fn secrets<'a>(value: &'a Value, masked: Option<&Value>, found: &mut Vec<&'a str
     match value {
         Value::String(text) if masked.and_then(Value::as_str) != Some(text) => found.push(text),
         Value::Array(items) => {
-            items.iter().enumerate().for_each(|(i, item)| secrets(item, masked.and_then(|list| list.get(i)), found));
+            items
+                .iter()
+                .enumerate()
+                .for_each(|(i, item)| secrets(item, masked.and_then(|list| list.get(i)), found));
         }
-        Value::Object(members) => {
-            members.iter().for_each(|(key, value)| secrets(value, masked.and_then(|table| table.get(key)), found))
-        }
+        Value::Object(members) => members.iter().for_each(|(key, value)| {
+            secrets(value, masked.and_then(|table| table.get(key)), found)
+        }),
         _ => {}
     }
 }
@@ -83,7 +101,8 @@ pub struct ParsedServers {
     pub wrapper: Option<&'static str>,
 }
 
-/// Reads the servers of a file's text: of our own format, or of any client's. Fails if the text does not parse.
+/// Reads the servers of a file's text: of our own format, or of any client's. Fails if the text
+/// does not parse.
 ///
 /// `path` tells the format by its extension, and often the client.
 pub fn parse_servers(path: &Path, text: &str) -> Result<ParsedServers, ConfigProblems> {
@@ -98,16 +117,26 @@ pub fn parse_servers(path: &Path, text: &str) -> Result<ParsedServers, ConfigPro
     let format = FileFormat::of(path).unwrap_or(FileFormat::Json);
     // A file that was created and not written yet has no servers, and JSON has no empty text.
     let mut tree = match text.trim().is_empty() {
-        true => ConfigNode::table(SourceSpan { source: index, start: 0, end: 0 }),
+        true => ConfigNode::table(SourceSpan {
+            source: index,
+            start: 0,
+            end: 0,
+        }),
         false => parse::parse(format, &text, index, &mut faults),
     };
-    // The secrets are taken from the tree as it was written: the next steps move and rename keys. Even a
-    // syntax error shows a line, and that line may have a key in it.
+    // The secrets are taken from the tree as it was written: the next steps move and rename keys.
+    // Even a syntax error shows a line, and that line may have a key in it.
     sources.set_secrets(index, &tree);
-    if faults.errors.iter().any(|fault| fault.kind == ProblemKind::Syntax) {
+    if faults
+        .errors
+        .iter()
+        .any(|fault| fault.kind == ProblemKind::Syntax)
+    {
         return Err(faults.finish(&sources));
     }
-    let wrappers = ["servers", "mcp"].into_iter().chain(client_formats::SERVER_MAPS);
+    let wrappers = ["servers", "mcp"]
+        .into_iter()
+        .chain(client_formats::SERVER_MAPS);
     // Looked up before the tree is normalised, which moves the servers away from that key.
     let wrapper = wrappers.into_iter().find(|key| tree.child(key).is_some());
     // Read before the names become legal: the place of its key is what an entry keeps.
@@ -115,16 +144,24 @@ pub fn parse_servers(path: &Path, text: &str) -> Result<ParsedServers, ConfigPro
     collect_names(&tree, NAMES_DEPTH, &mut source_names);
     client_formats::normalise(&mut tree, Some(path), &mut faults);
     let problems = faults.finish(&sources);
-    let (of_servers, warnings): (Vec<_>, Vec<_>) =
-        problems.warnings.into_iter().partition(|warning| warning.server.is_some());
+    let (of_servers, warnings): (Vec<_>, Vec<_>) = problems
+        .warnings
+        .into_iter()
+        .partition(|warning| warning.server.is_some());
     let mut messages = by_server(&problems.errors);
     let mut remarks = by_server(&of_servers);
     let mut servers = Vec::new();
-    for (name, node) in tree.child("servers").and_then(ConfigNode::as_table).into_iter().flatten() {
+    for (name, node) in tree
+        .child("servers")
+        .and_then(ConfigNode::as_table)
+        .into_iter()
+        .flatten()
+    {
         let mut notes = messages.remove(name.as_str()).unwrap_or_default();
         let was_broken = !notes.is_empty();
         notes.extend(remarks.remove(name.as_str()).unwrap_or_default());
-        // One bad setting is left out and noted, so that it does not cost the user the whole server.
+        // One bad setting is left out and noted, so that it does not cost the user the whole
+        // server.
         let (kept, is_usable) = accepted(name, node, &mut notes);
         let path = ConfigPath::of(&["servers", name]);
         let masked = kept.to_json(&|below, node| {
@@ -140,32 +177,47 @@ pub fn parse_servers(path: &Path, text: &str) -> Result<ParsedServers, ConfigPro
             is_broken: was_broken || !is_usable,
         });
     }
-    Ok(ParsedServers { servers, warnings, wrapper })
+    Ok(ParsedServers {
+        servers,
+        warnings,
+        wrapper,
+    })
 }
 
 /// Sorts messages by the servers that they are about.
 fn by_server(problems: &[ConfigProblem]) -> BTreeMap<&str, Vec<String>> {
     let mut messages: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for problem in problems {
-        messages.entry(problem.server.as_deref().unwrap_or_default()).or_default().push(problem.message.clone());
+        messages
+            .entry(problem.server.as_deref().unwrap_or_default())
+            .or_default()
+            .push(problem.message.clone());
     }
     messages
 }
 
-/// Reads the servers of a file's text in our words, with all that their entries have, right or wrong. References stay. A
-/// text that does not parse has no servers.
+/// Reads the servers of a file's text in our words, with all that their entries have, right or
+/// wrong. References stay. A text that does not parse has no servers.
 pub(crate) fn written_servers(path: &Path, text: &str) -> BTreeMap<String, Map<String, Value>> {
     let mut faults = ProblemCollector::default();
     let format = FileFormat::of(path).unwrap_or(FileFormat::Json);
     let mut tree = parse::parse(format, text.trim_start_matches('\u{feff}'), 0, &mut faults);
     client_formats::normalise(&mut tree, Some(path), &mut faults);
-    let servers = tree.child("servers").and_then(ConfigNode::as_table).into_iter().flatten();
-    servers.map(|(name, node)| (name.clone(), members(node.to_json(&|_, _| None)))).collect()
+    let servers = tree
+        .child("servers")
+        .and_then(ConfigNode::as_table)
+        .into_iter()
+        .flatten();
+    servers
+        .map(|(name, node)| (name.clone(), members(node.to_json(&|_, _| None))))
+        .collect()
 }
 
 /// Collects the names of tables and named items, by the places of their keys.
 fn collect_names(node: &ConfigNode, depth: usize, names: &mut BTreeMap<usize, String>) {
-    let Some(depth) = depth.checked_sub(1) else { return };
+    let Some(depth) = depth.checked_sub(1) else {
+        return;
+    };
     match &node.value {
         ConfigValue::Table(table) => {
             for (name, child) in table {
@@ -173,21 +225,30 @@ fn collect_names(node: &ConfigNode, depth: usize, names: &mut BTreeMap<usize, St
                 collect_names(child, depth, names);
             }
         }
-        ConfigValue::List(items) => names
-            .extend(items.iter().filter_map(|item| Some((item.key.start, item.child("name")?.as_text()?.to_owned())))),
+        ConfigValue::List(items) => {
+            names.extend(items.iter().filter_map(|item| {
+                Some((item.key.start, item.child("name")?.as_text()?.to_owned()))
+            }))
+        }
         _ => {}
     }
 }
 
-/// Keeps the settings of an entry that the config accepts. Returns whether those that identify the server are among
-/// them.
+/// Keeps the settings of an entry that the config accepts. Returns whether those that identify the
+/// server are among them.
 fn accepted(name: &str, node: &ConfigNode, notes: &mut Vec<String>) -> (ConfigNode, bool) {
     let mut kept = node.clone();
     let mut is_usable = true;
     let schema = ConfigSchema::read();
-    let keys = schema.root().key("servers").and_then(|rule| rule.key(name)).and_then(|rule| rule.keys());
+    let keys = schema
+        .root()
+        .key("servers")
+        .and_then(|rule| rule.key(name))
+        .and_then(|rule| rule.keys());
     let keys = keys.unwrap_or_default();
-    let Some(table) = kept.as_table_mut() else { return (kept, false) };
+    let Some(table) = kept.as_table_mut() else {
+        return (kept, false);
+    };
     table.retain(|key, value| {
         if !keys.contains(&key.as_str()) {
             notes.push(format!("`{key}` means nothing here and is left out"));
@@ -198,7 +259,9 @@ fn accepted(name: &str, node: &ConfigNode, notes: &mut Vec<String>) -> (ConfigNo
             is_usable = false;
             notes.push(format!("`{key}` is not what a server may have"));
         } else if !is_fine {
-            notes.push(format!("the value of `{key}` is none that it may have here: it is left out"));
+            notes.push(format!(
+                "the value of `{key}` is none that it may have here: it is left out"
+            ));
         }
         is_fine
     });
@@ -228,11 +291,18 @@ mod tests {
         let text = r#"{"mcpServers": {"My Server": {"command": "npx -y x", "env": {"A": "$TOKEN"}, "trust": true,
             "timeout": 600000, "excludeTools": ["rm"], "oauth": {"x": 1}}}}"#;
         let found = entries("/home/ada/.gemini/settings.json", text);
-        assert_eq!((&*found[0].name, &*found[0].source_name), ("My-Server", "My Server"));
+        assert_eq!(
+            (&*found[0].name, &*found[0].source_name),
+            ("My-Server", "My Server")
+        );
         let settings = json!({"args": ["-y", "x"], "command": "npx", "env": {"A": "${TOKEN}"},
             "timeout": "600s", "tools": {"deny": ["rm"]}});
         assert_eq!(Value::Object(found[0].settings.clone()), settings);
-        assert!(!found[0].is_broken && found[0].notes[0].contains("oauth`"), "{:?}", found[0].notes);
+        assert!(
+            !found[0].is_broken && found[0].notes[0].contains("oauth`"),
+            "{:?}",
+            found[0].notes
+        );
     }
 
     #[test]
@@ -240,7 +310,13 @@ mod tests {
         let text = r#"{"mcpServers": {"a": {"command": "a", "timeout": 30, "retry": 3, "queue": -1, "icon": 5,
             "max_message": 1}}}"#;
         let found = entries("mcp.json", text);
-        let note = |key: &str| found[0].notes.iter().find(|note| note.contains(&format!("{key}`"))).unwrap();
+        let note = |key: &str| {
+            found[0]
+                .notes
+                .iter()
+                .find(|note| note.contains(&format!("{key}`")))
+                .unwrap()
+        };
         assert!(note("timeout").contains("without a unit"));
         for key in ["retry", "queue", "icon"] {
             assert!(note(key).contains("means nothing here"), "{}", note(key));
@@ -254,16 +330,25 @@ mod tests {
             "timeout": 30}, "b": {"url": 5}}}"#;
         let found = entries("mcp.json", text);
         assert_eq!(found[0].masked["headers"], json!({"Authorization": "***"}));
-        assert_eq!(found[0].settings["headers"], json!({"Authorization": "Bearer s3"}));
+        assert_eq!(
+            found[0].settings["headers"],
+            json!({"Authorization": "Bearer s3"})
+        );
         assert_eq!(found[0].secrets(), ["Bearer s3"]);
         assert!(found[0].notes[0].contains("timeout`") && !found[0].is_broken);
-        let timed = entries("/home/ada/.claude.json", r#"{"mcpServers": {"a": {"command": "a", "timeout": 60000}}}"#);
+        let timed = entries(
+            "/home/ada/.claude.json",
+            r#"{"mcpServers": {"a": {"command": "a", "timeout": 60000}}}"#,
+        );
         assert_eq!(timed[0].settings["timeout"], "60s");
         assert!(found[1].is_broken, "{:?}", found[1]);
         assert!(entries("x.json", "").is_empty() && entries("x.toml", "# nothing\n").is_empty());
         assert!(parse_servers(Path::new("x.json"), "{").is_err());
         for (path, text) in [
-            ("x.json", r#"{"mcp": {"servers": {"a.b": {"command": "x"}}}}"#),
+            (
+                "x.json",
+                r#"{"mcp": {"servers": {"a.b": {"command": "x"}}}}"#,
+            ),
             ("x.json", r#"{"\u0061.b": {"command": "x"}}"#),
             ("x.toml", "[mcp_servers.'a.b']\ncommand = 'x'\n"),
             ("x.toml", "mcp_servers.'a.b'.command = 'x'\n"),
@@ -272,10 +357,21 @@ mod tests {
             ("x.yaml", "extensions:\n  a.b: {type: stdio, cmd: x}\n"),
         ] {
             let found = entries(path, text);
-            assert_eq!((&*found[0].name, &*found[0].source_name), ("a-b", "a.b"), "{text}");
+            assert_eq!(
+                (&*found[0].name, &*found[0].source_name),
+                ("a-b", "a.b"),
+                "{text}"
+            );
         }
-        let wrapper = |path: &str, text: &str| parse_servers(Path::new(path), text).unwrap().wrapper;
-        assert_eq!(wrapper("x.json", r#"{"mcpServers":{}}"#), Some("mcpServers"));
-        assert_eq!(wrapper("x.toml", "[servers.a]\nurl = 'http://a'\n"), Some("servers"));
+        let wrapper =
+            |path: &str, text: &str| parse_servers(Path::new(path), text).unwrap().wrapper;
+        assert_eq!(
+            wrapper("x.json", r#"{"mcpServers":{}}"#),
+            Some("mcpServers")
+        );
+        assert_eq!(
+            wrapper("x.toml", "[servers.a]\nurl = 'http://a'\n"),
+            Some("servers")
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Places of servers, of their rules and of keys, for people who look for them.
 //!
-//! Owns the search in the layers. Does not report problems (`source`). Invariant: a place is a line of a file, as the
-//! file was when the config was read.
+//! Owns the search in the layers. Does not report problems (`source`). Invariant: a place is a line
+//! of a file, as the file was when the config was read.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -59,7 +59,9 @@ type RuleLines = BTreeMap<(&'static str, &'static str), Vec<Option<FileLine>>>;
 impl ReadFile {
     fn new(path: &Path, tag: String) -> Self {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        let why_not = ConfigFile::check_writable(&path).err().map(|error| error.to_string());
+        let why_not = ConfigFile::check_writable(&path)
+            .err()
+            .map(|error| error.to_string());
         ReadFile { path, tag, why_not }
     }
 }
@@ -67,7 +69,9 @@ impl ReadFile {
 /// Lists the variables that values come from.
 fn collect_variables(node: &ConfigNode, sources: &ConfigSources, found: &mut Vec<String>) {
     match &node.value {
-        ConfigValue::Table(table) => table.values().for_each(|node| collect_variables(node, sources, found)),
+        ConfigValue::Table(table) => table
+            .values()
+            .for_each(|node| collect_variables(node, sources, found)),
         _ => {
             found.extend(sources.variable_at(node.span).map(str::to_owned));
         }
@@ -77,52 +81,97 @@ fn collect_variables(node: &ConfigNode, sources: &ConfigSources, found: &mut Vec
 impl ConfigPlaces {
     /// Finds the places. The weakest layer comes first.
     pub(super) fn find(layers: &[ConfigNode], sources: &ConfigSources) -> Self {
-        let files: Vec<ReadFile> = sources.files().map(|(path, tag)| ReadFile::new(path, tag)).collect();
+        let files: Vec<ReadFile> = sources
+            .files()
+            .map(|(path, tag)| ReadFile::new(path, tag))
+            .collect();
         let starts: Vec<Vec<usize>> = sources.line_starts();
         let line_of = |span: SourceSpan| {
-            let line = starts.get(span.source)?.partition_point(|start| *start <= span.start);
-            Some(FileLine { file: span.source, line })
+            let line = starts
+                .get(span.source)?
+                .partition_point(|start| *start <= span.start);
+            Some(FileLine {
+                file: span.source,
+                line,
+            })
         };
         let rules = |path: &[&str]| {
             let mut found = RuleLines::new();
-            for (kind, list) in KINDS.into_iter().flat_map(|kind| LISTS.map(|list| (kind, list))) {
+            for (kind, list) in KINDS
+                .into_iter()
+                .flat_map(|kind| LISTS.map(|list| (kind, list)))
+            {
                 let at = |layer: &&ConfigNode| {
-                    path.iter().chain(&[kind, list]).try_fold(*layer, |node, key| node.child(key)).is_some()
+                    path.iter()
+                        .chain(&[kind, list])
+                        .try_fold(*layer, |node, key| node.child(key))
+                        .is_some()
                 };
-                let Some(layer) = layers.iter().rev().find(at) else { continue };
-                let node = path.iter().chain(&[kind, list]).try_fold(layer, |node, key| node.child(key));
-                let items = (0..).map_while(|at| node?.child(&format!("[{at}]"))).map(|item| line_of(item.span));
+                let Some(layer) = layers.iter().rev().find(at) else {
+                    continue;
+                };
+                let node = path
+                    .iter()
+                    .chain(&[kind, list])
+                    .try_fold(layer, |node, key| node.child(key));
+                let items = (0..)
+                    .map_while(|at| node?.child(&format!("[{at}]")))
+                    .map(|item| line_of(item.span));
                 found.insert((kind, list), items.collect());
             }
             found
         };
         let mut servers = BTreeMap::new();
-        for (name, node) in layers.iter().filter_map(|layer| layer.child("servers")?.as_table()).flatten() {
+        for (name, node) in layers
+            .iter()
+            .filter_map(|layer| layer.child("servers")?.as_table())
+            .flatten()
+        {
             // A later file is stronger. Variables are no place to edit.
             if let Some(line) = line_of(node.key) {
-                servers.insert(name.clone(), ServerPlace { line, rules: RuleLines::new(), variables: Vec::new() });
+                servers.insert(
+                    name.clone(),
+                    ServerPlace {
+                        line,
+                        rules: RuleLines::new(),
+                        variables: Vec::new(),
+                    },
+                );
             }
         }
         for (name, place) in &mut servers {
             place.rules = rules(&["servers", name]);
             let path = ConfigPath::of(&["servers", name]);
-            layers.iter().filter_map(|layer| layer.at(&path)).for_each(|node| {
-                collect_variables(node, sources, &mut place.variables);
-            });
+            layers
+                .iter()
+                .filter_map(|layer| layer.at(&path))
+                .for_each(|node| {
+                    collect_variables(node, sources, &mut place.variables);
+                });
         }
         let mut keys = BTreeMap::new();
         for list in [KeyList::Clients, KeyList::Operators] {
             // A later list replaces an earlier one as a whole.
-            let found = layers.iter().rev().find_map(|layer| layer.child(list.table())?.child("keys"));
+            let found = layers
+                .iter()
+                .rev()
+                .find_map(|layer| layer.child(list.table())?.child("keys"));
             for item in (0..).map_while(|at| found?.child(&format!("[{at}]"))) {
                 // The line of the name: a table of TOML may begin elsewhere.
                 let name = item.child("name");
-                if let Some((name, line)) = name.and_then(|name| Some((name.as_text()?, line_of(name.span)?))) {
+                if let Some((name, line)) =
+                    name.and_then(|name| Some((name.as_text()?, line_of(name.span)?)))
+                {
                     keys.insert((list, name.replace("$$", "$")), line);
                 }
             }
         }
-        ConfigPlaces { files, servers, defaults: rules(&["defaults"]), keys }
+        ConfigPlaces {
+            files,
+            servers,
+            defaults: rules(&["defaults"]),
+            keys,
+        }
     }
 
     /// Returns the files that were read, weakest first.
@@ -147,14 +196,23 @@ impl ConfigPlaces {
         Some((self.files.get(line.file)?, line.line))
     }
 
-    /// Returns the file and the line of a pattern. `kind` is a table of the server, such as `tools`, `list` a list in it,
-    /// such as `deny`, and `index` the place in the list.
-    pub fn rule(&self, server: &str, kind: &str, list: &str, index: usize) -> Option<(&Path, usize)> {
+    /// Returns the file and the line of a pattern. `kind` is a table of the server, such as
+    /// `tools`, `list` a list in it, such as `deny`, and `index` the place in the list.
+    pub fn rule(
+        &self,
+        server: &str,
+        kind: &str,
+        list: &str,
+        index: usize,
+    ) -> Option<(&Path, usize)> {
         let own = self.servers.get(server).map(|place| &place.rules);
         let found = own.into_iter().chain([&self.defaults]);
         // An own list replaces that of the defaults.
         let lines = found.into_iter().find_map(|rules| {
-            rules.iter().find(|((of_kind, of_list), _)| (*of_kind, *of_list) == (kind, list)).map(|(_, lines)| lines)
+            rules
+                .iter()
+                .find(|((of_kind, of_list), _)| (*of_kind, *of_list) == (kind, list))
+                .map(|(_, lines)| lines)
         });
         let line = (*lines?.get(index)?)?;
         Some((&self.files.get(line.file)?.path, line.line))

@@ -1,5 +1,5 @@
-//! Plan: a validated config, from which `app` builds the gateway. Owns the settings of a run. Does not know files, keys
-//! or places. Invariant: each value has passed its checks.
+//! Plan: a validated config, from which `app` builds the gateway. Owns the settings of a run. Does
+//! not know files, keys or places. Invariant: each value has passed its checks.
 
 use super::choices::DiscoveryMode;
 use super::file::NameSettings;
@@ -64,21 +64,30 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns true if whoever reaches the admin listener may add programs, and others than the gateway's user reach it.
+    /// Returns true if whoever reaches the admin listener may add programs, and others than the
+    /// gateway's user reach it.
     pub fn lets_everybody_command(&self) -> bool {
         let has_keys = !self.admin_access.keys.is_empty();
-        lets_everybody_command(self.admin_edits, has_keys, self.admin.as_ref(), &self.sockets)
+        lets_everybody_command(
+            self.admin_edits,
+            has_keys,
+            self.admin.as_ref(),
+            &self.sockets,
+        )
     }
 }
 
-/// Returns true if whoever reaches a listener of operators may add programs, and others than the gateway's user reach it.
+/// Returns true if whoever reaches a listener of operators may add programs, and others than the
+/// gateway's user reach it.
 pub(super) fn lets_everybody_command(
     edits: AdminEdits,
     has_keys: bool,
     listener: Option<&ListenAddress>,
     sockets: &SocketSettings,
 ) -> bool {
-    edits.allow_commands && !has_keys && !listener.is_none_or(|address| address.is_private(sockets.mode))
+    edits.allow_commands
+        && !has_keys
+        && !listener.is_none_or(|address| address.is_private(sockets.mode))
 }
 
 /// View: a named subset of servers and tools with its own path.

@@ -1,7 +1,8 @@
 //! Problems of a config, as they are shown.
 //!
-//! Owns their form. Does not look for problems or collect them (`collector`). Invariant: a problem shows no secret:
-//! messages do not quote expanded values, and the shown line has its secrets redacted.
+//! Owns their form. Does not look for problems or collect them (`collector`). Invariant: a problem
+//! shows no secret: messages do not quote expanded values, and the shown line has its secrets
+//! redacted.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -38,7 +39,8 @@ pub enum ProblemKind {
 /// Origin of a problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProblemOrigin {
-    /// File. Lines and columns count from one, columns in characters. Line 0 is the file as a whole.
+    /// File. Lines and columns count from one, columns in characters. Line 0 is the file as a
+    /// whole.
     File {
         /// Path as given.
         path: PathBuf,
@@ -103,7 +105,8 @@ pub struct ConfigProblems {
     pub errors: Vec<ConfigProblem>,
     /// Settings that work, but probably not as meant.
     pub warnings: Vec<ConfigProblem>,
-    /// Files to watch for a change: those that were read, and those that values refer to, as far as found.
+    /// Files to watch for a change: those that were read, and those that values refer to, as far as
+    /// found.
     pub files: Vec<PathBuf>,
 }
 
@@ -117,17 +120,25 @@ impl ConfigProblem {
             _ => " ".to_owned(),
         };
         match &self.origin {
-            ProblemOrigin::File { path, line: 0, .. } => out += &format!("{gutter}--> {}\n", path.display()),
+            ProblemOrigin::File { path, line: 0, .. } => {
+                out += &format!("{gutter}--> {}\n", path.display())
+            }
             ProblemOrigin::File { path, line, column } => {
                 out += &format!("{gutter}--> {}:{line}:{column}\n", path.display());
             }
-            ProblemOrigin::Variable(name) => out += &format!("{gutter}--> environment variable {name}\n"),
+            ProblemOrigin::Variable(name) => {
+                out += &format!("{gutter}--> environment variable {name}\n")
+            }
             ProblemOrigin::Flag(name) => out += &format!("{gutter}--> flag {name}\n"),
             ProblemOrigin::Nowhere => {}
         }
         if let (ProblemOrigin::File { line, .. }, Some(snippet)) = (&self.origin, &self.snippet) {
             out += &format!("{gutter} |\n{line} | {}\n", snippet.text);
-            out += &format!("{gutter} | {}{}\n", " ".repeat(snippet.offset), "^".repeat(snippet.length));
+            out += &format!(
+                "{gutter} | {}{}\n",
+                " ".repeat(snippet.offset),
+                "^".repeat(snippet.length)
+            );
         }
         out += &format!("{gutter} = fix: {}\n", self.fix);
         out

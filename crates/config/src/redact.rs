@@ -1,6 +1,7 @@
 //! Redaction of secrets in a config.
 //!
-//! Owns the judgement of secrets by place and by look. Does not print. Invariant: a value in doubt is secret.
+//! Owns the judgement of secrets by place and by look. Does not print. Invariant: a value in doubt
+//! is secret.
 
 use std::ops::Range;
 
@@ -11,7 +12,14 @@ use super::masked_text::{mask_text, secret_parts};
 use super::tree::{ConfigNode, ConfigPath, ConfigValue, SourceSpan};
 
 /// Tables whose values are secret, in our form and in those of clients.
-pub(super) const SECRET_TABLES: [&str; 6] = ["headers", "env", "environment", "envs", "http_headers", "httpHeaders"];
+pub(super) const SECRET_TABLES: [&str; 6] = [
+    "headers",
+    "env",
+    "environment",
+    "envs",
+    "http_headers",
+    "httpHeaders",
+];
 /// Lists of arguments. Some arguments are secret.
 pub(super) const ARGUMENTS: [&str; 3] = ["args", "arguments", "command"];
 
@@ -20,26 +28,38 @@ pub fn looks_secret(text: &str) -> bool {
     !secret_ranges(text).is_empty()
 }
 
-/// True if the text at a path is secret, or has a part that is. `before` is the item before it in its list.
+/// True if the text at a path is secret, or has a part that is. `before` is the item before it in
+/// its list.
 pub(super) fn is_secret(path: &ConfigPath, text: &str, before: Option<&str>) -> bool {
     !secret_parts(path, text, before).is_empty()
 }
 
 /// Masks the value of a node. `None` if nothing of it is secret.
-pub(super) fn masked_node(path: &ConfigPath, node: &ConfigNode, before: Option<&str>, mask: &str) -> Option<String> {
+pub(super) fn masked_node(
+    path: &ConfigPath,
+    node: &ConfigNode,
+    before: Option<&str>,
+    mask: &str,
+) -> Option<String> {
     match &node.value {
         ConfigValue::Text(text) => mask_text(path, text, before, mask),
         // A secret of digits only is a number to the parser.
-        ConfigValue::Int(number) => is_secret(path, &number.to_string(), before).then(|| mask.to_owned()),
+        ConfigValue::Int(number) => {
+            is_secret(path, &number.to_string(), before).then(|| mask.to_owned())
+        }
         _ => None,
     }
 }
 
-/// True if a text is secret beyond doubt: its name says it, or a password in it. A value of `env` or `headers` is in
-/// doubt by its table alone.
+/// True if a text is secret beyond doubt: its name says it, or a password in it. A value of `env`
+/// or `headers` is in doubt by its table alone.
 pub(super) fn is_surely_secret(path: &ConfigPath, text: &str, before: Option<&str>) -> bool {
     let password = url_password(text);
-    let is_named = password.is_some() || path.0.last().is_some_and(|key| key.starts_with('[') || sounds_secret(key));
+    let is_named = password.is_some()
+        || path
+            .0
+            .last()
+            .is_some_and(|key| key.starts_with('[') || sounds_secret(key));
     let is_reference = password.is_some_and(|password| password.starts_with("${"));
     is_named && !is_reference && is_secret(path, text, before)
 }
@@ -48,7 +68,9 @@ pub(super) fn is_surely_secret(path: &ConfigPath, text: &str, before: Option<&st
 pub(super) fn url_password(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once("://")?;
     let (user, _) = rest.split('/').next()?.rsplit_once('@')?;
-    user.split_once(':').map(|(_, password)| password).filter(|password| !password.is_empty())
+    user.split_once(':')
+        .map(|(_, password)| password)
+        .filter(|password| !password.is_empty())
 }
 
 /// Value at a path in the form in which a message may quote it.
@@ -62,30 +84,45 @@ pub(super) fn quoted_value(node: &ConfigNode, path: &ConfigPath) -> String {
 
 /// True if the text has only names of variables, and no part that could be a secret.
 pub(super) fn is_only_reference(text: &str) -> bool {
-    let Some((before, rest)) = text.split_once("${") else { return text.is_empty() };
-    let Some((name, after)) = rest.split_once('}') else { return false };
+    let Some((before, rest)) = text.split_once("${") else {
+        return text.is_empty();
+    };
+    let Some((name, after)) = rest.split_once('}') else {
+        return false;
+    };
     let scheme = before.trim().to_ascii_lowercase();
     // A default after `:-` is text of the file, so it may be a secret.
-    after.is_empty() && !name.contains(":-") && matches!(scheme.as_str(), "" | "bearer" | "basic" | "token")
+    after.is_empty()
+        && !name.contains(":-")
+        && matches!(scheme.as_str(), "" | "bearer" | "basic" | "token")
 }
 
 /// Collects the places of all values of a file that are secret, or have a secret part.
 pub(super) fn secret_places(tree: &ConfigNode) -> Vec<SourceSpan> {
     let mut places = Vec::new();
-    collect(tree, &ConfigPath::root(), None, &mut |node, _| places.push(node.span));
+    collect(tree, &ConfigPath::root(), None, &mut |node, _| {
+        places.push(node.span)
+    });
     places
 }
 
-/// Collects the places of all secrets in the text of a file. Of an address, the host and plain segments are none.
+/// Collects the places of all secrets in the text of a file. Of an address, the host and plain
+/// segments are none.
 pub(super) fn secret_ranges_of(tree: &ConfigNode, text: &str) -> Vec<Range<usize>> {
     let mut ranges = Vec::new();
     collect(tree, &ConfigPath::root(), None, &mut |node, parts| {
         let whole = node.span.start..node.span.end;
-        let written = node.as_text().and_then(|value| Some((value, text.get(whole.clone())?.find(value)?)));
+        let written = node
+            .as_text()
+            .and_then(|value| Some((value, text.get(whole.clone())?.find(value)?)));
         match written {
             Some((value, at)) if parts.len() != 1 || parts[0] != (0..value.len()) => {
                 let start = whole.start + at;
-                ranges.extend(parts.iter().map(|part| start + part.start..start + part.end));
+                ranges.extend(
+                    parts
+                        .iter()
+                        .map(|part| start + part.start..start + part.end),
+                );
             }
             // With escapes in it, or secret as a whole.
             _ => ranges.push(whole),
@@ -117,7 +154,9 @@ fn collect(
                 collect(item, &path.item(i), before, found);
             }
         }
-        ConfigValue::Table(table) => table.iter().for_each(|(key, child)| collect(child, &path.key(key), None, found)),
+        ConfigValue::Table(table) => table
+            .iter()
+            .for_each(|(key, child)| collect(child, &path.key(key), None, found)),
         _ => {}
     }
 }
@@ -129,14 +168,17 @@ pub(super) fn places_within(places: &[Range<usize>], range: Range<usize>) -> &[R
     &places[first..first + length]
 }
 
-/// Redacts the secrets of a line that starts at byte `start`. Each character keeps its column. `secrets` are merged.
+/// Redacts the secrets of a line that starts at byte `start`. Each character keeps its column.
+/// `secrets` are merged.
 pub(super) fn redact_line(line: &str, start: usize, secrets: &[Range<usize>]) -> String {
     let mut left = places_within(secrets, start..start + line.len());
     let mut redact = |(at, c): (usize, char)| {
         while left.first().is_some_and(|secret| secret.end <= start + at) {
             left = &left[1..];
         }
-        let is_secret = left.first().is_some_and(|secret| secret.contains(&(start + at)));
+        let is_secret = left
+            .first()
+            .is_some_and(|secret| secret.contains(&(start + at)));
         if is_secret && is_letter(c) { '*' } else { c }
     };
     line.char_indices().map(&mut redact).collect()
@@ -147,21 +189,32 @@ pub(super) fn redact_words(part: &str) -> String {
     cover_words(part, |_| true)
 }
 
-/// Redacts possible secrets of a line that could not be parsed. It covers long words after the first separator, and
-/// every word if the line sounds secret.
+/// Redacts possible secrets of a line that could not be parsed. It covers long words after the
+/// first separator, and every word if the line sounds secret.
 pub(super) fn redact_unparsed(line: &str) -> String {
     let is_long = |limit: usize| move |word: &str| word.chars().count() >= limit;
-    let Some(from) = line.find([':', '=']) else { return cover_words(line, is_long(16)) };
+    let Some(from) = line.find([':', '=']) else {
+        return cover_words(line, is_long(16));
+    };
     let (name, value) = line.split_at(from);
     // Most numbers, booleans and units are shorter than 8 and stay readable.
-    format!("{name}{}", cover_words(value, is_long(if mentions_secret(name, line) { 1 } else { 8 })))
+    format!(
+        "{name}{}",
+        cover_words(
+            value,
+            is_long(if mentions_secret(name, line) { 1 } else { 8 })
+        )
+    )
 }
 
-/// Redacts possible secrets of a comment: the words behind a name that sounds secret, and those that look like keys.
+/// Redacts possible secrets of a comment: the words behind a name that sounds secret, and those
+/// that look like keys.
 pub(super) fn redact_comment(comment: &str) -> String {
     let is_key = |word: &str| word.len() >= 16 && word.contains(|c: char| c.is_ascii_digit());
     match comment.find([':', '=']).map(|from| comment.split_at(from)) {
-        Some((name, value)) if mentions_secret(name, comment) => format!("{name}{}", cover_words(value, |_| true)),
+        Some((name, value)) if mentions_secret(name, comment) => {
+            format!("{name}{}", cover_words(value, |_| true))
+        }
         _ => cover_words(comment, is_key),
     }
 }
@@ -175,7 +228,10 @@ fn cover_words(text: &str, is_secret: impl Fn(&str) -> bool) -> String {
     let mut word = String::new();
     let flush = |word: &mut String, out: &mut String| {
         let is_secret = is_secret(word);
-        out.extend(word.chars().map(|c| if is_secret && is_letter(c) { '*' } else { c }));
+        out.extend(
+            word.chars()
+                .map(|c| if is_secret && is_letter(c) { '*' } else { c }),
+        );
         word.clear();
     };
     for c in text.chars() {
@@ -204,18 +260,37 @@ mod tests {
         assert!(secret(&["servers", "a", "headers", "X"], "x"));
         assert!(secret(&["mcp", "servers", "a", "env", "X"], "x"));
         assert!(secret(&["auth", "keys", "[0]", "key"], "x"));
-        assert!(!secret(&["servers", "token-service", "title"], "x"), "the name of a server says nothing");
-        assert!(!secret(&["servers", "a", "env", "MEMORY_FILE_PATH"], "/data/memory.json"));
-        assert!(secret(&["servers", "a", "url"], "https://user:x@example.com/"));
-        assert!(secret(&["servers", "a", "url"], "https://example.com/?key=x"));
+        assert!(
+            !secret(&["servers", "token-service", "title"], "x"),
+            "the name of a server says nothing"
+        );
+        assert!(!secret(
+            &["servers", "a", "env", "MEMORY_FILE_PATH"],
+            "/data/memory.json"
+        ));
+        assert!(secret(
+            &["servers", "a", "url"],
+            "https://user:x@example.com/"
+        ));
+        assert!(secret(
+            &["servers", "a", "url"],
+            "https://example.com/?key=x"
+        ));
         assert!(secret(&["servers", "a", "args", "[1]"], "--token=x"));
         assert!(secret(&["servers", "a", "my_password"], "x"));
         assert!(secret(&["servers", "a", "headers", "X"], "${X:-literal}"));
         assert!(secret(&["servers", "a", "headers", "X"], "Bearer abc${X}"));
         assert!(!secret(&["servers", "a", "headers", "X"], "Bearer ${X}"));
         assert!(!secret(&["servers", "a", "url"], "https://example.com/mcp"));
-        assert!(!secret(&["servers", "a", "args", "[1]"], "@scope/server-token"));
-        assert!(is_secret(&ConfigPath::of(&["servers", "a", "args", "[1]"]), "x", Some("--api-key")));
+        assert!(!secret(
+            &["servers", "a", "args", "[1]"],
+            "@scope/server-token"
+        ));
+        assert!(is_secret(
+            &ConfigPath::of(&["servers", "a", "args", "[1]"]),
+            "x",
+            Some("--api-key")
+        ));
     }
 
     #[test]
@@ -224,7 +299,10 @@ mod tests {
         assert!(sure(&["servers", "a", "headers", "X-Api-Key"], "x"));
         assert!(sure(&["servers", "a", "env", "DB"], "pg://ada:x@db/d"));
         assert!(!sure(&["servers", "a", "env", "DB"], "pg://ada:${PW}@db/d"));
-        assert!(!sure(&["servers", "a", "env", "PUB"], "x") && !sure(&["servers", "a", "headers", "X-Org"], "x"));
+        assert!(
+            !sure(&["servers", "a", "env", "PUB"], "x")
+                && !sure(&["servers", "a", "headers", "X-Org"], "x")
+        );
         assert!(!sure(&["servers", "a", "env", "TOKEN"], "${TOKEN}"));
     }
 

@@ -1,7 +1,7 @@
 //! Secrets of entries that are commented out.
 //!
-//! Owns the search for entries in comments. Does not judge values (`redact`). Invariant: a text that is no entry has no
-//! secret here.
+//! Owns the search for entries in comments. Does not judge values (`redact`). Invariant: a text
+//! that is no entry has no secret here.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -17,7 +17,11 @@ pub(super) fn comments_of(format: FileFormat, text: &str) -> Vec<Range<usize>> {
 }
 
 /// Finds the places of secrets in comments.
-pub(super) fn commented_secrets(format: FileFormat, text: &str, comments: &[Range<usize>]) -> Vec<Range<usize>> {
+pub(super) fn commented_secrets(
+    format: FileFormat,
+    text: &str,
+    comments: &[Range<usize>],
+) -> Vec<Range<usize>> {
     let mut secrets = Vec::new();
     for block in commented_blocks(text, comments) {
         let own = uncommented(text, &block, comments);
@@ -26,7 +30,11 @@ pub(super) fn commented_secrets(format: FileFormat, text: &str, comments: &[Rang
             let text = own[part].to_owned();
             let entries = parse::parse(format, &text, 0, &mut ProblemCollector::default());
             let found = secret_ranges_of(&entries, &text);
-            secrets.extend(found.into_iter().map(|range| start + range.start..start + range.end));
+            secrets.extend(
+                found
+                    .into_iter()
+                    .map(|range| start + range.start..start + range.end),
+            );
         }
     }
     // A line is an entry by itself, and one of its run: each place is there once.
@@ -45,14 +53,21 @@ fn commented_blocks(text: &str, comments: &[Range<usize>]) -> impl Iterator<Item
     let mut blocks: Vec<Range<usize>> = Vec::new();
     let mut done = 0;
     for comment in comments {
-        // Only back to the comment before: a line may have thousands, and those behind the first begin no line.
-        let newline = text[done..comment.start].rfind('\n').map(|newline| done + newline + 1);
+        // Only back to the comment before: a line may have thousands, and those behind the first
+        // begin no line.
+        let newline = text[done..comment.start]
+            .rfind('\n')
+            .map(|newline| done + newline + 1);
         let is_first = done == 0;
         done = comment.end;
-        let Some(start) = newline.or(is_first.then_some(0)) else { continue };
+        let Some(start) = newline.or(is_first.then_some(0)) else {
+            continue;
+        };
         match blocks.last_mut() {
             _ if !text[start..comment.start].trim().is_empty() => {}
-            Some(block) if text[block.end..start].trim_matches('\r') == "\n" => block.end = comment.end,
+            Some(block) if text[block.end..start].trim_matches('\r') == "\n" => {
+                block.end = comment.end
+            }
             _ => blocks.push(start..comment.end),
         }
     }
@@ -81,9 +96,18 @@ fn possible_entries(text: &str) -> Vec<Range<usize>> {
 /// Returns a run of comments as the entries that it may be. Each character keeps its place.
 fn uncommented(text: &str, block: &Range<usize>, comments: &[Range<usize>]) -> String {
     let first = comments.partition_point(|comment| comment.start < block.start);
-    let marks = comments[first..].iter().map(|comment| comment.start).take_while(|start| *start < block.end);
+    let marks = comments[first..]
+        .iter()
+        .map(|comment| comment.start)
+        .take_while(|start| *start < block.end);
     let marks: BTreeSet<usize> = marks.collect();
-    let blank = |(at, c): (usize, char)| if marks.contains(&(block.start + at)) { ' ' } else { c };
+    let blank = |(at, c): (usize, char)| {
+        if marks.contains(&(block.start + at)) {
+            ' '
+        } else {
+            c
+        }
+    };
     text[block.clone()].char_indices().map(blank).collect()
 }
 
@@ -96,8 +120,10 @@ mod tests {
         // Blanks times comments are a hundred billion here.
         let blanks = " ".repeat(400_000);
         let comments = "/**/".repeat(300_000);
-        let text =
-            format!("{{}}\n// {{\"token\": \"x\"}}\n{blanks}/* \"token\": \"y\" */{comments}\n  // \"token\": \"z\"\n");
+        let text = format!(
+            "{{}}\n// {{\"token\": \"x\"}}\n{blanks}/* \"token\": \"y\" */{comments}\n  \
+             // \"token\": \"z\"\n"
+        );
         let comments = comments_of(FileFormat::Json, &text);
         let blocks: Vec<Range<usize>> = commented_blocks(&text, &comments).collect();
         assert_eq!((comments.len(), blocks.len()), (300_003, 2));

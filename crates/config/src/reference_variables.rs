@@ -19,7 +19,11 @@ pub(super) struct ReferenceVariables<'a> {
 impl<'a> ReferenceVariables<'a> {
     /// Takes the variables of the process alone.
     pub(super) fn of_process(process: &'a BTreeMap<String, String>) -> Self {
-        ReferenceVariables { process, file: BTreeMap::new(), path: None }
+        ReferenceVariables {
+            process,
+            file: BTreeMap::new(),
+            path: None,
+        }
     }
 
     /// Returns a variable. The flag tells that it stands in a file, which makes it a secret.

@@ -1,21 +1,22 @@
 //! JSON Schema of the config file, and queries on it.
 //!
-//! Owns the schema for the checks, derived from `file`. Does not walk a config (`check`). Invariant: a key that the
-//! schema lacks is an error.
+//! Owns the schema for the checks, derived from `file`. Does not walk a config (`check`).
+//! Invariant: a key that the schema lacks is an error.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use serde_json::Value;
 
-/// Schema derived from `file`, as text. A test compares the two. The code that derives it would stay in the gateway's
-/// memory, although it reads its config once.
+/// Schema derived from `file`, as text. A test compares the two. The code that derives it would
+/// stay in the gateway's memory, although it reads its config once.
 const DERIVED: &str = include_str!("schema.json");
 
-/// Schema that some check uses now. A text may have thousands of servers, and each of their keys is checked by itself.
+/// Schema that some check uses now. A text may have thousands of servers, and each of their keys is
+/// checked by itself.
 static IN_USE: Mutex<Weak<Value>> = Mutex::new(Weak::new());
 
-/// Schema for the checks. It is shared while somebody uses it and not kept: it would be the largest part of a gateway's
-/// config in memory.
+/// Schema for the checks. It is shared while somebody uses it and not kept: it would be the largest
+/// part of a gateway's config in memory.
 pub struct ConfigSchema(Arc<Value>);
 
 impl ConfigSchema {
@@ -42,7 +43,11 @@ impl ConfigSchema {
 
     /// Rule for the whole file.
     pub(super) fn root(&self) -> SchemaRule<'_> {
-        SchemaRule { value: &self.0, declared: &self.0, schema: &self.0 }
+        SchemaRule {
+            value: &self.0,
+            declared: &self.0,
+            schema: &self.0,
+        }
     }
 }
 
@@ -58,13 +63,24 @@ pub(super) struct SchemaRule<'a> {
 
 impl<'a> SchemaRule<'a> {
     fn of(self, value: &'a Value) -> Self {
-        match value.get("$ref").and_then(Value::as_str).and_then(|name| name.strip_prefix('#')) {
+        match value
+            .get("$ref")
+            .and_then(Value::as_str)
+            .and_then(|name| name.strip_prefix('#'))
+        {
             Some(pointer) => {
-                // The marks of one key, such as `x-reload`, stand beside its `$ref`: a type that many keys
-                // share cannot have them.
-                SchemaRule { declared: value, ..self.of(self.schema.pointer(pointer).unwrap_or(&Value::Null)) }
+                // The marks of one key, such as `x-reload`, stand beside its `$ref`: a type that
+                // many keys share cannot have them.
+                SchemaRule {
+                    declared: value,
+                    ..self.of(self.schema.pointer(pointer).unwrap_or(&Value::Null))
+                }
             }
-            None => SchemaRule { value, declared: value, ..self },
+            None => SchemaRule {
+                value,
+                declared: value,
+                ..self
+            },
         }
     }
 
@@ -88,14 +104,25 @@ impl<'a> SchemaRule<'a> {
 
     /// Keys of a table. `None` if they are free.
     pub(super) fn keys(self) -> Option<Vec<&'a str>> {
-        Some(self.value.get("properties")?.as_object()?.keys().map(String::as_str).collect())
+        Some(
+            self.value
+                .get("properties")?
+                .as_object()?
+                .keys()
+                .map(String::as_str)
+                .collect(),
+        )
     }
 
     /// Rule for the value of a key.
     pub(super) fn key(self, name: &str) -> Option<Self> {
         match self.value.get("properties") {
             Some(properties) => properties.get(name).map(|rule| self.of(rule)),
-            None => self.value.get("additionalProperties").filter(|rule| rule.is_object()).map(|rule| self.of(rule)),
+            None => self
+                .value
+                .get("additionalProperties")
+                .filter(|rule| rule.is_object())
+                .map(|rule| self.of(rule)),
         }
     }
 
@@ -106,7 +133,13 @@ impl<'a> SchemaRule<'a> {
 
     /// Keys that must be there.
     pub(super) fn required(self) -> Vec<&'a str> {
-        self.value.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
+        self.value
+            .get("required")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect()
     }
 
     /// Texts that are accepted. `None` if any text is.
@@ -116,10 +149,17 @@ impl<'a> SchemaRule<'a> {
         }
         // An enum whose variants have descriptions is a `oneOf` of constants.
         let choices = self.value.get("oneOf")?.as_array()?;
-        let words = choices.iter().flat_map(|choice| match choice.get("enum").and_then(Value::as_array) {
-            Some(words) => words.iter().filter_map(Value::as_str).collect(),
-            None => choice.get("const").and_then(Value::as_str).into_iter().collect::<Vec<_>>(),
-        });
+        let words =
+            choices.iter().flat_map(
+                |choice| match choice.get("enum").and_then(Value::as_array) {
+                    Some(words) => words.iter().filter_map(Value::as_str).collect(),
+                    None => choice
+                        .get("const")
+                        .and_then(Value::as_str)
+                        .into_iter()
+                        .collect::<Vec<_>>(),
+                },
+            );
         Some(words.collect())
     }
 
@@ -140,7 +180,9 @@ impl<'a> SchemaRule<'a> {
 
     /// True if a change applies only after a restart.
     pub(super) fn needs_restart(self) -> bool {
-        self.declared.get("x-reload").is_some_and(|reload| reload == "restart")
+        self.declared
+            .get("x-reload")
+            .is_some_and(|reload| reload == "restart")
     }
 
     /// Least value with a unit, if it is not that of all.

@@ -1,7 +1,8 @@
 //! Values with a unit: durations, rates and sizes.
 //!
-//! Owns their types. Does not read or write the text (`parse_units`) or describe it (`unit_schemas`). Invariant: a value
-//! that its text does not give is refused with its place in the file (`check`), before one of these is made.
+//! Owns their types. Does not read or write the text (`parse_units`) or describe it
+//! (`unit_schemas`). Invariant: a value that its text does not give is refused with its place in
+//! the file (`check`), before one of these is made.
 
 use std::time::Duration;
 
@@ -40,7 +41,9 @@ impl Serialize for DurationSetting {
 impl<'de> Deserialize<'de> for DurationSetting {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        parse_units::duration(&text).map(DurationSetting).map_err(D::Error::custom)
+        parse_units::duration(&text)
+            .map(DurationSetting)
+            .map_err(D::Error::custom)
     }
 }
 
@@ -63,7 +66,9 @@ impl fmt::Display for RateSetting {
 impl<'de> Deserialize<'de> for RateSetting {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        parse_units::rate(&text).map(RateSetting).map_err(D::Error::custom)
+        parse_units::rate(&text)
+            .map(RateSetting)
+            .map_err(D::Error::custom)
     }
 }
 
@@ -97,7 +102,9 @@ impl<'de> Deserialize<'de> for SizeSetting {
         }
         match WrittenSize::deserialize(deserializer)? {
             WrittenSize::Bytes(bytes) => Ok(SizeSetting(bytes)),
-            WrittenSize::Text(text) => parse_units::size(&text).map(SizeSetting).map_err(D::Error::custom),
+            WrittenSize::Text(text) => parse_units::size(&text)
+                .map(SizeSetting)
+                .map_err(D::Error::custom),
         }
     }
 }

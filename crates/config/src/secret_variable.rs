@@ -1,7 +1,7 @@
 //! Variables that secrets of a server's entry could go into.
 //!
-//! Owns their names, and the value that refers to one. Does not judge secrets (`redact`), and sets no variable.
-//! Invariant: two secrets of one entry get two names.
+//! Owns their names, and the value that refers to one. Does not judge secrets (`redact`), and sets
+//! no variable. Invariant: two secrets of one entry get two names.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,7 +17,8 @@ pub struct VariableNames {
 }
 
 impl VariableNames {
-    /// Suggests a variable for the secret at a path, such as `headers.Authorization`. No other secret gets it.
+    /// Suggests a variable for the secret at a path, such as `headers.Authorization`. No other
+    /// secret gets it.
     pub fn suggest(&mut self, server: &str, path: &str) -> String {
         let wanted = wanted_name(server, path);
         if self.taken.insert(wanted.clone()) {
@@ -34,7 +35,8 @@ impl VariableNames {
     }
 }
 
-/// Returns the value that takes a secret from a variable. A scheme before it stays: it is no secret, and servers want it.
+/// Returns the value that takes a secret from a variable. A scheme before it stays: it is no
+/// secret, and servers want it.
 pub fn secret_reference(text: &str, variable: &str) -> String {
     let scheme = text.split_once(' ').map(|(scheme, _)| scheme);
     match scheme.filter(|scheme| SCHEMES.contains(&scheme.to_ascii_lowercase().as_str())) {
@@ -47,17 +49,32 @@ pub fn secret_reference(text: &str, variable: &str) -> String {
 fn wanted_name(server: &str, path: &str) -> String {
     let words = match path.split_once('.') {
         Some(("env", key)) => key.to_owned(),
-        Some(("headers", key)) if key.eq_ignore_ascii_case("authorization") => format!("{server}_TOKEN"),
+        Some(("headers", key)) if key.eq_ignore_ascii_case("authorization") => {
+            format!("{server}_TOKEN")
+        }
         Some(("headers", key)) => {
-            let key = key.strip_prefix("X-").or_else(|| key.strip_prefix("x-")).unwrap_or(key);
+            let key = key
+                .strip_prefix("X-")
+                .or_else(|| key.strip_prefix("x-"))
+                .unwrap_or(key);
             format!("{server}_{key}")
         }
         _ => format!("{server}_SECRET"),
     };
-    let letters = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
+    let letters = |c: char| {
+        if c.is_ascii_alphanumeric() {
+            c.to_ascii_uppercase()
+        } else {
+            '_'
+        }
+    };
     let name: String = words.chars().map(letters).collect();
     // A name of a variable does not begin with a digit.
-    if name.starts_with(|c: char| c.is_ascii_digit()) { format!("_{name}") } else { name }
+    if name.starts_with(|c: char| c.is_ascii_digit()) {
+        format!("_{name}")
+    } else {
+        name
+    }
 }
 
 #[cfg(test)]
@@ -79,15 +96,20 @@ mod tests {
         ] {
             assert_eq!(names.suggest(server, path), name, "{server} {path}");
         }
-        let many: Vec<String> = (0..20_000).map(|_| names.suggest("many", "args[0]")).collect();
+        let many: Vec<String> = (0..20_000)
+            .map(|_| names.suggest("many", "args[0]"))
+            .collect();
         assert_eq!(many[19_999], "MANY_SECRET_20000");
     }
 
     #[test]
     fn a_scheme_stays_before_the_reference() {
-        for (text, reference) in
-            [("Bearer x", "Bearer ${A}"), ("x y", "${A}"), ("x", "${A}"), ("basic x", "basic ${A}")]
-        {
+        for (text, reference) in [
+            ("Bearer x", "Bearer ${A}"),
+            ("x y", "${A}"),
+            ("x", "${A}"),
+            ("basic x", "basic ${A}"),
+        ] {
             assert_eq!(secret_reference(text, "A"), reference);
         }
     }

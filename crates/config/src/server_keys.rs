@@ -1,7 +1,7 @@
 //! Keys of servers, and of the defaults for all of them.
 //!
-//! Owns their declarations, and how a server's own keys hide the defaults. Does not know the tables for supervision
-//! (`supervision`). Invariant: each key falls back on its own.
+//! Owns their declarations, and how a server's own keys hide the defaults. Does not know the tables
+//! for supervision (`supervision`). Invariant: each key falls back on its own.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,8 @@ pub(super) struct Server {
     pub(super) kind: Option<ServerKind>,
     /// Headers of every request to `url`; for a WebSocket, of the opening request.
     pub(super) headers: Option<BTreeMap<String, String>>,
-    /// Headers of the client's request that Moongate passes on: the client's name = the server's name.
+    /// Headers of the client's request that Moongate passes on: the client's name = the server's
+    /// name.
     pub(super) forward_headers: Option<BTreeMap<String, String>>,
     /// The program to start. It speaks MCP over stdin and stdout.
     pub(super) command: Option<String>,
@@ -40,7 +41,8 @@ pub(super) struct Server {
     pub(super) cwd: Option<String>,
     /// Host and port of a server on TCP: `ledger.internal:9000`, `[::1]:9000`.
     pub(super) tcp: Option<String>,
-    /// `true`: the server may be at the address of a cloud's metadata service, which gives credentials to whoever asks.
+    /// `true`: the server may be at the address of a cloud's metadata service, which gives
+    /// credentials to whoever asks.
     pub(super) allow_metadata: Option<bool>,
     /// The absolute path of a server's Unix socket.
     pub(super) unix: Option<String>,
@@ -76,10 +78,11 @@ pub(super) struct ServerOptions {
     pub(super) start: Option<Start>,
     /// A lazy server stops after this time without need.
     pub(super) idle_stop: Option<DurationSetting>,
-    /// The limit on connections for single clients. A new one closes the one that is unused for longest.
+    /// The limit on connections for single clients. A new one closes the one that is unused for
+    /// longest.
     ///
-    /// At the limit: the connection for a single client that is unused for longest closes. If all are in use, the call
-    /// fails.
+    /// At the limit: the connection for a single client that is unused for longest closes. If all
+    /// are in use, the call fails.
     #[cfg_attr(test, schemars(range(min = 1, max = 100_000)))]
     #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_server_connections"])))]
     pub(super) max_connections: Option<usize>,
@@ -107,14 +110,15 @@ pub(super) struct ServerOptions {
     /// At the limit: the list stays as it was.
     #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_server_up"])))]
     pub(super) list_timeout: Option<DurationSetting>,
-    /// How often Moongate reads lists whose changes the server does not announce, while nobody uses it. `0s`: never. While
-    /// clients use the server: every 10 s.
+    /// How often Moongate reads lists whose changes the server does not announce, while nobody uses
+    /// it. `0s`: never. While clients use the server: every 10 s.
     #[cfg_attr(test, schemars(extend("x-zero" = true)))]
     pub(super) relist: Option<DurationSetting>,
     /// The proxy on the way to a `url`. `"none"`: no proxy. Default: the environment's.
     #[cfg_attr(test, schemars(example = &"http://proxy.example.com:3128"))]
     pub(super) proxy: Option<String>,
-    /// A PEM file of authorities, trusted beside the system's. A relative path starts at the config file.
+    /// A PEM file of authorities, trusted beside the system's. A relative path starts at the config
+    /// file.
     #[cfg_attr(test, schemars(example = &"company-ca.pem"))]
     pub(super) ca: Option<String>,
     /// The largest message from the server.
@@ -136,13 +140,14 @@ pub(super) struct ServerOptions {
     pub(super) queue: Option<usize>,
     /// Messages of the server that clients have not read yet.
     ///
-    /// At the limit: for each pipe: notifications are dropped, and requests get an error. Answers always pass.
+    /// At the limit: for each pipe: notifications are dropped, and requests get an error. Answers
+    /// always pass.
     #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_backlog_bytes"])))]
     pub(super) max_backlog: Option<SizeSetting>,
     /// Progress and log messages of one call, in a minute.
     ///
-    /// At the limit: for one call, in a minute: more notifications are dropped (`what="call_notification"`). The call
-    /// goes on. One larger notification passes alone.
+    /// At the limit: for one call, in a minute: more notifications are dropped
+    /// (`what="call_notification"`). The call goes on. One larger notification passes alone.
     #[cfg_attr(test, schemars(extend("x-metric" = ["moongate_dropped_total"])))]
     pub(super) max_notifications: Option<SizeSetting>,
     /// Items of one list. The rest is left out.
@@ -188,7 +193,12 @@ impl ServerOptions {
 
     /// Built-in defaults of the settings that every server has.
     pub(super) fn built_in() -> Self {
-        let everything = || Some(ItemFilters { allow: Some(vec!["*".to_owned()]), ..ItemFilters::default() });
+        let everything = || {
+            Some(ItemFilters {
+                allow: Some(vec!["*".to_owned()]),
+                ..ItemFilters::default()
+            })
+        };
         ServerOptions {
             enabled: Some(true),
             // None stands for the server's name.
@@ -200,9 +210,15 @@ impl ServerOptions {
             start: Some(Start::Eager),
             idle_stop: Some(DurationSetting::minutes(10)),
             max_connections: Some(256),
-            backoff: Some(Backoff { min: Some(DurationSetting::millis(500)), max: Some(DurationSetting::seconds(30)) }),
+            backoff: Some(Backoff {
+                min: Some(DurationSetting::millis(500)),
+                max: Some(DurationSetting::seconds(30)),
+            }),
             retry: Some(Retry { attempts: Some(2) }),
-            breaker: Some(Breaker { failures: Some(10), open: Some(DurationSetting::seconds(10)) }),
+            breaker: Some(Breaker {
+                failures: Some(10),
+                open: Some(DurationSetting::seconds(10)),
+            }),
             ping: Some(Ping {
                 interval: Some(DurationSetting::seconds(60)),
                 timeout: Some(DurationSetting::seconds(10)),
@@ -235,7 +251,8 @@ impl ServerOptions {
     }
 }
 
-/// Puts the tables of `own` over those of `base`, to this depth. Deeper tables and all other values are replaced.
+/// Puts the tables of `own` over those of `base`, to this depth. Deeper tables and all other values
+/// are replaced.
 fn overlay(base: Value, own: Value, depth: u8) -> Value {
     match (base, own) {
         (base, Value::Null) => base,
@@ -270,7 +287,11 @@ pub(super) struct ItemFilters {
 impl ItemFilters {
     /// Lists of patterns, with their keys.
     pub(super) fn patterns(&self) -> [(&'static str, Option<&Vec<String>>); 3] {
-        [("allow", self.allow.as_ref()), ("deny", self.deny.as_ref()), ("hide", self.hide.as_ref())]
+        [
+            ("allow", self.allow.as_ref()),
+            ("deny", self.deny.as_ref()),
+            ("hide", self.hide.as_ref()),
+        ]
     }
 }
 
@@ -286,21 +307,32 @@ mod tests {
 
     #[test]
     fn a_key_of_a_server_hides_that_default_alone() {
-        let all = options(json!({ "ping": { "misses": 5 }, "queue": 7 })).with_defaults(&ServerOptions::built_in());
+        let all = options(json!({ "ping": { "misses": 5 }, "queue": 7 }))
+            .with_defaults(&ServerOptions::built_in());
         let ping = all.ping.unwrap();
         assert_eq!(
             (ping.misses, ping.interval, ping.timeout),
-            (Some(5), Some(DurationSetting::seconds(60)), Some(DurationSetting::seconds(10)))
+            (
+                Some(5),
+                Some(DurationSetting::seconds(60)),
+                Some(DurationSetting::seconds(10))
+            )
         );
         assert_eq!((all.queue, all.max_items), (Some(7), Some(10_000)));
     }
 
     #[test]
     fn lists_and_names_are_replaced_as_a_whole() {
-        let base = options(json!({ "tools": { "deny": ["a", "b"], "rename": { "x": "y" }, "hide": ["c"] } }));
-        let all = options(json!({ "tools": { "deny": ["d"], "rename": { "z": "w" } } })).with_defaults(&base);
+        let base = options(
+            json!({ "tools": { "deny": ["a", "b"], "rename": { "x": "y" }, "hide": ["c"] } }),
+        );
+        let all = options(json!({ "tools": { "deny": ["d"], "rename": { "z": "w" } } }))
+            .with_defaults(&base);
         let tools = serde_json::to_value(all.tools).unwrap();
-        assert_eq!((&tools["deny"], &tools["rename"]), (&json!(["d"]), &json!({ "z": "w" })));
+        assert_eq!(
+            (&tools["deny"], &tools["rename"]),
+            (&json!(["d"]), &json!({ "z": "w" }))
+        );
         assert_eq!(tools["hide"], json!(["c"]));
     }
 }

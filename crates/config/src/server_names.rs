@@ -1,7 +1,8 @@
 //! Names of servers.
 //!
-//! Owns the check of a server's name, and legal substitutes. Does not rename anything. Invariant: a legal name has only
-//! letters, digits, `-` and `_`, so it fits into paths and before names of tools.
+//! Owns the check of a server's name, and legal substitutes. Does not rename anything. Invariant: a
+//! legal name has only letters, digits, `-` and `_`, so it fits into paths and before names of
+//! tools.
 
 use std::collections::{HashMap, HashSet};
 
@@ -36,8 +37,16 @@ pub fn legal_name(name: &str) -> Option<String> {
     if name_problem(name).is_none() {
         return Some(name.to_owned());
     }
-    let plain: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(NAME_MAX).collect();
-    let legal = plain.split('-').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-");
+    let plain: String = name
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+        .take(NAME_MAX)
+        .collect();
+    let legal = plain
+        .split('-')
+        .filter(|part| !part.is_empty())
+        .collect::<Vec<_>>()
+        .join("-");
     Some(legal).filter(|legal| !legal.is_empty())
 }
 
@@ -45,14 +54,18 @@ pub fn legal_name(name: &str) -> Option<String> {
 #[derive(Debug, Default)]
 pub struct UnusedNames {
     taken: HashSet<String>,
-    /// Number to try next, by the name before it. A thousand servers of one name would try each number again.
+    /// Number to try next, by the name before it. A thousand servers of one name would try each
+    /// number again.
     next: HashMap<String, u32>,
 }
 
 impl UnusedNames {
     /// Starts with these names taken.
     pub fn new(taken: impl IntoIterator<Item = String>) -> Self {
-        UnusedNames { taken: taken.into_iter().collect(), next: HashMap::new() }
+        UnusedNames {
+            taken: taken.into_iter().collect(),
+            next: HashMap::new(),
+        }
     }
 
     /// Takes a legal name that resembles another and is not taken.
@@ -80,20 +93,31 @@ mod tests {
 
     #[test]
     fn names_become_legal_and_stay_different() {
-        for (name, expected) in
-            [("a", "a"), ("My Server", "My-Server"), ("a.b/c", "a-b-c"), ("@x/y", "x-y"), ("a__b", "a-b"), ("-a", "a")]
-        {
+        for (name, expected) in [
+            ("a", "a"),
+            ("My Server", "My-Server"),
+            ("a.b/c", "a-b-c"),
+            ("@x/y", "x-y"),
+            ("a__b", "a-b"),
+            ("-a", "a"),
+        ] {
             assert_eq!(legal_name(name).as_deref(), Some(expected), "{name}");
             assert_eq!(name_problem(expected), None);
         }
-        assert_eq!((legal_name(""), legal_name("\u{65e5}\u{672c}")), (None, None));
+        assert_eq!(
+            (legal_name(""), legal_name("\u{65e5}\u{672c}")),
+            (None, None)
+        );
         let mut names = UnusedNames::new(["a-b", "a-b-3"].map(str::to_owned));
         assert_eq!(
             ["a b", "a.b", "a-b-2", "", "c"].map(|name| names.take(name)),
             ["a-b-2", "a-b-4", "a-b-2-2", "server", "c"]
         );
         let long = "x".repeat(100);
-        assert_eq!((names.take(&long).len(), names.take(&long).len()), (NAME_MAX, 58));
+        assert_eq!(
+            (names.take(&long).len(), names.take(&long).len()),
+            (NAME_MAX, 58)
+        );
         let many: Vec<String> = (0..20_000).map(|_| names.take("many")).collect();
         assert_eq!(many[19_999], "many-20000");
     }

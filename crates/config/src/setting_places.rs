@@ -1,7 +1,7 @@
 //! Places of settings, for commands that tell which line decides.
 //!
-//! Owns the search for a key in the merged layers. Does not read values (`load`). Invariant: a setting that a server takes
-//! from the defaults has their place.
+//! Owns the search for a key in the merged layers. Does not read values (`load`). Invariant: a
+//! setting that a server takes from the defaults has their place.
 
 use super::collector::ProblemCollector;
 use super::layers::read_layers;
@@ -36,7 +36,8 @@ impl SettingPlaces {
         let mut faults = ProblemCollector::default();
         let mut sources = ConfigSources::default();
         let layers = read_layers(options, &mut sources, &mut faults)?;
-        let tree = merge::merge(&layers).unwrap_or_else(|_| ConfigNode::table(super::tree::SourceSpan::BUILT_IN));
+        let tree = merge::merge(&layers)
+            .unwrap_or_else(|_| ConfigNode::table(super::tree::SourceSpan::BUILT_IN));
         Ok(SettingPlaces { tree, sources })
     }
 
@@ -56,13 +57,21 @@ impl SettingPlaces {
         [own, defaults].into_iter().flatten().find_map(|path| {
             let node = self.tree.at(&path)?;
             // A table may span the whole file, so its key marks the place.
-            let span = if matches!(node.value, ConfigValue::Table(_)) { node.key } else { node.span };
+            let span = if matches!(node.value, ConfigValue::Table(_)) {
+                node.key
+            } else {
+                node.span
+            };
             let origin = self.sources.origin(span);
-            (origin != ProblemOrigin::Nowhere).then(|| SettingPlace { key: path.to_string(), origin })
+            (origin != ProblemOrigin::Nowhere).then(|| SettingPlace {
+                key: path.to_string(),
+                origin,
+            })
         })
     }
 
-    /// Finds the secrets that stand in files as they are, by their names. The first hundred will do.
+    /// Finds the secrets that stand in files as they are, by their names. The first hundred will
+    /// do.
     pub fn literal_secrets(&self) -> Vec<SettingPlace> {
         let mut found = Vec::new();
         self.collect_secrets(&self.tree, &ConfigPath::root(), &mut found);
@@ -73,10 +82,15 @@ impl SettingPlaces {
         match &node.value {
             _ if found.len() == SECRETS_MAX => {}
             ConfigValue::Table(table) => {
-                table.iter().for_each(|(key, child)| self.collect_secrets(child, &path.key(key), found));
+                table
+                    .iter()
+                    .for_each(|(key, child)| self.collect_secrets(child, &path.key(key), found));
             }
             ConfigValue::List(items) => {
-                items.iter().enumerate().for_each(|(at, item)| self.collect_secrets(item, &path.item(at), found));
+                items
+                    .iter()
+                    .enumerate()
+                    .for_each(|(at, item)| self.collect_secrets(item, &path.item(at), found));
             }
             ConfigValue::Text(text) => {
                 if !redact::is_surely_secret(path, text, before(&self.tree, path)) {
@@ -84,7 +98,10 @@ impl SettingPlaces {
                 }
                 let origin = self.sources.origin(node.span);
                 if matches!(origin, ProblemOrigin::File { .. }) {
-                    found.push(SettingPlace { key: path.to_string(), origin });
+                    found.push(SettingPlace {
+                        key: path.to_string(),
+                        origin,
+                    });
                 }
             }
             _ => {}
@@ -96,7 +113,9 @@ impl SettingPlaces {
         for key in keys {
             path = match &self.tree.at(&path)?.value {
                 ConfigValue::List(items) => {
-                    let named = |item: &ConfigNode| item.child("name").and_then(ConfigNode::as_text) == Some(key);
+                    let named = |item: &ConfigNode| {
+                        item.child("name").and_then(ConfigNode::as_text) == Some(key)
+                    };
                     path.item(items.iter().position(named)?)
                 }
                 _ => path.key(key),
@@ -117,10 +136,13 @@ mod tests {
     fn a_key_has_the_line_of_its_value() {
         let text = "[defaults]\ntools = { deny = ['x'] }\n[servers.a]\nurl = 'http://a.example'\n\
                     [servers.b]\nurl = 'http://b.example'\ntools.deny = ['y']\n\
-                    [[auth.keys]]\nname = 'ci'\ntools = ['*']\n[[auth.keys]]\nname = 'x'\nkey = 'mg_secret'\n\
+                    [[auth.keys]]\nname = 'ci'\ntools = ['*']\n[[auth.keys]]\nname = 'x'\nkey = \
+                    'mg_secret'\n\
                     [servers.c]\ncommand = 'x'\nargs = ['--token', 's3cr3t']\n\
-                    env = { API_KEY = 'abc', LOG = 'debug', TOKEN = '${TOKEN}', DB = 'pg://ada:s3cret@db/x' }\n\
-                    [servers.d]\ncommand = 'x'\nargs = ['pg://ada:s3cret@db', 'pg://ada:${PW}@db']\n";
+                    env = \
+                    { API_KEY = 'abc', LOG = 'debug', TOKEN = '${TOKEN}', DB = 'pg://ada:s3cret@db/x' }\n\
+                    [servers.d]\ncommand = 'x'\nargs = ['pg://ada:s3cret@db', \
+                    'pg://ada:${PW}@db']\n";
         let path = PathBuf::from("m.toml");
         let options = LoadOptions {
             texts: [(path.clone(), text.to_owned())].into(),
@@ -129,17 +151,44 @@ mod tests {
         };
         let places = SettingPlaces::read(&options).unwrap();
         let find = |keys: &[&str]| {
-            let place = places.find(&keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>())?;
-            let ProblemOrigin::File { line, .. } = place.origin else { panic!("{place:?}") };
+            let place =
+                places.find(&keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>())?;
+            let ProblemOrigin::File { line, .. } = place.origin else {
+                panic!("{place:?}")
+            };
             Some((place.key, line))
         };
-        assert_eq!(find(&["servers", "a", "tools", "deny"]), Some(("defaults.tools.deny".to_owned(), 2)));
-        assert_eq!(find(&["servers", "b", "tools", "deny"]), Some(("servers.b.tools.deny".to_owned(), 7)));
-        assert_eq!(find(&["auth", "keys", "ci", "tools"]), Some(("auth.keys[0].tools".to_owned(), 10)));
+        assert_eq!(
+            find(&["servers", "a", "tools", "deny"]),
+            Some(("defaults.tools.deny".to_owned(), 2))
+        );
+        assert_eq!(
+            find(&["servers", "b", "tools", "deny"]),
+            Some(("servers.b.tools.deny".to_owned(), 7))
+        );
+        assert_eq!(
+            find(&["auth", "keys", "ci", "tools"]),
+            Some(("auth.keys[0].tools".to_owned(), 10))
+        );
         assert_eq!(find(&["servers", "b"]), Some(("servers.b".to_owned(), 5)));
-        let secrets: Vec<String> = places.literal_secrets().into_iter().map(|secret| secret.key).collect();
-        let of_servers = ["servers.c.args[1]", "servers.c.env.API_KEY", "servers.c.env.DB", "servers.d.args[0]"];
+        let secrets: Vec<String> = places
+            .literal_secrets()
+            .into_iter()
+            .map(|secret| secret.key)
+            .collect();
+        let of_servers = [
+            "servers.c.args[1]",
+            "servers.c.env.API_KEY",
+            "servers.c.env.DB",
+            "servers.d.args[0]",
+        ];
         assert_eq!(secrets, [&["auth.keys[1].key"], &of_servers[..]].concat());
-        assert_eq!((find(&["auth", "keys", "cd"]), find(&["views", "v", "tools"])), (None, None));
+        assert_eq!(
+            (
+                find(&["auth", "keys", "cd"]),
+                find(&["views", "v", "tools"])
+            ),
+            (None, None)
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Sources of a config: files, environment, flags.
 //!
-//! Owns the texts of the files, the search for them, and line and column numbers. Does not parse (`parse`). Invariant:
-//! a line is shown only with its secrets redacted.
+//! Owns the texts of the files, the search for them, and line and column numbers. Does not parse
+//! (`parse`). Invariant: a line is shown only with its secrets redacted.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -19,12 +19,21 @@ use super::tree::{ConfigNode, SourceSpan};
 
 /// Source number of the flags, after all others. The places below stand for their names.
 const FLAGS: usize = usize::MAX - 1;
-pub(super) const LISTEN_PLACE: SourceSpan = SourceSpan { source: FLAGS, start: 0, end: 0 };
-pub(super) const ONLY_PLACE: SourceSpan = SourceSpan { source: FLAGS, start: 1, end: 1 };
+pub(super) const LISTEN_PLACE: SourceSpan = SourceSpan {
+    source: FLAGS,
+    start: 0,
+    end: 0,
+};
+pub(super) const ONLY_PLACE: SourceSpan = SourceSpan {
+    source: FLAGS,
+    start: 1,
+    end: 1,
+};
 
 /// Limit of a shown line in characters. Longer ones are cut.
 const LINE_WIDTH_MAX: usize = 120;
-/// Bytes up to which a line that does not parse is redacted as a whole. Of a longer one every word is covered.
+/// Bytes up to which a line that does not parse is redacted as a whole. Of a longer one every word
+/// is covered.
 const LINE_MAX: usize = 4096;
 
 /// Format of a file.
@@ -87,7 +96,13 @@ impl ConfigSources {
         let tag = String::new();
         let secrets = Vec::new();
         let lines = OnceCell::new();
-        self.0.push(ConfigSource::File { path: path.to_owned(), text, tag, secrets, lines });
+        self.0.push(ConfigSource::File {
+            path: path.to_owned(),
+            text,
+            tag,
+            secrets,
+            lines,
+        });
         self.0.len() - 1
     }
 
@@ -109,7 +124,9 @@ impl ConfigSources {
     /// Returns the offsets at which the lines of each file start.
     pub(super) fn line_starts(&self) -> Vec<Vec<usize>> {
         let files = self.0.iter().map_while(|source| match source {
-            ConfigSource::File { text, lines, .. } => Some(lines.get_or_init(|| line_starts(text)).clone()),
+            ConfigSource::File { text, lines, .. } => {
+                Some(lines.get_or_init(|| line_starts(text)).clone())
+            }
             ConfigSource::Variables(_) => None,
         });
         files.collect()
@@ -147,32 +164,66 @@ impl ConfigSources {
         self.locate(span, ProblemKind::Value).0
     }
 
-    /// Finds the origin of a place, and its line. The cost grows with what stands before the place on its line.
-    pub(super) fn locate(&self, span: SourceSpan, kind: ProblemKind) -> (ProblemOrigin, Option<SourceSnippet>) {
+    /// Finds the origin of a place, and its line. The cost grows with what stands before the place
+    /// on its line.
+    pub(super) fn locate(
+        &self,
+        span: SourceSpan,
+        kind: ProblemKind,
+    ) -> (ProblemOrigin, Option<SourceSnippet>) {
         match self.0.get(span.source) {
             None if span == LISTEN_PLACE => (ProblemOrigin::Flag("--listen".to_owned()), None),
             None if span == ONLY_PLACE => (ProblemOrigin::Flag("--only".to_owned()), None),
             None => (ProblemOrigin::Nowhere, None),
             Some(ConfigSource::Variables(names)) => (
-                names.get(span.start).map_or(ProblemOrigin::Nowhere, |name| ProblemOrigin::Variable(name.clone())),
+                names
+                    .get(span.start)
+                    .map_or(ProblemOrigin::Nowhere, |name| {
+                        ProblemOrigin::Variable(name.clone())
+                    }),
                 None,
             ),
             // A file that could not be read has no text either.
-            Some(ConfigSource::File { path, text, .. }) if text.is_empty() => {
-                (ProblemOrigin::File { path: path.clone(), line: 0, column: 0 }, None)
-            }
-            Some(ConfigSource::File { path, text, secrets, lines, .. }) => {
+            Some(ConfigSource::File { path, text, .. }) if text.is_empty() => (
+                ProblemOrigin::File {
+                    path: path.clone(),
+                    line: 0,
+                    column: 0,
+                },
+                None,
+            ),
+            Some(ConfigSource::File {
+                path,
+                text,
+                secrets,
+                lines,
+                ..
+            }) => {
                 let start = floor(text, span.start.min(text.len()));
                 let end = floor(text, span.end.clamp(start, text.len()));
                 let lines = lines.get_or_init(|| line_starts(text));
                 let line = lines.partition_point(|line| *line <= start);
                 let line_start = lines[line - 1];
                 let line_end = lines.get(line).map_or(text.len(), |next| next - 1);
-                let shown = LinePlace { line: &text[line_start..line_end], line_start, at: start - line_start };
-                let length = text[start..end.min(line_end).max(start)].chars().count().max(1);
+                let shown = LinePlace {
+                    line: &text[line_start..line_end],
+                    line_start,
+                    at: start - line_start,
+                };
+                let length = text[start..end.min(line_end).max(start)]
+                    .chars()
+                    .count()
+                    .max(1);
                 let column = shown.line[..shown.at].chars().count() + 1;
-                let origin = ProblemOrigin::File { path: path.clone(), line, column };
-                (origin, Some(shown.snippet(column - 1, length, kind, secrets)))
+                let origin = ProblemOrigin::File {
+                    path: path.clone(),
+                    line,
+                    column,
+                };
+                (
+                    origin,
+                    Some(shown.snippet(column - 1, length, kind, secrets)),
+                )
             }
         }
     }
@@ -180,7 +231,9 @@ impl ConfigSources {
 
 /// Returns the offsets at which the lines of a text start.
 fn line_starts(text: &str) -> Vec<usize> {
-    std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect()
+    std::iter::once(0)
+        .chain(text.match_indices('\n').map(|(at, _)| at + 1))
+        .collect()
 }
 
 /// Place on a line.
@@ -192,28 +245,52 @@ struct LinePlace<'a> {
 }
 
 impl LinePlace<'_> {
-    /// Cuts the line to the part around the place, and redacts that. A text of one line may have megabytes.
-    fn snippet(&self, offset: usize, length: usize, kind: ProblemKind, secrets: &[Range<usize>]) -> SourceSnippet {
+    /// Cuts the line to the part around the place, and redacts that. A text of one line may have
+    /// megabytes.
+    fn snippet(
+        &self,
+        offset: usize,
+        length: usize,
+        kind: ProblemKind,
+        secrets: &[Range<usize>],
+    ) -> SourceSnippet {
         let line = self.line.trim_end();
         let at = self.at.min(line.len());
         // A third of the width before the problem shows its context.
         let from = back(line, at, LINE_WIDTH_MAX / 3);
         let is_short = line.len() <= LINE_MAX && line.chars().count() <= LINE_WIDTH_MAX;
-        let (from, to) = if is_short { (0, line.len()) } else { (from, ahead(line, from, LINE_WIDTH_MAX)) };
+        let (from, to) = if is_short {
+            (0, line.len())
+        } else {
+            (from, ahead(line, from, LINE_WIDTH_MAX))
+        };
         let mut shown = redact::redact_line(&line[from..to], self.line_start + from, secrets);
-        // Without a parsed tree nobody knows the secrets of the line, so every long word may be one.
+        // Without a parsed tree nobody knows the secrets of the line, so every long word may be
+        // one.
         if kind == ProblemKind::Syntax && line.len() <= LINE_MAX {
-            let whole = redact::redact_unparsed(&redact::redact_line(line, self.line_start, secrets));
+            let whole =
+                redact::redact_unparsed(&redact::redact_line(line, self.line_start, secrets));
             let skipped = line[..from].chars().count();
-            shown = whole.chars().skip(skipped).take(line[from..to].chars().count()).collect();
+            shown = whole
+                .chars()
+                .skip(skipped)
+                .take(line[from..to].chars().count())
+                .collect();
         } else if kind == ProblemKind::Syntax {
             shown = redact::redact_words(&shown);
         }
         // A control character in a config must not reach the terminal.
-        let text: String = shown.chars().map(|c| if c == '\t' || is_invisible(c) { ' ' } else { c }).collect();
+        let text: String = shown
+            .chars()
+            .map(|c| if c == '\t' || is_invisible(c) { ' ' } else { c })
+            .collect();
         if is_short {
             let room = (text.chars().count() + 1).saturating_sub(offset).max(1);
-            return SourceSnippet { text, offset, length: length.min(room) };
+            return SourceSnippet {
+                text,
+                offset,
+                length: length.min(room),
+            };
         }
         let before = from > 0;
         let after = to < line.len();
@@ -221,18 +298,30 @@ impl LinePlace<'_> {
         let offset = line[from..at].chars().count();
         let length = length.min(LINE_WIDTH_MAX.saturating_sub(offset)).max(1);
         let shift = if before { 3 } else { 0 };
-        SourceSnippet { text: format!("{}{text}{}", dots(before), dots(after)), offset: offset + shift, length }
+        SourceSnippet {
+            text: format!("{}{text}{}", dots(before), dots(after)),
+            offset: offset + shift,
+            length,
+        }
     }
 }
 
 /// Place so many characters before a byte.
 fn back(text: &str, at: usize, count: usize) -> usize {
-    text[..at].char_indices().rev().take(count).last().map_or(at, |(at, _)| at)
+    text[..at]
+        .char_indices()
+        .rev()
+        .take(count)
+        .last()
+        .map_or(at, |(at, _)| at)
 }
 
 /// Place so many characters behind a byte.
 fn ahead(text: &str, at: usize, count: usize) -> usize {
-    text[at..].char_indices().nth(count).map_or(text.len(), |(after, _)| at + after)
+    text[at..]
+        .char_indices()
+        .nth(count)
+        .map_or(text.len(), |(after, _)| at + after)
 }
 
 // A parser may report a byte inside of a character.
@@ -244,16 +333,27 @@ fn floor(text: &str, mut at: usize) -> usize {
 }
 
 /// Returns the usual directories of config files, in the order of search.
-fn config_directories(directory: &Path, env: &BTreeMap<String, String>, platform: Platform) -> Vec<PathBuf> {
+fn config_directories(
+    directory: &Path,
+    env: &BTreeMap<String, String>,
+    platform: Platform,
+) -> Vec<PathBuf> {
     // No folder of the whole system on Windows: every user may create one in `ProgramData`.
     let systems = (!platform.app_data_folders).then(|| PathBuf::from("/etc"));
-    let below = [users_directory(env, platform), systems].into_iter().flatten().map(|dir| dir.join("moongate"));
+    let below = [users_directory(env, platform), systems]
+        .into_iter()
+        .flatten()
+        .map(|dir| dir.join("moongate"));
     std::iter::once(directory.to_owned()).chain(below).collect()
 }
 
 /// Returns the directory of the user's settings.
 fn users_directory(env: &BTreeMap<String, String>, platform: Platform) -> Option<PathBuf> {
-    let set = |name: &str| env.get(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let set = |name: &str| {
+        env.get(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
     match platform.app_data_folders {
         true => set("APPDATA"),
         false => set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config"))),
@@ -267,11 +367,21 @@ pub fn users_file(env: &BTreeMap<String, String>) -> Option<PathBuf> {
 
 /// Finds the first config file in the usual places.
 ///
-/// The gateway was started in `directory`. `env` gives `XDG_CONFIG_HOME` and `HOME`, on Windows `APPDATA`.
+/// The gateway was started in `directory`. `env` gives `XDG_CONFIG_HOME` and `HOME`, on Windows
+/// `APPDATA`.
 pub fn search(directory: &Path, env: &BTreeMap<String, String>) -> Option<PathBuf> {
     let places = config_directories(directory, env, Platform::CURRENT);
-    let names = ["moongate.toml", "moongate.yaml", "moongate.yml", "moongate.json", "moongate.jsonc"];
-    places.into_iter().flat_map(|dir| names.map(|name| dir.join(name))).find(|path| path.is_file())
+    let names = [
+        "moongate.toml",
+        "moongate.yaml",
+        "moongate.yml",
+        "moongate.json",
+        "moongate.jsonc",
+    ];
+    places
+        .into_iter()
+        .flat_map(|dir| names.map(|name| dir.join(name)))
+        .find(|path| path.is_file())
 }
 
 #[cfg(test)]
@@ -282,12 +392,26 @@ mod tests {
     fn configs_are_searched_in_the_folders_of_the_system() {
         let set = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let mut env = BTreeMap::from([set("HOME", "/home/ada"), set("APPDATA", "C:/ada")]);
-        let search = |env: &BTreeMap<String, String>, platform| config_directories(Path::new("."), env, platform);
+        let search = |env: &BTreeMap<String, String>, platform| {
+            config_directories(Path::new("."), env, platform)
+        };
         let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect::<Vec<_>>();
-        assert_eq!(search(&env, Platform::LINUX), paths(&[".", "/home/ada/.config/moongate", "/etc/moongate"]));
-        assert_eq!(search(&env, Platform::WINDOWS), paths(&[".", "C:/ada/moongate"]));
+        assert_eq!(
+            search(&env, Platform::LINUX),
+            paths(&[".", "/home/ada/.config/moongate", "/etc/moongate"])
+        );
+        assert_eq!(
+            search(&env, Platform::WINDOWS),
+            paths(&[".", "C:/ada/moongate"])
+        );
         env.extend([set("XDG_CONFIG_HOME", "/xdg")]);
-        assert_eq!(search(&env, Platform::LINUX), paths(&[".", "/xdg/moongate", "/etc/moongate"]));
-        assert_eq!(search(&BTreeMap::new(), Platform::LINUX), paths(&[".", "/etc/moongate"]));
+        assert_eq!(
+            search(&env, Platform::LINUX),
+            paths(&[".", "/xdg/moongate", "/etc/moongate"])
+        );
+        assert_eq!(
+            search(&BTreeMap::new(), Platform::LINUX),
+            paths(&[".", "/etc/moongate"])
+        );
     }
 }

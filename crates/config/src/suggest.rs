@@ -1,6 +1,7 @@
 //! Lists of words for messages.
 //!
-//! Owns their form. Does not find the word that was meant (`moongate-search`). Invariant: each word is marked as code.
+//! Owns their form. Does not find the word that was meant (`moongate-search`). Invariant: each word
+//! is marked as code.
 
 /// Joins words: "`a`, `b` and `c`".
 pub(super) fn listed(words: &[&str]) -> String {

@@ -1,7 +1,7 @@
 //! Tables in a server's section for its supervision.
 //!
-//! Owns their form in the file. Does not know their defaults (`server_keys`) or their meaning (`resolve`). Invariant: every
-//! key is optional, and an absent key sets nothing.
+//! Owns their form in the file. Does not know their defaults (`server_keys`) or their meaning
+//! (`resolve`). Invariant: every key is optional, and an absent key sets nothing.
 
 #[cfg(test)]
 use schemars::JsonSchema;
@@ -35,7 +35,8 @@ pub(super) struct Retry {
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
 pub(super) struct Breaker {
-    /// Transport failures in a row that open the breaker. `0`: never. Errors that the server answers do not count.
+    /// Transport failures in a row that open the breaker. `0`: never. Errors that the server
+    /// answers do not count.
     #[cfg_attr(test, schemars(range(min = 0, max = 1_000_000)))]
     pub(super) failures: Option<u32>,
     /// The time that it stays open. Then one call tries the server.

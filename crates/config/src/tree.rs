@@ -1,7 +1,8 @@
 //! Tree of config values, each with the place where it was written.
 //!
-//! Owns the tree for every format, paths through it, and its conversion to JSON. Does not know which keys exist
-//! (`file`), and does not merge layers (`merge`). Invariant: a node's place points into the source of its value.
+//! Owns the tree for every format, paths through it, and its conversion to JSON. Does not know
+//! which keys exist (`file`), and does not merge layers (`merge`). Invariant: a node's place points
+//! into the source of its value.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +17,11 @@ pub(super) struct SourceSpan {
 
 impl SourceSpan {
     /// Place of built-in values.
-    pub(super) const BUILT_IN: SourceSpan = SourceSpan { source: usize::MAX, start: 0, end: 0 };
+    pub(super) const BUILT_IN: SourceSpan = SourceSpan {
+        source: usize::MAX,
+        start: 0,
+        end: 0,
+    };
 }
 
 /// Value with its place.
@@ -27,7 +32,8 @@ pub(super) struct ConfigNode {
     pub(super) span: SourceSpan,
     /// Place of the key. Items of a list have the value's place.
     pub(super) key: SourceSpan,
-    /// True if a reference was replaced in the value (a variable, a file). Messages do not quote it.
+    /// True if a reference was replaced in the value (a variable, a file). Messages do not quote
+    /// it.
     pub(super) expanded: bool,
     /// True if the value must not be shown at all.
     pub(super) secret: bool,
@@ -54,7 +60,13 @@ impl PartialEq for ConfigNode {
 
 impl ConfigNode {
     pub(super) fn new(value: ConfigValue, span: SourceSpan) -> Self {
-        ConfigNode { value, span, key: span, expanded: false, secret: false }
+        ConfigNode {
+            value,
+            span,
+            key: span,
+            expanded: false,
+            secret: false,
+        }
     }
 
     /// Creates an empty table.
@@ -116,7 +128,9 @@ impl ConfigNode {
             _ => None,
         };
         // The entry wins over the defaults, as in the merge. Without either, a server is on.
-        let enabled = says(&["servers", name, "enabled"]).or_else(|| says(&["defaults", "enabled"])).unwrap_or(true);
+        let enabled = says(&["servers", name, "enabled"])
+            .or_else(|| says(&["defaults", "enabled"]))
+            .unwrap_or(true);
         enabled && (only.is_empty() || only.iter().any(|other| other == name))
     }
 
@@ -153,11 +167,18 @@ impl ConfigNode {
             ConfigValue::Int(value) => Json::from(*value),
             ConfigValue::Float(value) => Json::from(*value),
             ConfigValue::Text(value) => Json::String(value.clone()),
-            ConfigValue::List(items) => {
-                Json::Array(items.iter().enumerate().map(|(i, item)| item.json_at(&path.item(i), mask)).collect())
-            }
+            ConfigValue::List(items) => Json::Array(
+                items
+                    .iter()
+                    .enumerate()
+                    .map(|(i, item)| item.json_at(&path.item(i), mask))
+                    .collect(),
+            ),
             ConfigValue::Table(table) => Json::Object(
-                table.iter().map(|(key, node)| (key.clone(), node.json_at(&path.key(key), mask))).collect(),
+                table
+                    .iter()
+                    .map(|(key, node)| (key.clone(), node.json_at(&path.key(key), mask)))
+                    .collect(),
             ),
         }
     }
@@ -207,13 +228,19 @@ impl fmt::Display for ConfigPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, step) in self.0.iter().enumerate() {
             // A key such as "a.b" is shown in quotes, or it would look like two keys.
-            let plain = step.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '$'));
+            let plain = step
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '$'));
             // An index is written as it is: `args[0]`, without a dot.
             match index_of(step) {
                 Some(_) => f.write_str(step)?,
                 None => {
                     f.write_str(if i == 0 { "" } else { "." })?;
-                    if plain && !step.is_empty() { f.write_str(step)? } else { write!(f, "{step:?}")? }
+                    if plain && !step.is_empty() {
+                        f.write_str(step)?
+                    } else {
+                        write!(f, "{step:?}")?
+                    }
                 }
             }
         }

@@ -1,39 +1,124 @@
 //! Keys and values that this version does not have.
 //!
-//! Owns their list, with advice for each. Does not look for them (`check`). Invariant: no key here exists.
+//! Owns their list, with advice for each. Does not look for them (`check`). Invariant: no key here
+//! exists.
 
-/// Keys and values of Moongate's design that this version does not have. Each has its path (`*` for any name or index),
-/// the value if only that one is missing, and a fix.
+/// Keys and values of Moongate's design that this version does not have. Each has its path (`*` for
+/// any name or index), the value if only that one is missing, and a fix.
 pub(super) const UNAVAILABLE: &[(&str, Option<&str>, &str)] = &[
-    ("gateway.state", Some("redis"), "use \"embedded\"; sessions are not shared between gateways"),
-    ("gateway.workers", None, "remove it; there is a worker for each core"),
-    ("servers.*.auth", None, "remove it; send a fixed credential with `headers`"),
-    ("servers.*.oauth", None, "remove it; send a fixed credential with `headers`"),
-    ("servers.*.headersHelper", None, "remove it; send a fixed credential with `headers`"),
+    (
+        "gateway.state",
+        Some("redis"),
+        "use \"embedded\"; sessions are not shared between gateways",
+    ),
+    (
+        "gateway.workers",
+        None,
+        "remove it; there is a worker for each core",
+    ),
+    (
+        "servers.*.auth",
+        None,
+        "remove it; send a fixed credential with `headers`",
+    ),
+    (
+        "servers.*.oauth",
+        None,
+        "remove it; send a fixed credential with `headers`",
+    ),
+    (
+        "servers.*.headersHelper",
+        None,
+        "remove it; send a fixed credential with `headers`",
+    ),
     ("servers.*.pin", None, "remove it"),
     ("servers.*.pin_new", None, "remove it"),
     ("servers.*.inspect", None, "remove it"),
-    ("servers.*.place", None, "remove it; every gateway connects by itself"),
-    ("servers.*.sandbox", None, "start the server through a sandbox, as its `command`"),
-    ("servers.*.rate", None, "use `max_concurrency`, or `rate` of a key"),
-    ("servers.*.tools.ask", None, "use `tools.deny` for tools that nobody may call"),
+    (
+        "servers.*.place",
+        None,
+        "remove it; every gateway connects by itself",
+    ),
+    (
+        "servers.*.sandbox",
+        None,
+        "start the server through a sandbox, as its `command`",
+    ),
+    (
+        "servers.*.rate",
+        None,
+        "use `max_concurrency`, or `rate` of a key",
+    ),
+    (
+        "servers.*.tools.ask",
+        None,
+        "use `tools.deny` for tools that nobody may call",
+    ),
     ("servers.*.tools.ask_remember", None, "remove it"),
-    ("servers.*.tools.when_hint", None, "use `tools.allow` and `tools.deny`"),
-    ("servers.*.resources.ask", None, "use `resources.deny` for those that nobody may read"),
-    ("servers.*.prompts.ask", None, "use `prompts.deny` for those that nobody may get"),
+    (
+        "servers.*.tools.when_hint",
+        None,
+        "use `tools.allow` and `tools.deny`",
+    ),
+    (
+        "servers.*.resources.ask",
+        None,
+        "use `resources.deny` for those that nobody may read",
+    ),
+    (
+        "servers.*.prompts.ask",
+        None,
+        "use `prompts.deny` for those that nobody may get",
+    ),
     ("views.*.ask", None, "leave the tools out of `tools`"),
     ("views.*.when_hint", None, "leave the tools out of `tools`"),
-    ("auth.roles", None, "use `[[auth.keys]]`, each with its `views` and `tools`"),
-    ("auth.keys.*.roles", None, "write `views` and `tools` of each key"),
+    (
+        "auth.roles",
+        None,
+        "use `[[auth.keys]]`, each with its `views` and `tools`",
+    ),
+    (
+        "auth.keys.*.roles",
+        None,
+        "write `views` and `tools` of each key",
+    ),
     ("auth.jwt", None, "use `[[auth.keys]]`"),
     ("auth.oauth", None, "use `[[auth.keys]]`"),
-    ("telemetry.otlp", None, "remove it; metrics are served on `gateway.admin`"),
+    (
+        "telemetry.otlp",
+        None,
+        "remove it; metrics are served on `gateway.admin`",
+    ),
     ("admin.registry", None, "remove it"),
-    ("admin.trusted_proxies", None, "remove it; through a proxy, send a key of `admin.keys`"),
+    (
+        "admin.trusted_proxies",
+        None,
+        "remove it; through a proxy, send a key of `admin.keys`",
+    ),
     ("telemetry.sample", None, "remove it; there are no traces"),
-    ("limits.principals", None, "remove it; everybody has a key of the config"),
-    ("search", None, "remove it; every endpoint lists all its tools"),
-    ("audit", None, "remove it; what is refused and what fails is in the log"),
-    ("cluster", None, "remove it; a gateway shares nothing with others"),
-    ("egress", None, "remove it; only what the config names is connected to"),
+    (
+        "limits.principals",
+        None,
+        "remove it; everybody has a key of the config",
+    ),
+    (
+        "search",
+        None,
+        "remove it; every endpoint lists all its tools",
+    ),
+    (
+        "audit",
+        None,
+        "remove it; what is refused and what fails is in the log",
+    ),
+    (
+        "cluster",
+        None,
+        "remove it; a gateway shares nothing with others",
+    ),
+    (
+        "egress",
+        None,
+        "remove it; only what the config names is connected to",
+    ),
 ];

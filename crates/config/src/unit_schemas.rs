@@ -1,7 +1,7 @@
 //! Schemas of values with a unit.
 //!
-//! Owns the form of durations, rates and sizes in `schema.json`. Does not read their text (`parse_units`). Invariant: only
-//! tests compile it, since the program reads the finished file.
+//! Owns the form of durations, rates and sizes in `schema.json`. Does not read their text
+//! (`parse_units`). Invariant: only tests compile it, since the program reads the finished file.
 
 use std::borrow::Cow;
 
@@ -36,7 +36,8 @@ impl JsonSchema for RateSetting {
             "description": "A number in a time: `100/min`, `10/s`; `0` for any number.",
             "pattern": r"^(0|[0-9]+ */ *(s|sec|min|h|hour|d|day)|.*\$\{.*)$",
             "x-unit": "rate",
-            "x-write": "write a number in a time, such as \"100/min\" or \"10/s\"; \"0\" for any number",
+            "x-write": "write a number in a time, such as \"100/min\" or \"10/s\"; \"0\" for any \
+                        number",
         })
     }
 }

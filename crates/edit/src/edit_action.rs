@@ -27,7 +27,8 @@ impl From<&str> for PathStep {
 /// Action at the end of a path.
 #[derive(Clone, Debug, PartialEq)]
 pub enum EditAction {
-    /// Sets the value, and creates what is missing on the way. Of tables and lists only the differing parts change.
+    /// Sets the value, and creates what is missing on the way. Of tables and lists only the
+    /// differing parts change.
     Set(Value),
     /// Removes the value, if it is there.
     Remove,
@@ -59,7 +60,10 @@ pub struct Edit {
 impl Edit {
     /// Creates an edit. The path has at least one step.
     pub fn new(path: impl IntoIterator<Item = impl Into<PathStep>>, action: EditAction) -> Self {
-        Edit { path: path.into_iter().map(Into::into).collect(), action }
+        Edit {
+            path: path.into_iter().map(Into::into).collect(),
+            action,
+        }
     }
 
     /// Returns the path.

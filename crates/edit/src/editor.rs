@@ -1,7 +1,7 @@
 //! Editor of texts.
 //!
-//! Owns the loop that makes edits: one change at a time, or many of one list at once. Does not know any format. Invariant:
-//! each step is proved before the next one.
+//! Owns the loop that makes edits: one change at a time, or many of one list at once. Does not know
+//! any format. Invariant: each step is proved before the next one.
 
 use std::ops::Range;
 
@@ -15,10 +15,11 @@ use crate::proof::ParsedText;
 const CHANGES_MAX: usize = 10_000;
 const BYTE_ORDER_MARK: &str = "\u{feff}";
 
-/// Makes all edits, one after the other, and proves each change. A text that is already as wanted comes back unchanged.
+/// Makes all edits, one after the other, and proves each change. A text that is already as wanted
+/// comes back unchanged.
 pub fn edit(format: Format, text: &str, edits: &[Edit]) -> Result<String, EditError> {
-    // Some editors on Windows write the mark. Parsers differ in what they do with it, so none of them sees
-    // it.
+    // Some editors on Windows write the mark. Parsers differ in what they do with it, so none of
+    // them sees it.
     let (mark, text) = match text.strip_prefix(BYTE_ORDER_MARK) {
         Some(rest) => (BYTE_ORDER_MARK, rest),
         None => ("", text),
@@ -33,14 +34,20 @@ pub fn edit(format: Format, text: &str, edits: &[Edit]) -> Result<String, EditEr
 
 /// Finds the comments of a text.
 pub fn comments(format: Format, text: &str) -> Result<Vec<Range<usize>>, EditError> {
-    Ok(ParsedText::parse(format, text.to_owned())?.comments().to_vec())
+    Ok(ParsedText::parse(format, text.to_owned())?
+        .comments()
+        .to_vec())
 }
 
 /// True if both edits add to the same list, or take from it.
 fn is_same_list(one: &Edit, other: &Edit) -> bool {
     use EditAction::{AddItem, RemoveItem};
     let actions = (one.action(), other.action());
-    one.path() == other.path() && matches!(actions, (AddItem(_), AddItem(_)) | (RemoveItem(_), RemoveItem(_)))
+    one.path() == other.path()
+        && matches!(
+            actions,
+            (AddItem(_), AddItem(_)) | (RemoveItem(_), RemoveItem(_))
+        )
 }
 
 /// Makes edits of one list in as few steps as the text allows: each step parses the whole text.
@@ -51,7 +58,9 @@ fn make(current: ParsedText, edits: &[Edit], changes: &mut usize) -> Result<Pars
         edits => {
             if let Some(done) = current.apply_at_once(edits) {
                 // What stood in the list twice is there once more.
-                return edits.iter().try_fold(done, |current, edit| make_one(current, edit, changes));
+                return edits
+                    .iter()
+                    .try_fold(done, |current, edit| make_one(current, edit, changes));
             }
             // Some texts take the first or the last item of a list in a step of its own.
             let (first, rest) = edits.split_at(edits.len() / 2);
@@ -61,9 +70,13 @@ fn make(current: ParsedText, edits: &[Edit], changes: &mut usize) -> Result<Pars
     }
 }
 
-fn make_one(mut current: ParsedText, edit: &Edit, changes: &mut usize) -> Result<ParsedText, EditError> {
-    // One edit may need many changes. Each starts from the parsed result of the one before, so its ranges
-    // are never stale.
+fn make_one(
+    mut current: ParsedText,
+    edit: &Edit,
+    changes: &mut usize,
+) -> Result<ParsedText, EditError> {
+    // One edit may need many changes. Each starts from the parsed result of the one before, so its
+    // ranges are never stale.
     while let Some(change) = plan::next_change(edit, current.tree())? {
         *changes += 1;
         if *changes > CHANGES_MAX {

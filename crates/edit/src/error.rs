@@ -1,6 +1,7 @@
 //! Errors of edits and of writes.
 //!
-//! Owns their texts. Invariant: each error says where the problem is: a place in the text, or a path.
+//! Owns their texts. Invariant: each error says where the problem is: a place in the text, or a
+//! path.
 
 use std::io;
 use std::path::PathBuf;
@@ -48,7 +49,8 @@ impl EditError {
     }
 }
 
-/// Reason why a file was not read or written. The file is as it was, unless a variant says otherwise.
+/// Reason why a file was not read or written. The file is as it was, unless a variant says
+/// otherwise.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// Somebody else changed the file since it was read.

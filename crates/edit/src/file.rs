@@ -1,7 +1,8 @@
 //! Files that are edited: read once, replaced as a whole.
 //!
-//! Owns the steps of a write. Does not change texts. Invariant: at any moment the path leads to the old file or to the
-//! new one, whole, whatever happens to this process. A file that is mounted alone keeps its place, and is written over.
+//! Owns the steps of a write. Does not change texts. Invariant: at any moment the path leads to the
+//! old file or to the new one, whole, whatever happens to this process. A file that is mounted
+//! alone keeps its place, and is written over.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Seek as _, Write as _};
@@ -22,7 +23,13 @@ pub struct FileTag(String);
 impl FileTag {
     /// Computes the tag of these bytes.
     pub fn of_bytes(bytes: &[u8]) -> FileTag {
-        FileTag(digest(&SHA256, bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect())
+        FileTag(
+            digest(&SHA256, bytes)
+                .as_ref()
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect(),
+        )
     }
 
     /// Creates the tag of a file that does not exist.
@@ -72,10 +79,17 @@ impl ConfigFile {
             None => (String::new(), FileTag::absent()),
             Some(bytes) => {
                 let tag = FileTag::of_bytes(&bytes);
-                (String::from_utf8(bytes).map_err(|_| not_text(path, "it is not UTF-8 text"))?, tag)
+                (
+                    String::from_utf8(bytes).map_err(|_| not_text(path, "it is not UTF-8 text"))?,
+                    tag,
+                )
             }
         };
-        Ok(ConfigFile { path: path.to_owned(), text, tag })
+        Ok(ConfigFile {
+            path: path.to_owned(),
+            text,
+            tag,
+        })
     }
 
     /// Returns the path that was read.
@@ -93,7 +107,8 @@ impl ConfigFile {
         &self.tag
     }
 
-    /// Replaces the file. Refuses if somebody else changed it since it was read. Returns the new tag.
+    /// Replaces the file. Refuses if somebody else changed it since it was read. Returns the new
+    /// tag.
     pub fn write(&self, text: &str) -> Result<FileTag, WriteError> {
         self.write_in_steps(text, &mut |_| Ok(()))
     }
@@ -108,7 +123,11 @@ impl ConfigFile {
 
     /// Checks that the file can be replaced, as far as a look can tell.
     pub fn check_writable(path: &Path) -> Result<(), WriteError> {
-        let file = ConfigFile { path: path.to_owned(), text: String::new(), tag: FileTag::absent() };
+        let file = ConfigFile {
+            path: path.to_owned(),
+            text: String::new(),
+            tag: FileTag::absent(),
+        };
         // A missing file is no problem, and its folder is created only when it is written.
         if !path.exists() {
             return Ok(());
@@ -123,33 +142,51 @@ impl ConfigFile {
     }
 
     fn compare(&self, target: &Path) -> Result<(), WriteError> {
-        // The digest decides, since modification times are too coarse and editors may set them back.
-        let found = read_bytes(target)?.map_or_else(FileTag::absent, |bytes| FileTag::of_bytes(&bytes));
-        if found == self.tag { Ok(()) } else { Err(WriteError::Changed { path: self.path.clone() }) }
+        // The digest decides, since modification times are too coarse and editors may set them
+        // back.
+        let found =
+            read_bytes(target)?.map_or_else(FileTag::absent, |bytes| FileTag::of_bytes(&bytes));
+        if found == self.tag {
+            Ok(())
+        } else {
+            Err(WriteError::Changed {
+                path: self.path.clone(),
+            })
+        }
     }
 
     fn write_in_steps(&self, text: &str, before: StepHook<'_>) -> Result<FileTag, WriteError> {
         let target = self.target()?;
         let folder = target.parent().unwrap_or(Path::new("/")).to_owned();
-        // The lock comes before the comparison. In between, another writer could replace the file unseen.
+        // The lock comes before the comparison. In between, another writer could replace the file
+        // unseen.
         let lock = self.lock(&folder, before)?;
-        let run = |step: WriteStep, before: StepHook<'_>| before(step).map_err(|cause| explain(&target, cause));
+        let run = |step: WriteStep, before: StepHook<'_>| {
+            before(step).map_err(|cause| explain(&target, cause))
+        };
         run(WriteStep::Compare, before)?;
         self.compare(&target)?;
         let old = open_target(&target)?;
-        if let Some(old) = old.as_ref().filter(|_| file_replacement::is_mounted_alone(&target)) {
+        if let Some(old) = old
+            .as_ref()
+            .filter(|_| file_replacement::is_mounted_alone(&target))
+        {
             run(WriteStep::Fill, before)?;
-            self.write_over(old, text).map_err(|cause| explain(&target, cause))?;
+            self.write_over(old, text)
+                .map_err(|cause| explain(&target, cause))?;
             return Ok(FileTag::of_bytes(text.as_bytes()));
         }
         let temporary = TemporaryFile::beside(&target, before)?;
-        temporary.fill(text, old.as_ref(), before).map_err(|cause| explain(&target, cause))?;
+        temporary
+            .fill(text, old.as_ref(), before)
+            .map_err(|cause| explain(&target, cause))?;
         run(WriteStep::Rename, before)?;
         fs::rename(&temporary.path, &target).map_err(|cause| explain(&target, cause))?;
-        // From here on the temporary name leads nowhere. A drop must not remove what another process creates
-        // there.
+        // From here on the temporary name leads nowhere. A drop must not remove what another
+        // process creates there.
         temporary.keep();
-        // The new file is in place already, and some file systems cannot sync folders: no error is worth a second write.
+        // The new file is in place already, and some file systems cannot sync folders: no error is
+        // worth a second write.
         if before(WriteStep::SyncFolder).is_ok() {
             let _ = file_replacement::sync_folder(&folder);
         }
@@ -173,21 +210,37 @@ impl ConfigFile {
         let path = &self.path;
         let target = match fs::canonicalize(path) {
             Ok(target) => target,
-            // A dangling link is refused: `canonicalize` does not find its target, but the link itself
-            // exists.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && fs::symlink_metadata(path).is_err() => {
-                let name = path.file_name().ok_or_else(|| not_text(path, "it names no file"))?;
-                let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            // A dangling link is refused: `canonicalize` does not find its target, but the link
+            // itself exists.
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound
+                    && fs::symlink_metadata(path).is_err() =>
+            {
+                let name = path
+                    .file_name()
+                    .ok_or_else(|| not_text(path, "it names no file"))?;
+                let folder = path
+                    .parent()
+                    .filter(|folder| !folder.as_os_str().is_empty())
+                    .unwrap_or(Path::new("."));
                 file_replacement::create_folders(folder).map_err(|cause| explain(folder, cause))?;
-                fs::canonicalize(folder).map_err(|cause| explain(folder, cause))?.join(name)
+                fs::canonicalize(folder)
+                    .map_err(|cause| explain(folder, cause))?
+                    .join(name)
             }
             Err(cause) => return Err(explain(path, cause)),
         };
         // Kubernetes puts the files of a ConfigMap into `..2026_11_22_...`, behind a link `..data`.
-        let is_mounted = target
-            .components()
-            .any(|part| part.as_os_str().to_str().is_some_and(|name| name.starts_with("..") && name.len() > 2));
-        if is_mounted { Err(WriteError::Mounted { path: path.clone() }) } else { Ok(target) }
+        let is_mounted = target.components().any(|part| {
+            part.as_os_str()
+                .to_str()
+                .is_some_and(|name| name.starts_with("..") && name.len() > 2)
+        });
+        if is_mounted {
+            Err(WriteError::Mounted { path: path.clone() })
+        } else {
+            Ok(target)
+        }
     }
 
     fn lock(&self, folder: &Path, before: StepHook<'_>) -> Result<File, WriteError> {
@@ -195,24 +248,33 @@ impl ConfigFile {
         let lock = file_replacement::open_lock(folder).map_err(|cause| explain(folder, cause))?;
         match lock.try_lock() {
             Ok(()) => Ok(lock),
-            // Waiting would not help: the other process changes the file, and this edit would be refused as
-            // stale.
-            Err(TryLockError::WouldBlock) => Err(WriteError::Locked { path: self.path.clone() }),
+            // Waiting would not help: the other process changes the file, and this edit would be
+            // refused as stale.
+            Err(TryLockError::WouldBlock) => Err(WriteError::Locked {
+                path: self.path.clone(),
+            }),
             Err(TryLockError::Error(cause)) => Err(explain(folder, cause)),
         }
     }
 }
 
 fn not_text(path: &Path, why: &'static str) -> WriteError {
-    WriteError::NotText { path: path.to_owned(), why }
+    WriteError::NotText {
+        path: path.to_owned(),
+        why,
+    }
 }
 
 /// Sorts an error of the operating system.
 fn explain(path: &Path, cause: io::Error) -> WriteError {
     let path = path.to_owned();
     match cause.kind() {
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => WriteError::ReadOnly { path, cause },
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => WriteError::NoSpace { path, cause },
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            WriteError::ReadOnly { path, cause }
+        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            WriteError::NoSpace { path, cause }
+        }
         // A mount point cannot be renamed over, and not every system says which files are one.
         io::ErrorKind::ResourceBusy => WriteError::Mounted { path },
         _ => WriteError::Io { path, cause },
@@ -227,19 +289,29 @@ fn read_bytes(path: &Path) -> Result<Option<Vec<u8>>, WriteError> {
             io::ErrorKind::NotFound => Ok(None),
             io::ErrorKind::FileTooLarge => Err(not_text(path, "it is larger than 16 MiB")),
             io::ErrorKind::IsADirectory => Err(not_text(path, "it is a directory")),
-            _ => Err(WriteError::Io { path: path.to_owned(), cause }),
+            _ => Err(WriteError::Io {
+                path: path.to_owned(),
+                cause,
+            }),
         },
     }
 }
 
-/// Opens the file to be replaced, if there is one. A rename would pass over a mode that forbids writing.
+/// Opens the file to be replaced, if there is one. A rename would pass over a mode that forbids
+/// writing.
 fn open_target(target: &Path) -> Result<Option<File>, WriteError> {
     let opened = file_replacement::open_to_write(target);
     match opened {
         Ok(file) => {
-            let permissions = file.metadata().map_err(|cause| explain(target, cause))?.permissions();
+            let permissions = file
+                .metadata()
+                .map_err(|cause| explain(target, cause))?
+                .permissions();
             match permissions.readonly() {
-                true => Err(explain(target, io::Error::new(io::ErrorKind::PermissionDenied, "its mode is read-only"))),
+                true => Err(explain(
+                    target,
+                    io::Error::new(io::ErrorKind::PermissionDenied, "its mode is read-only"),
+                )),
                 false => Ok(Some(file)),
             }
         }
@@ -259,8 +331,8 @@ impl TemporaryFile {
     fn beside(target: &Path, before: StepHook<'_>) -> Result<TemporaryFile, WriteError> {
         let mut name = std::ffi::OsString::from(".");
         name.push(target.file_name().unwrap_or_default());
-        // In the same folder, since a rename across file systems fails. The leading dot hides it from globs
-        // of configs.
+        // In the same folder, since a rename across file systems fails. The leading dot hides it
+        // from globs of configs.
         name.push(".moongate-new");
         let path = target.with_file_name(name);
         let create = |before: StepHook<'_>| {
@@ -270,12 +342,17 @@ impl TemporaryFile {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
-            // A config may hold keys. Nobody else may read the new file before it has the mode of the old
-            // one.
+            // A config may hold keys. Nobody else may read the new file before it has the mode of
+            // the old one.
             file_replacement::create_private(&path)
         };
-        let file = create(before).map_err(|cause| explain(target.parent().unwrap_or(target), cause))?;
-        Ok(TemporaryFile { path, file, is_kept: std::cell::Cell::new(false) })
+        let file =
+            create(before).map_err(|cause| explain(target.parent().unwrap_or(target), cause))?;
+        Ok(TemporaryFile {
+            path,
+            file,
+            is_kept: std::cell::Cell::new(false),
+        })
     }
 
     fn fill(&self, text: &str, old: Option<&File>, before: StepHook<'_>) -> io::Result<()> {

@@ -1,7 +1,8 @@
-//! Members between brackets, with commas: lists and tables of JSON, inline ones of TOML, flow ones of YAML.
+//! Members between brackets, with commas: lists and tables of JSON, inline ones of TOML, flow ones
+//! of YAML.
 //!
-//! Owns where a member goes in and what goes out with it. Does not render values. Invariant: a removal is the inverse of
-//! the insertion at the end.
+//! Owns where a member goes in and what goes out with it. Does not render values. Invariant: a
+//! removal is the inverse of the insertion at the end.
 
 use std::ops::Range;
 
@@ -29,8 +30,16 @@ pub(crate) struct EmptyStyle {
 
 impl<'a> FlowContainer<'a> {
     /// Creates the view of a container from its range with brackets and the ranges of its members.
-    pub(crate) fn new(source: &'a SourceText, range: &Range<usize>, members: Vec<Range<usize>>) -> Self {
-        FlowContainer { source, inner: range.start + 1..range.end - 1, members }
+    pub(crate) fn new(
+        source: &'a SourceText,
+        range: &Range<usize>,
+        members: Vec<Range<usize>>,
+    ) -> Self {
+        FlowContainer {
+            source,
+            inner: range.start + 1..range.end - 1,
+            members,
+        }
     }
 
     fn text(&self) -> &'a str {
@@ -44,12 +53,16 @@ impl<'a> FlowContainer<'a> {
     /// Returns the place of the comma behind a member.
     fn comma_after(&self, member: &Range<usize>) -> Option<usize> {
         let at = self.source.skip_trivia(member.end);
-        self.text()[at..self.inner.end].starts_with(',').then_some(at)
+        self.text()[at..self.inner.end]
+            .starts_with(',')
+            .then_some(at)
     }
 
     /// True if each member has a line of its own.
     pub(crate) fn is_multiline(&self) -> bool {
-        self.members.last().is_some_and(|last| self.source.opens_line(last.start))
+        self.members
+            .last()
+            .is_some_and(|last| self.source.opens_line(last.start))
     }
 
     /// Returns the indentation that a new member gets.
@@ -64,26 +77,36 @@ impl<'a> FlowContainer<'a> {
     /// Inserts a member behind the last one. `rendered` has the indentation of `member_indent`.
     pub(crate) fn push(&self, patch: &mut Patch, rendered: &str, empty: &EmptyStyle) {
         let rendered = rendered.replace('\n', self.source.newline());
-        let Some(last) = self.members.last() else { return self.push_first(patch, &rendered, empty) };
-        // A trailing comma of the old last member is kept as the file's style: the new member gets one, too.
+        let Some(last) = self.members.last() else {
+            return self.push_first(patch, &rendered, empty);
+        };
+        // A trailing comma of the old last member is kept as the file's style: the new member gets
+        // one, too.
         let comma = self.comma_after(last);
         let mut end = comma.map_or(last.end, |comma| comma + 1);
         if !self.is_multiline() {
             let blank = if self.is_dense() { "" } else { " " };
-            let text = if comma.is_some() { format!("{blank}{rendered},") } else { format!(",{blank}{rendered}") };
+            let text = if comma.is_some() {
+                format!("{blank}{rendered},")
+            } else {
+                format!(",{blank}{rendered}")
+            };
             return patch.insert(end, text);
         }
         // Behind the comment on that line, unless the bracket stands there.
         if self.source.ends_line(end) {
             end = self.source.skip_on_line(end);
-            end = self.text()[..end].trim_end_matches([' ', '\t']).len().max(comma.map_or(last.end, |comma| comma + 1));
+            end = self.text()[..end]
+                .trim_end_matches([' ', '\t'])
+                .len()
+                .max(comma.map_or(last.end, |comma| comma + 1));
         }
         let start = format!("{}{}", self.source.newline(), self.member_indent(empty));
         match comma {
             Some(_) => patch.insert(end, format!("{start}{rendered},")),
             None if end == last.end => patch.insert(end, format!(",{start}{rendered}")),
-            // The comment behind the last member stays on its line. The comma therefore goes before it, the
-            // member behind it.
+            // The comment behind the last member stays on its line. The comma therefore goes before
+            // it, the member behind it.
             None => {
                 patch.insert(last.end, ",");
                 patch.insert(end, format!("{start}{rendered}"));
@@ -95,8 +118,11 @@ impl<'a> FlowContainer<'a> {
     fn is_dense(&self) -> bool {
         match &self.members[..] {
             [.., first, second] => self.gap(first.end..second.start) == ",",
-            // A single member shows no comma. Its own colon tells if the file is written without blanks.
-            [only] => self.gap(only.clone()).contains("\":") && !self.gap(only.clone()).contains("\": "),
+            // A single member shows no comma. Its own colon tells if the file is written without
+            // blanks.
+            [only] => {
+                self.gap(only.clone()).contains("\":") && !self.gap(only.clone()).contains("\": ")
+            }
             [] => false,
         }
     }
@@ -118,9 +144,19 @@ impl<'a> FlowContainer<'a> {
             patch.insert(self.inner.start, rendered);
         } else if self.source.opens_line(close) && self.gap(self.inner.clone()).contains('\n') {
             let comma = if empty.trailing_comma { "," } else { "" };
-            let above = self.source.previous_line(self.source.line_start(close)).unwrap_or_default();
-            let above = if above > self.inner.start { self.source.indent(above).to_owned() } else { indent };
-            patch.insert(self.source.line_start(close), format!("{above}{rendered}{comma}{newline}"));
+            let above = self
+                .source
+                .previous_line(self.source.line_start(close))
+                .unwrap_or_default();
+            let above = if above > self.inner.start {
+                self.source.indent(above).to_owned()
+            } else {
+                indent
+            };
+            patch.insert(
+                self.source.line_start(close),
+                format!("{above}{rendered}{comma}{newline}"),
+            );
         } else {
             patch.insert(close, rendered);
         }
@@ -139,9 +175,15 @@ impl<'a> FlowContainer<'a> {
             let is_only = self.members.len() == 1
                 && start > self.inner.start
                 && rest <= self.inner.end
-                && format!("{}{}", self.gap(self.inner.start..start), self.gap(rest..self.inner.end)).trim().is_empty();
-            // The only member takes the line ends around it. An empty container is then `{}` on one line
-            // again.
+                && format!(
+                    "{}{}",
+                    self.gap(self.inner.start..start),
+                    self.gap(rest..self.inner.end)
+                )
+                .trim()
+                .is_empty();
+            // The only member takes the line ends around it. An empty container is then `{}` on one
+            // line again.
             match is_only {
                 true => patch.delete_with_comments(self.inner.clone()),
                 false => patch.delete_with_comments(start..rest),
@@ -151,9 +193,13 @@ impl<'a> FlowContainer<'a> {
             self.remove_only(patch, &member, end);
         } else if is_last {
             let before = self.members[index - 1].end;
-            let before =
-                if comma.is_some() { self.comma_after(&self.members[index - 1]).unwrap_or(before) + 1 } else { before };
-            // A comment between two members belongs to the list. Only the member and its comma may go.
+            let before = if comma.is_some() {
+                self.comma_after(&self.members[index - 1]).unwrap_or(before) + 1
+            } else {
+                before
+            };
+            // A comment between two members belongs to the list. Only the member and its comma may
+            // go.
             if self.source.has_comment(before..member.start) {
                 self.remove_comma_before(patch, index, comma);
                 patch.delete_with_comments(member.start..end);
@@ -165,7 +211,9 @@ impl<'a> FlowContainer<'a> {
             match self.source.has_comment(member.end..next) {
                 true => {
                     patch.delete_with_comments(member.clone());
-                    comma.into_iter().for_each(|comma| patch.delete(comma..comma + 1));
+                    comma
+                        .into_iter()
+                        .for_each(|comma| patch.delete(comma..comma + 1));
                 }
                 false => patch.delete_with_comments(member.start..next),
             }
@@ -176,7 +224,9 @@ impl<'a> FlowContainer<'a> {
     fn remove_comma_before(&self, patch: &mut Patch, index: usize, comma: Option<usize>) {
         let is_last = index + 1 == self.members.len();
         if let (true, None, Some(before)) = (is_last, comma, index.checked_sub(1)) {
-            self.comma_after(&self.members[before]).into_iter().for_each(|comma| patch.delete(comma..comma + 1));
+            self.comma_after(&self.members[before])
+                .into_iter()
+                .for_each(|comma| patch.delete(comma..comma + 1));
         }
     }
 

@@ -1,7 +1,7 @@
 //! JSON with comments and trailing commas.
 //!
-//! Owns reading and writing of JSON. Does not know where members go (`flow.rs`). Invariant: a new member is written as
-//! its neighbours are.
+//! Owns reading and writing of JSON. Does not know where members go (`flow.rs`). Invariant: a new
+//! member is written as its neighbours are.
 
 mod read;
 mod render;
@@ -24,7 +24,9 @@ pub(crate) fn patch(
     change: &Change,
     patch: &mut Patch,
 ) -> Result<(), EditError> {
-    let Some(root) = root else { return start_file(source, change, patch) };
+    let Some(root) = root else {
+        return start_file(source, change, patch);
+    };
     let editor = JsonEditor { source, root };
     match change {
         Change::Insert { at, key, value } => editor.push(patch, at, Some(key), value),
@@ -40,7 +42,9 @@ pub(crate) fn patch(
             Ok(())
         }
         Change::Remove { at } => {
-            let (last, container) = at.split_last().ok_or_else(|| EditError::refuse("the whole file"))?;
+            let (last, container) = at
+                .split_last()
+                .ok_or_else(|| EditError::refuse("the whole file"))?;
             let (flow, members) = editor.container(container)?;
             let index = members.position(last).ok_or_else(|| not_found(at))?;
             flow.remove(patch, index);
@@ -56,11 +60,17 @@ fn not_found(at: &[NodeStep]) -> EditError {
 /// Writes the first value of a file that has none.
 fn start_file(source: &SourceText, change: &Change, patch: &mut Patch) -> Result<(), EditError> {
     // All other changes need a node that exists, so they cannot be the first one.
-    let Change::Insert { at, key, value } = change else { return Err(EditError::refuse("the file is empty")) };
+    let Change::Insert { at, key, value } = change else {
+        return Err(EditError::refuse("the file is empty"));
+    };
     debug_assert!(at.is_empty());
     let style = ValueStyle::default();
     let table = Value::Object(serde_json::Map::from_iter([(key.clone(), value.clone())]));
-    source.insert_lines(patch, source.text().len(), &format!("{}\n", style.render(&table, "")));
+    source.insert_lines(
+        patch,
+        source.text().len(),
+        &format!("{}\n", style.render(&table, "")),
+    );
     Ok(())
 }
 
@@ -74,14 +84,28 @@ impl<'a> JsonEditor<'a> {
         self.root.find(at).ok_or_else(|| not_found(at))
     }
 
-    fn container(&self, at: &[NodeStep]) -> Result<(FlowContainer<'a>, &'a NodeMembers), EditError> {
+    fn container(
+        &self,
+        at: &[NodeStep],
+    ) -> Result<(FlowContainer<'a>, &'a NodeMembers), EditError> {
         let node = self.find(at)?;
-        let NodeShape::Flow(members) = &node.shape else { return Err(not_found(at)) };
-        Ok((FlowContainer::new(self.source, &node.range, members.ranges()), members))
+        let NodeShape::Flow(members) = &node.shape else {
+            return Err(not_found(at));
+        };
+        Ok((
+            FlowContainer::new(self.source, &node.range, members.ranges()),
+            members,
+        ))
     }
 
     /// Adds a member to a container.
-    fn push(&self, patch: &mut Patch, at: &[NodeStep], key: Option<&String>, value: &Value) -> Result<(), EditError> {
+    fn push(
+        &self,
+        patch: &mut Patch,
+        at: &[NodeStep],
+        key: Option<&String>,
+        value: &Value,
+    ) -> Result<(), EditError> {
         let (flow, members) = self.container(at)?;
         let mut style = ValueStyle::of_file(self.source, self.root);
         style.follow(self.source, members);

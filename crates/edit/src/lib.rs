@@ -1,26 +1,29 @@
 //! Edits of TOML, JSON and YAML texts in place, and of the files that hold them.
 //!
-//! Owns the change of a text (`edit`), the edits between two texts (`difference`), and the atomic replacement of a file
-//! (`ConfigFile`). Does not know any key of a config, and keeps no history. Invariant: a text comes back only if its tree
-//! has exactly the wanted change and every comment is still there.
+//! Owns the change of a text (`edit`), the edits between two texts (`difference`), and the atomic
+//! replacement of a file (`ConfigFile`). Does not know any key of a config, and keeps no history.
+//! Invariant: a text comes back only if its tree has exactly the wanted change and every comment is
+//! still there.
 //!
 //! # How an edit works
 //!
-//! 1. The format's parser, which the config uses too, reads the text into a tree of values and a tree of byte ranges.
+//! 1. The format's parser, which the config uses too, reads the text into a tree of values and a
+//!    tree of byte ranges.
 //! 2. `plan.rs` turns the edit into single changes of the tree: insert, append, replace, remove.
-//! 3. The format turns a change into splices of the text. All bytes outside of a splice stay as they are, and so do
-//!    comments, line ends and the byte order mark.
-//! 4. `proof.rs` parses the new text and compares trees and comments. Edits of one list share this step where they can.
+//! 3. The format turns a change into splices of the text. All bytes outside of a splice stay as
+//!    they are, and so do comments, line ends and the byte order mark.
+//! 4. `proof.rs` parses the new text and compares trees and comments. Edits of one list share this
+//!    step where they can.
 //!
-//! The three formats share these steps. Editors that print a syntax tree were the alternative: `toml_edit` drops
-//! carriage returns and moves comments with keys that are removed, and `yaml-edit` does not see through anchors. A
-//! splice cannot touch what it does not name.
+//! The three formats share these steps. Editors that print a syntax tree were the alternative:
+//! `toml_edit` drops carriage returns and moves comments with keys that are removed, and
+//! `yaml-edit` does not see through anchors. A splice cannot touch what it does not name.
 //!
 //! # Comments
 //!
-//! A removed or replaced value takes the comments inside it, and the comment behind it on its last line. A removed table
-//! or block also takes the comment lines directly beneath it, up to a blank line or the next entry. Comments above it
-//! stay, as all others do.
+//! A removed or replaced value takes the comments inside it, and the comment behind it on its last
+//! line. A removed table or block also takes the comment lines directly beneath it, up to a blank
+//! line or the next entry. Comments above it stay, as all others do.
 //!
 //! # Limits
 //!

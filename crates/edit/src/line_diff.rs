@@ -1,9 +1,10 @@
 //! Comparison of two texts by lines.
 //!
-//! Owns the choice of the lines that changed. Does not show them. Invariant: the work is bounded, however long the texts
-//! are.
+//! Owns the choice of the lines that changed. Does not show them. Invariant: the work is bounded,
+//! however long the texts are.
 
-/// Product of line counts up to which the shortest difference is looked for. Larger parts count as replaced.
+/// Product of line counts up to which the shortest difference is looked for. Larger parts count as
+/// replaced.
 const CELLS_MAX: usize = 4_000_000;
 
 /// Kind of a line in a difference.
@@ -17,7 +18,8 @@ pub enum LineChange {
     Added,
 }
 
-/// Compares two texts. Each line comes with its index: that in the text after for added ones, else in the text before.
+/// Compares two texts. Each line comes with its index: that in the text after for added ones, else
+/// in the text before.
 pub fn line_changes(before: &[&str], after: &[&str]) -> Vec<(LineChange, usize)> {
     // What is equal at both ends needs no search.
     let (start, end) = common_ends(before, after);
@@ -31,11 +33,22 @@ pub fn line_changes(before: &[&str], after: &[&str]) -> Vec<(LineChange, usize)>
 
 /// Counts the lines that two texts have in common at the start and at the end.
 pub fn common_ends(old: &[&str], new: &[&str]) -> (usize, usize) {
-    let start = old.iter().zip(new).take_while(|(one, other)| one == other).count();
+    let start = old
+        .iter()
+        .zip(new)
+        .take_while(|(one, other)| one == other)
+        .count();
     // Without the common start: a repeated line must not count at both ends.
     let old = &old[start..];
     let new = &new[start..];
-    (start, old.iter().rev().zip(new.iter().rev()).take_while(|(one, other)| one == other).count())
+    (
+        start,
+        old.iter()
+            .rev()
+            .zip(new.iter().rev())
+            .take_while(|(one, other)| one == other)
+            .count(),
+    )
 }
 
 /// Finds the shortest difference by the longest common subsequence.
@@ -57,7 +70,11 @@ fn shortest(before: &[&str], after: &[&str]) -> Vec<(LineChange, usize)> {
             let below = common[(row + 1) * width + column];
             let beside = common[row * width + column + 1];
             let diagonal = common[(row + 1) * width + column + 1] + 1;
-            common[row * width + column] = if before[row] == after[column] { diagonal } else { below.max(beside) };
+            common[row * width + column] = if before[row] == after[column] {
+                diagonal
+            } else {
+                below.max(beside)
+            };
         }
     }
     let mut row = 0;
@@ -87,6 +104,16 @@ mod tests {
     #[test]
     fn lines_in_the_middle_are_kept() {
         let found = line_changes(&["a", "b", "c", "d"], &["a", "x", "c", "y", "d"]);
-        assert_eq!(found, [(Kept, 0), (Removed, 1), (Added, 1), (Kept, 2), (Added, 3), (Kept, 3)]);
+        assert_eq!(
+            found,
+            [
+                (Kept, 0),
+                (Removed, 1),
+                (Added, 1),
+                (Kept, 2),
+                (Added, 3),
+                (Kept, 3)
+            ]
+        );
     }
 }

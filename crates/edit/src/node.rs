@@ -1,6 +1,7 @@
 //! Tree of byte ranges.
 //!
-//! Owns where each value of a text stands. Does not hold the values. Invariant: a child lies within its parent.
+//! Owns where each value of a text stands. Does not hold the values. Invariant: a child lies within
+//! its parent.
 
 use std::ops::Range;
 
@@ -61,8 +62,12 @@ impl NodeMembers {
     /// Finds the number of the member that a step leads to.
     pub(crate) fn position(&self, step: &NodeStep) -> Option<usize> {
         match (self, step) {
-            (NodeMembers::List(items), NodeStep::Index(index)) => (*index < items.len()).then_some(*index),
-            (NodeMembers::Table(entries), NodeStep::Key(key)) => entries.iter().position(|entry| entry.name == *key),
+            (NodeMembers::List(items), NodeStep::Index(index)) => {
+                (*index < items.len()).then_some(*index)
+            }
+            (NodeMembers::Table(entries), NodeStep::Key(key)) => {
+                entries.iter().position(|entry| entry.name == *key)
+            }
             _ => None,
         }
     }

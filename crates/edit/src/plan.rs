@@ -1,7 +1,7 @@
 //! Plan of an edit: the next change of the tree that it needs.
 //!
-//! Owns the meaning of each action, on trees of values alone. Does not know any format or text. Invariant: repeated
-//! changes end, since each makes the tree more like the wanted one.
+//! Owns the meaning of each action, on trees of values alone. Does not know any format or text.
+//! Invariant: repeated changes end, since each makes the tree more like the wanted one.
 
 use serde_json::{Map, Value};
 
@@ -12,7 +12,9 @@ use crate::error::EditError;
 pub(crate) fn apply_edits(edits: &[Edit], tree: &mut Value) -> Result<(), EditError> {
     for edit in edits {
         while let Some(change) = next_change(edit, tree)? {
-            change.apply_to(tree).ok_or_else(|| EditError::refuse("it leads nowhere"))?;
+            change
+                .apply_to(tree)
+                .ok_or_else(|| EditError::refuse("it leads nowhere"))?;
         }
     }
     Ok(())
@@ -35,7 +37,11 @@ pub(crate) enum NodeStep {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Change {
     /// Adds an entry to the table at the path.
-    Insert { at: Vec<NodeStep>, key: String, value: Value },
+    Insert {
+        at: Vec<NodeStep>,
+        key: String,
+        value: Value,
+    },
     /// Adds an element to the list at the path.
     Append { at: Vec<NodeStep>, value: Value },
     /// Replaces the node at the path.
@@ -60,7 +66,9 @@ impl Change {
     pub(crate) fn apply_to(&self, tree: &mut Value) -> Option<()> {
         match self {
             Change::Insert { at, key, value } => {
-                node_mut(tree, at)?.as_object_mut()?.insert(key.clone(), value.clone());
+                node_mut(tree, at)?
+                    .as_object_mut()?
+                    .insert(key.clone(), value.clone());
             }
             Change::Append { at, value } => node_mut(tree, at)?.as_array_mut()?.push(value.clone()),
             Change::Replace { at, value } => *node_mut(tree, at)? = value.clone(),
@@ -75,7 +83,9 @@ pub(crate) fn remove_node(tree: &mut Value, at: &[NodeStep]) -> Option<()> {
     let (last, container) = at.split_last()?;
     match (node_mut(tree, container)?, last) {
         (Value::Object(table), NodeStep::Key(key)) => drop(table.shift_remove(key)?),
-        (Value::Array(list), NodeStep::Index(index)) if *index < list.len() => drop(list.remove(*index)),
+        (Value::Array(list), NodeStep::Index(index)) if *index < list.len() => {
+            drop(list.remove(*index))
+        }
         _ => return None,
     }
     Some(())
@@ -119,7 +129,11 @@ pub(crate) fn next_change(edit: &Edit, tree: &Value) -> Result<Option<Change>, E
     match edit.action() {
         EditAction::Set(value) if exists => match edit.path().last() {
             // The field that identifies an element is part of its value.
-            Some(step @ PathStep::Item { .. }) => Ok(difference(place.at, place.node, &element(step, value.clone())?)),
+            Some(step @ PathStep::Item { .. }) => Ok(difference(
+                place.at,
+                place.node,
+                &element(step, value.clone())?,
+            )),
             _ => Ok(difference(place.at, place.node, value)),
         },
         EditAction::Set(value) => create(place, value.clone()).map(Some),
@@ -131,14 +145,23 @@ pub(crate) fn next_change(edit: &Edit, tree: &Value) -> Result<Option<Change>, E
         EditAction::RemoveItem(_) if !exists || place.node.is_null() => Ok(None),
         EditAction::AddItem(text) => {
             let has = list_at(&place)?.iter().any(|item| item == text.as_str());
-            Ok((!has).then(|| Change::Append { at: place.at, value: text.as_str().into() }))
+            Ok((!has).then(|| Change::Append {
+                at: place.at,
+                value: text.as_str().into(),
+            }))
         }
         EditAction::RemoveItem(text) => {
-            let found = list_at(&place)?.iter().position(|item| item == text.as_str());
-            Ok(found.map(|index| Change::Remove { at: child(&place.at, NodeStep::Index(index)) }))
+            let found = list_at(&place)?
+                .iter()
+                .position(|item| item == text.as_str());
+            Ok(found.map(|index| Change::Remove {
+                at: child(&place.at, NodeStep::Index(index)),
+            }))
         }
         EditAction::RemoveIfEmpty => {
-            let is_empty = exists && (place.node == &Value::Array(vec![]) || place.node == &Value::Object(Map::new()));
+            let is_empty = exists
+                && (place.node == &Value::Array(vec![])
+                    || place.node == &Value::Object(Map::new()));
             Ok(is_empty.then_some(Change::Remove { at: place.at }))
         }
     }
@@ -149,25 +172,42 @@ fn child(at: &[NodeStep], step: NodeStep) -> Vec<NodeStep> {
 }
 
 fn list_at<'t>(place: &EditPlace<'t, '_>) -> Result<&'t Vec<Value>, EditError> {
-    place.node.as_array().ok_or_else(|| EditError::refuse(format!("{} is not a list", shown(&place.at))))
+    place
+        .node
+        .as_array()
+        .ok_or_else(|| EditError::refuse(format!("{} is not a list", shown(&place.at))))
 }
 
 /// Follows the path as far as there are nodes.
 fn find<'t, 'e>(tree: &'t Value, path: &'e [PathStep]) -> Result<EditPlace<'t, 'e>, EditError> {
-    let mut place = EditPlace { at: Vec::new(), node: tree, missing: path };
+    let mut place = EditPlace {
+        at: Vec::new(),
+        node: tree,
+        missing: path,
+    };
     while let Some((step, rest)) = place.missing.split_first() {
         let next = match (step, place.node) {
             // A null in YAML or JSON is an absent value.
             (_, Value::Null) => None,
-            (PathStep::Key(key), Value::Object(table)) => table.get(key).map(|node| (NodeStep::Key(key.clone()), node)),
+            (PathStep::Key(key), Value::Object(table)) => table
+                .get(key)
+                .map(|node| (NodeStep::Key(key.clone()), node)),
             (PathStep::Item { field, value }, Value::Array(list)) => list
                 .iter()
                 .position(|item| item.get(field).is_some_and(|found| found == value.as_str()))
                 .map(|index| (NodeStep::Index(index), &list[index])),
             // Refused and not replaced: somebody wrote that value, and it would be lost.
-            (PathStep::Key(_), _) => return Err(EditError::refuse(format!("{} is not a table", shown(&place.at)))),
+            (PathStep::Key(_), _) => {
+                return Err(EditError::refuse(format!(
+                    "{} is not a table",
+                    shown(&place.at)
+                )));
+            }
             (PathStep::Item { .. }, _) => {
-                return Err(EditError::refuse(format!("{} is not a list", shown(&place.at))));
+                return Err(EditError::refuse(format!(
+                    "{} is not a list",
+                    shown(&place.at)
+                )));
             }
         };
         let Some((step, node)) = next else { break };
@@ -181,15 +221,28 @@ fn find<'t, 'e>(tree: &'t Value, path: &'e [PathStep]) -> Result<EditPlace<'t, '
 /// Creates a value below the deepest node that exists.
 fn create(place: EditPlace<'_, '_>, value: Value) -> Result<Change, EditError> {
     if place.node.is_null() {
-        return Ok(Change::Replace { at: place.at, value: wrap(place.missing, value)? });
+        return Ok(Change::Replace {
+            at: place.at,
+            value: wrap(place.missing, value)?,
+        });
     }
     let Some((first, rest)) = place.missing.split_first() else {
-        return Ok(Change::Replace { at: place.at, value });
+        return Ok(Change::Replace {
+            at: place.at,
+            value,
+        });
     };
     let value = wrap(rest, value)?;
     Ok(match first {
-        PathStep::Key(key) => Change::Insert { at: place.at, key: key.clone(), value },
-        PathStep::Item { .. } => Change::Append { at: place.at, value: element(first, value)? },
+        PathStep::Key(key) => Change::Insert {
+            at: place.at,
+            key: key.clone(),
+            value,
+        },
+        PathStep::Item { .. } => Change::Append {
+            at: place.at,
+            value: element(first, value)?,
+        },
     })
 }
 
@@ -201,10 +254,13 @@ fn wrap(path: &[PathStep], value: Value) -> Result<Value, EditError> {
     })
 }
 
-/// Creates the element that a step names. The field that identifies it comes first, if the value lacks it.
+/// Creates the element that a step names. The field that identifies it comes first, if the value
+/// lacks it.
 fn element(step: &PathStep, value: Value) -> Result<Value, EditError> {
     let (PathStep::Item { field, value: name }, Value::Object(table)) = (step, value) else {
-        return Err(EditError::refuse("a new element of that list must be a table"));
+        return Err(EditError::refuse(
+            "a new element of that list must be a table",
+        ));
     };
     // The identifying field comes first, as people write it: `name` before the rest.
     let mut element = Map::new();
@@ -214,42 +270,60 @@ fn element(step: &PathStep, value: Value) -> Result<Value, EditError> {
     element.extend(table);
     // Such an element would not be found by its own path, and each repetition would add another.
     if element[field] != name.as_str() {
-        return Err(EditError::refuse(format!("the new element has another {field} than its path")));
+        return Err(EditError::refuse(format!(
+            "the new element has another {field} than its path"
+        )));
     }
     Ok(Value::Object(element))
 }
 
-/// Finds the first difference between a node and its wanted value. Small changes keep comments that large ones lose.
+/// Finds the first difference between a node and its wanted value. Small changes keep comments that
+/// large ones lose.
 fn difference(at: Vec<NodeStep>, node: &Value, wanted: &Value) -> Option<Change> {
     match (node, wanted) {
         (Value::Object(old), Value::Object(new)) => {
             let changed = new.iter().find_map(|(key, value)| match old.get(key) {
                 Some(node) => difference(child(&at, NodeStep::Key(key.clone())), node, value),
-                // Additions before removals: a table must not become empty in between, since YAML writes an
-                // empty one in another form.
-                None => Some(Change::Insert { at: at.clone(), key: key.clone(), value: value.clone() }),
+                // Additions before removals: a table must not become empty in between, since YAML
+                // writes an empty one in another form.
+                None => Some(Change::Insert {
+                    at: at.clone(),
+                    key: key.clone(),
+                    value: value.clone(),
+                }),
             });
             changed.or_else(|| {
                 let gone = old.keys().find(|key| !new.contains_key(*key))?;
-                Some(Change::Remove { at: child(&at, NodeStep::Key(gone.clone())) })
+                Some(Change::Remove {
+                    at: child(&at, NodeStep::Key(gone.clone())),
+                })
             })
         }
         (Value::Array(old), Value::Array(new)) => {
-            let index = (0..old.len().max(new.len())).find(|index| old.get(*index) != new.get(*index))?;
+            let index =
+                (0..old.len().max(new.len())).find(|index| old.get(*index) != new.get(*index))?;
             let place = child(&at, NodeStep::Index(index));
             match (old.get(index), new.get(index)) {
-                (None, Some(value)) => Some(Change::Append { at, value: value.clone() }),
+                (None, Some(value)) => Some(Change::Append {
+                    at,
+                    value: value.clone(),
+                }),
                 (Some(_), None) => Some(Change::Remove { at: place }),
-                // An element that was taken out of the middle. Rewriting all later ones would lose their
-                // comments.
-                (Some(_), Some(value)) if old.get(index + 1) == Some(value) && old.len() > new.len() => {
+                // An element that was taken out of the middle. Rewriting all later ones would lose
+                // their comments.
+                (Some(_), Some(value))
+                    if old.get(index + 1) == Some(value) && old.len() > new.len() =>
+                {
                     Some(Change::Remove { at: place })
                 }
                 (Some(node), Some(value)) => difference(place, node, value),
                 (None, None) => None,
             }
         }
-        _ => (node != wanted).then(|| Change::Replace { at, value: wanted.clone() }),
+        _ => (node != wanted).then(|| Change::Replace {
+            at,
+            value: wanted.clone(),
+        }),
     }
 }
 

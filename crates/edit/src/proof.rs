@@ -1,7 +1,7 @@
 //! Proof of a change.
 //!
-//! Owns the comparison of the old text with the new one. Does not trust what the formats' editors did. Invariant: a new
-//! text has the wanted tree and every comment that the change did not remove.
+//! Owns the comparison of the old text with the new one. Does not trust what the formats' editors
+//! did. Invariant: a new text has the wanted tree and every comment that the change did not remove.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -47,10 +47,22 @@ impl ParsedText {
             Format::Json => json::parse(&text)?.map_layout(TextLayout::Json),
             Format::Yaml => yaml::parse(&text)?.map_layout(TextLayout::Yaml),
         };
-        let ReadText { tree, layout, comments } = read;
+        let ReadText {
+            tree,
+            layout,
+            comments,
+        } = read;
         // A file without a value is an empty table.
-        let tree = if tree.is_null() { Value::Object(serde_json::Map::new()) } else { tree };
-        Ok(ParsedText { source: SourceText::new(text, comments), tree, layout })
+        let tree = if tree.is_null() {
+            Value::Object(serde_json::Map::new())
+        } else {
+            tree
+        };
+        Ok(ParsedText {
+            source: SourceText::new(text, comments),
+            tree,
+            layout,
+        })
     }
 
     pub(crate) fn tree(&self) -> &Value {
@@ -88,7 +100,9 @@ impl ParsedText {
         let mut seen = BTreeSet::new();
         for edit in edits {
             // In this text, so that the places in the patch are not those of a later one.
-            let Some(change) = plan::next_change(edit, &self.tree).ok()? else { continue };
+            let Some(change) = plan::next_change(edit, &self.tree).ok()? else {
+                continue;
+            };
             let is_twice = !seen.insert(edit.action().item());
             if is_twice || matches!(change, Change::Insert { .. } | Change::Replace { .. }) {
                 return None;
@@ -98,7 +112,9 @@ impl ParsedText {
         }
         // From the end of the list: the places of earlier items stay as they are.
         changes.sort_by_key(|change: &Change| std::cmp::Reverse(change.index()));
-        changes.iter().try_for_each(|change| change.apply_to(&mut tree))?;
+        changes
+            .iter()
+            .try_for_each(|change| change.apply_to(&mut tree))?;
         match changes.first() {
             Some(first) => self.prove(patch, &[tree], first).ok(),
             None => ParsedText::parse(self.format(), self.text().to_owned()).ok(),
@@ -114,20 +130,31 @@ impl ParsedText {
     }
 
     /// Applies a patch, and compares the result with the trees that are right.
-    fn prove(&self, patch: Patch, wanted: &[Value], change: &Change) -> Result<ParsedText, EditError> {
+    fn prove(
+        &self,
+        patch: Patch,
+        wanted: &[Value],
+        change: &Change,
+    ) -> Result<ParsedText, EditError> {
         // Texts are compared, not places: all ranges behind the splice have moved.
         let kept = comments_outside(&self.source, &patch.removed);
-        let text = patch.apply(self.text()).ok_or_else(|| EditError::refuse("the change overlaps itself"))?;
-        // The result is parsed from scratch. An error of a splice can therefore cost the edit, but never the
-        // file.
-        let new = ParsedText::parse(self.format(), text)
-            .map_err(|error| EditError::refuse(format!("the changed text would not parse ({error})")))?;
+        let text = patch
+            .apply(self.text())
+            .ok_or_else(|| EditError::refuse("the change overlaps itself"))?;
+        // The result is parsed from scratch. An error of a splice can therefore cost the edit, but
+        // never the file.
+        let new = ParsedText::parse(self.format(), text).map_err(|error| {
+            EditError::refuse(format!("the changed text would not parse ({error})"))
+        })?;
         if !wanted.contains(&new.tree) {
             let at = match change {
                 Change::Insert { at, .. } | Change::Append { at, .. } => at,
                 Change::Replace { at, .. } | Change::Remove { at } => at,
             };
-            return Err(EditError::refuse(format!("more than {} would change", shown(at))));
+            return Err(EditError::refuse(format!(
+                "more than {} would change",
+                shown(at)
+            )));
         }
         if kept != comments_outside(&new.source, &[]) {
             return Err(EditError::refuse("a comment would be lost"));
@@ -143,7 +170,8 @@ impl ParsedText {
         }
         let mut trees = vec![tree];
         if let (Format::Toml, Change::Remove { at }) = (self.format(), change) {
-            // A table that only its members spell ends with the last of them, and so may the tables above it.
+            // A table that only its members spell ends with the last of them, and so may the tables
+            // above it.
             for depth in (1..at.len()).rev() {
                 let mut tree = trees[trees.len() - 1].clone();
                 let is_empty = plan::node(&tree, &at[..depth]).is_some_and(|node| match node {
@@ -163,7 +191,15 @@ impl ParsedText {
 
 /// Lists the comments that do not lie in the ranges, in the order of the text.
 fn comments_outside<'a>(source: &'a SourceText, ranges: &[Range<usize>]) -> Vec<&'a str> {
-    let is_outside =
-        |comment: &&Range<usize>| !ranges.iter().any(|range| range.start <= comment.start && comment.end <= range.end);
-    source.comments().iter().filter(is_outside).map(|comment| source.text()[comment.clone()].trim_end()).collect()
+    let is_outside = |comment: &&Range<usize>| {
+        !ranges
+            .iter()
+            .any(|range| range.start <= comment.start && comment.end <= range.end)
+    };
+    source
+        .comments()
+        .iter()
+        .filter(is_outside)
+        .map(|comment| source.text()[comment.clone()].trim_end())
+        .collect()
 }

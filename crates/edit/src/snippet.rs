@@ -1,7 +1,7 @@
 //! Text to paste where a file cannot be edited.
 //!
-//! Owns what of an edit is shown: the whole value that each path would have. Does not change a file. Invariant: the text
-//! has the format of the file, and nothing that the edits do not name.
+//! Owns what of an edit is shown: the whole value that each path would have. Does not change a
+//! file. Invariant: the text has the format of the file, and nothing that the edits do not name.
 
 use serde_json::{Map, Value};
 
@@ -11,7 +11,8 @@ use crate::format::Format;
 use crate::plan;
 use crate::proof::ParsedText;
 
-/// Returns the lines that a file would have with these edits. `None` where there is only something to take away.
+/// Returns the lines that a file would have with these edits. `None` where there is only something
+/// to take away.
 pub fn snippet(format: Format, text: &str, edits: &[Edit]) -> Option<String> {
     let parsed = ParsedText::parse(format, text.trim_start_matches('\u{feff}').to_owned());
     let mut tree = match &parsed {
@@ -32,7 +33,10 @@ pub fn snippet(format: Format, text: &str, edits: &[Edit]) -> Option<String> {
             (None, _) => continue,
         };
         if shown.iter().all(|known| known.path() != edit.path()) {
-            shown.push(Edit::new(edit.path().iter().cloned(), EditAction::Set(value)));
+            shown.push(Edit::new(
+                edit.path().iter().cloned(),
+                EditAction::Set(value),
+            ));
         }
     }
     let text = self::edit(format, "", &shown).ok()?;

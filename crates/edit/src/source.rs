@@ -1,6 +1,7 @@
 //! Text of a file, by lines and comments, and splices of it.
 //!
-//! Owns positions in the text. Does not know any format. Invariant: offsets are bytes, at boundaries of characters.
+//! Owns positions in the text. Does not know any format. Invariant: offsets are bytes, at
+//! boundaries of characters.
 
 use std::ops::Range;
 
@@ -31,7 +32,10 @@ impl Patch {
     }
 
     pub(crate) fn replace(&mut self, range: Range<usize>, text: impl Into<String>) {
-        self.splices.push(Splice { range, text: text.into() });
+        self.splices.push(Splice {
+            range,
+            text: text.into(),
+        });
     }
 
     /// Deletes a range together with its comments.
@@ -43,7 +47,8 @@ impl Patch {
     /// Applies all splices. `None` if two of them overlap.
     pub(crate) fn apply(mut self, text: &str) -> Option<String> {
         // A stable sort: two insertions at one place keep the order in which they were asked for.
-        self.splices.sort_by_key(|splice| (splice.range.start, splice.range.end));
+        self.splices
+            .sort_by_key(|splice| (splice.range.start, splice.range.end));
         let mut out = String::with_capacity(text.len());
         let mut at = 0;
         for splice in self.splices {
@@ -92,13 +97,21 @@ impl SourceText {
 
     /// Returns the end of the line, before its line end.
     pub(crate) fn line_end(&self, at: usize) -> usize {
-        let end = self.text[at..].find('\n').map_or(self.text.len(), |newline| at + newline);
-        if self.text[at..end].ends_with('\r') { end - 1 } else { end }
+        let end = self.text[at..]
+            .find('\n')
+            .map_or(self.text.len(), |newline| at + newline);
+        if self.text[at..end].ends_with('\r') {
+            end - 1
+        } else {
+            end
+        }
     }
 
     /// Returns the start of the next line, or the end of the text.
     pub(crate) fn next_line(&self, at: usize) -> usize {
-        self.text[at..].find('\n').map_or(self.text.len(), |newline| at + newline + 1)
+        self.text[at..]
+            .find('\n')
+            .map_or(self.text.len(), |newline| at + newline + 1)
     }
 
     /// Returns the white space that the line of a place starts with.
@@ -113,21 +126,29 @@ impl SourceText {
     }
 
     pub(crate) fn comment_at(&self, at: usize) -> Option<&Range<usize>> {
-        self.comments.binary_search_by_key(&at, |comment| comment.start).ok().map(|found| &self.comments[found])
+        self.comments
+            .binary_search_by_key(&at, |comment| comment.start)
+            .ok()
+            .map(|found| &self.comments[found])
     }
 
     pub(crate) fn has_comment(&self, range: Range<usize>) -> bool {
-        let from = self.comments.partition_point(|comment| comment.start < range.start);
-        self.comments.get(from).is_some_and(|comment| comment.start < range.end)
+        let from = self
+            .comments
+            .partition_point(|comment| comment.start < range.start);
+        self.comments
+            .get(from)
+            .is_some_and(|comment| comment.start < range.end)
     }
 
-    /// Skips blanks and comments on this line. The result is where something else starts, or the line's end.
+    /// Skips blanks and comments on this line. The result is where something else starts, or the
+    /// line's end.
     pub(crate) fn skip_on_line(&self, mut at: usize) -> usize {
         loop {
             at += self.text[at..].len() - self.text[at..].trim_start_matches([' ', '\t']).len();
             match self.comment_at(at) {
-                // A block comment over several lines ends on another line. What follows it is not on this
-                // one.
+                // A block comment over several lines ends on another line. What follows it is not
+                // on this one.
                 Some(comment) if !self.text[comment.clone()].contains('\n') => at = comment.end,
                 _ => return at,
             }
@@ -152,7 +173,9 @@ impl SourceText {
     }
 
     pub(crate) fn is_blank_line(&self, line_start: usize) -> bool {
-        self.text[line_start..self.line_end(line_start)].trim().is_empty()
+        self.text[line_start..self.line_end(line_start)]
+            .trim()
+            .is_empty()
     }
 
     /// True if the line has a comment and nothing else.
@@ -162,20 +185,30 @@ impl SourceText {
 
     /// Returns the start of the line before, if there is one.
     pub(crate) fn previous_line(&self, line_start: usize) -> Option<usize> {
-        line_start.checked_sub(1).map(|newline| self.line_start(newline))
+        line_start
+            .checked_sub(1)
+            .map(|newline| self.line_start(newline))
     }
 
     /// Returns the start of the comment lines directly above a line.
     pub(crate) fn comments_above(&self, line_start: usize) -> usize {
         let mut at = line_start;
-        while let Some(previous) = self.previous_line(at).filter(|previous| self.is_comment_line(*previous)) {
+        while let Some(previous) = self
+            .previous_line(at)
+            .filter(|previous| self.is_comment_line(*previous))
+        {
             at = previous;
         }
         at
     }
 
-    /// Returns the end of the comment lines directly beneath, which start at `line_start` and pass the test.
-    pub(crate) fn comments_beneath(&self, line_start: usize, is_owned: impl Fn(usize) -> bool) -> usize {
+    /// Returns the end of the comment lines directly beneath, which start at `line_start` and pass
+    /// the test.
+    pub(crate) fn comments_beneath(
+        &self,
+        line_start: usize,
+        is_owned: impl Fn(usize) -> bool,
+    ) -> usize {
         let mut at = line_start;
         while at < self.text.len() && self.is_comment_line(at) && is_owned(at) {
             at = self.next_line(at);
@@ -183,7 +216,8 @@ impl SourceText {
         at
     }
 
-    /// Inserts whole lines, each with its line end, at the start of a line or at the end of the text.
+    /// Inserts whole lines, each with its line end, at the start of a line or at the end of the
+    /// text.
     pub(crate) fn insert_lines(&self, patch: &mut Patch, at: usize, lines: &str) {
         let lines = lines.replace('\n', self.newline());
         // A file whose last line has no end keeps that.
@@ -200,7 +234,8 @@ impl SourceText {
     pub(crate) fn delete_lines(&self, patch: &mut Patch, lines: Range<usize>) {
         let mut range = lines;
         if range.end == self.text.len() && !self.text.ends_with('\n') && range.start > 0 {
-            // The last line has no end of its own. The one before it goes instead, else a new one would stay.
+            // The last line has no end of its own. The one before it goes instead, else a new one
+            // would stay.
             range.start = self.line_end(self.line_start(range.start - 1));
         }
         patch.delete_with_comments(range);
@@ -216,6 +251,10 @@ pub(crate) struct ReadText<L> {
 
 impl<L> ReadText<L> {
     pub(crate) fn map_layout<M>(self, wrap: impl FnOnce(L) -> M) -> ReadText<M> {
-        ReadText { tree: self.tree, layout: wrap(self.layout), comments: self.comments }
+        ReadText {
+            tree: self.tree,
+            layout: wrap(self.layout),
+            comments: self.comments,
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Bounds of a text, checked before a parser that calls itself sees it.
 //!
-//! Owns the measures of nesting, and of what aliases of YAML repeat. Does not report syntax errors: the parsers do that.
-//! Invariant: nothing here calls itself, so no text can exhaust the stack.
+//! Owns the measures of nesting, and of what aliases of YAML repeat. Does not report syntax errors:
+//! the parsers do that. Invariant: nothing here calls itself, so no text can exhaust the stack.
 
 use std::collections::HashMap;
 
@@ -13,9 +13,11 @@ use toml_parser::parser::{Event as TomlEvent, EventKind, RecursionGuard, parse_d
 
 use crate::format::Format;
 
-/// Brackets of TOML within each other. Its parser calls itself, and needs a bound before this one can count keys.
+/// Brackets of TOML within each other. Its parser calls itself, and needs a bound before this one
+/// can count keys.
 const TOML_BRACKETS_MAX: u32 = 80;
-/// Bytes that aliases may repeat in any text. In a larger text they may repeat as much as the text has.
+/// Bytes that aliases may repeat in any text. In a larger text they may repeat as much as the text
+/// has.
 const REPEATED_MIN: usize = 32 * 1024;
 
 /// Bound that a text exceeds.
@@ -45,7 +47,14 @@ pub fn exceeded_bound(format: Format, text: &str, depth: usize) -> Option<(usize
     match format {
         Format::Toml => deep_toml(text, depth).map(nesting),
         Format::Json => deep_json(text, depth).map(nesting),
-        Format::Yaml => YamlMeter { text, depth, open: Vec::new(), anchors: HashMap::new(), repeated: 0 }.measure(),
+        Format::Yaml => YamlMeter {
+            text,
+            depth,
+            open: Vec::new(),
+            anchors: HashMap::new(),
+            repeated: 0,
+        }
+        .measure(),
     }
 }
 
@@ -67,13 +76,25 @@ fn deep_json(text: &str, depth_max: usize) -> Option<usize> {
 
 fn deep_toml(text: &str, depth_max: usize) -> Option<usize> {
     let tokens = Source::new(text).lex().into_vec();
-    let mut meter = TomlMeter { depth_max, header: 0, key: 0, is_header: false, open: Vec::new(), found: None };
+    let mut meter = TomlMeter {
+        depth_max,
+        header: 0,
+        key: 0,
+        is_header: false,
+        open: Vec::new(),
+        found: None,
+    };
     let mut receive = |event: TomlEvent| meter.add(event);
-    parse_document(&tokens, &mut RecursionGuard::new(&mut receive, TOML_BRACKETS_MAX), &mut ());
+    parse_document(
+        &tokens,
+        &mut RecursionGuard::new(&mut receive, TOML_BRACKETS_MAX),
+        &mut (),
+    );
     meter.found
 }
 
-/// Depth of the current place in TOML. A dotted key is a table for each of its names, in headers and braces, too.
+/// Depth of the current place in TOML. A dotted key is a table for each of its names, in headers
+/// and braces, too.
 struct TomlMeter {
     depth_max: usize,
     /// Names of the last header.
@@ -142,7 +163,10 @@ impl YamlMeter<'_> {
         while let Some(Ok((event, span))) = events.next_event() {
             let exceeded = match event {
                 YamlEvent::SequenceStart(_, anchor, _) | YamlEvent::MappingStart(_, anchor, _) => {
-                    self.open.push(OpenValue { anchor, extent: YamlExtent::default() });
+                    self.open.push(OpenValue {
+                        anchor,
+                        extent: YamlExtent::default(),
+                    });
                     (self.open.len() > self.depth).then_some(TextBound::Nesting)
                 }
                 YamlEvent::SequenceEnd | YamlEvent::MappingEnd => {
@@ -150,7 +174,13 @@ impl YamlMeter<'_> {
                     None
                 }
                 YamlEvent::Scalar(text, _, anchor, _) => {
-                    self.add(anchor, YamlExtent { bytes: text.len() + 1, height: 0 });
+                    self.add(
+                        anchor,
+                        YamlExtent {
+                            bytes: text.len() + 1,
+                            height: 0,
+                        },
+                    );
                     None
                 }
                 YamlEvent::Alias(anchor) => self.repeat(anchor),
@@ -165,8 +195,16 @@ impl YamlMeter<'_> {
     }
 
     fn close(&mut self) {
-        let Some(OpenValue { anchor, extent }) = self.open.pop() else { return };
-        self.add(anchor, YamlExtent { bytes: extent.bytes.saturating_add(1), height: extent.height + 1 });
+        let Some(OpenValue { anchor, extent }) = self.open.pop() else {
+            return;
+        };
+        self.add(
+            anchor,
+            YamlExtent {
+                bytes: extent.bytes.saturating_add(1),
+                height: extent.height + 1,
+            },
+        );
     }
 
     /// Adds a value to the one around it.
@@ -206,19 +244,49 @@ mod tests {
         let toml = |text: String| bound(Format::Toml, &text);
         assert_eq!(toml(format!("{} = 1\n", levels(32))), None);
         // Each part is within its own limit, and only their sum is not.
-        let dotted = format!("[{}]\n{} = [{{ {} = 1 }}]\n", levels(12), levels(12), levels(12));
-        let braces = format!("a = {}1{}\n", "{ a.a.a.a.a.a.a.a.a = ".repeat(70), "}".repeat(70));
-        for text in [format!("{} = 1\n", levels(33)), format!("[{}]\n", levels(33)), dotted, braces] {
+        let dotted = format!(
+            "[{}]\n{} = [{{ {} = 1 }}]\n",
+            levels(12),
+            levels(12),
+            levels(12)
+        );
+        let braces = format!(
+            "a = {}1{}\n",
+            "{ a.a.a.a.a.a.a.a.a = ".repeat(70),
+            "}".repeat(70)
+        );
+        for text in [
+            format!("{} = 1\n", levels(33)),
+            format!("[{}]\n", levels(33)),
+            dotted,
+            braces,
+        ] {
             assert_eq!(toml(text.clone()), Some(TextBound::Nesting), "{text}");
         }
-        assert_eq!(toml((0..100).map(|n| format!("k{n}.b = {{ c = [1, 2], d.e = 1 }}\n")).collect()), None);
+        assert_eq!(
+            toml(
+                (0..100)
+                    .map(|n| format!("k{n}.b = {{ c = [1, 2], d.e = 1 }}\n"))
+                    .collect()
+            ),
+            None
+        );
         for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
             let json = |n: usize| format!("{}1{}", open.repeat(n), close.repeat(n));
             assert_eq!(bound(Format::Json, &json(32)), None);
             assert_eq!(bound(Format::Json, &json(33)), Some(TextBound::Nesting));
-            assert_eq!(bound(Format::Json, &open.repeat(500_000)), Some(TextBound::Nesting));
+            assert_eq!(
+                bound(Format::Json, &open.repeat(500_000)),
+                Some(TextBound::Nesting)
+            );
         }
-        assert_eq!(bound(Format::Json, &format!("{{\"a\": '{}' /* {} */}}", "[".repeat(40), "{".repeat(40))), None);
+        assert_eq!(
+            bound(
+                Format::Json,
+                &format!("{{\"a\": '{}' /* {} */}}", "[".repeat(40), "{".repeat(40))
+            ),
+            None
+        );
         let brackets = format!("{}{}", "[".repeat(100), "]".repeat(100));
         for text in [
             brackets,
@@ -227,24 +295,42 @@ mod tests {
              b: [[[[[[[[[[[[[[[[[[*a]]]]]]]]]]]]]]]]]]"
                 .to_owned(),
         ] {
-            assert_eq!(bound(Format::Yaml, &text), Some(TextBound::Nesting), "{}", &text[..20]);
+            assert_eq!(
+                bound(Format::Yaml, &text),
+                Some(TextBound::Nesting),
+                "{}",
+                &text[..20]
+            );
         }
     }
 
     #[test]
     fn aliases_repeat_what_servers_share_and_no_more() {
-        let shared: String = (0..50).map(|n| format!("  s{n}: {{<<: *base, env: *env}}\n")).collect();
+        let shared: String = (0..50)
+            .map(|n| format!("  s{n}: {{<<: *base, env: *env}}\n"))
+            .collect();
         let text = format!(
-            "x-env: &env {{A: one, B: two}}\nx-base: &base {{command: node, args: [a, b]}}\nservers:\n{shared}"
+            "x-env: &env {{A: one, B: two}}\nx-base: &base \
+             {{command: node, args: [a, b]}}\nservers:\n{shared}"
         );
         assert_eq!(bound(Format::Yaml, &text), None);
-        let bomb = "a: &a [x, x, x, x, x, x, x, x, x, x]\nb: &b [*a, *a, *a, *a, *a, *a, *a, *a, *a, *a]\n\
-                    c: &c [*b, *b, *b, *b, *b, *b, *b, *b, *b, *b]\nd: &d [*c, *c, *c, *c, *c, *c, *c, *c, *c, *c]\n\
+        let bomb = "a: &a [x, x, x, x, x, x, x, x, x, x]\nb: &b [*a, *a, *a, *a, *a, *a, *a, *a, \
+                    *a, *a]\n\
+                    c: &c [*b, *b, *b, *b, *b, *b, *b, *b, *b, *b]\nd: &d [*c, *c, *c, *c, *c, *c, \
+                    *c, *c, *c, *c]\n\
                     e: [*d, *d, *d, *d, *d, *d, *d, *d, *d, *d]\n";
         assert_eq!(bound(Format::Yaml, bomb), Some(TextBound::Aliases));
         // One long text many times is as large as many short ones.
-        let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(20_000), "*a, ".repeat(1_000));
+        let long = format!(
+            "a: &a {}\nb: [{}]\n",
+            "x".repeat(20_000),
+            "*a, ".repeat(1_000)
+        );
         assert_eq!(bound(Format::Yaml, &long), Some(TextBound::Aliases));
-        assert_eq!(bound(Format::Yaml, "a: &a [*a]\n"), None, "the parser says that it is circular");
+        assert_eq!(
+            bound(Format::Yaml, "a: &a [*a]\n"),
+            None,
+            "the parser says that it is circular"
+        );
     }
 }

@@ -1,7 +1,8 @@
 //! TOML.
 //!
-//! Owns the changes of TOML texts. `read.rs` finds sections and entries, `sections.rs` places whole sections, and
-//! `render.rs` writes values. Invariant: a new table looks like its neighbours, with a header of its own or inline.
+//! Owns the changes of TOML texts. `read.rs` finds sections and entries, `sections.rs` places whole
+//! sections, and `render.rs` writes values. Invariant: a new table looks like its neighbours, with
+//! a header of its own or inline.
 
 mod read;
 mod render;
@@ -29,8 +30,8 @@ pub(crate) fn patch(
     let editor = TomlEditor { source, layout };
     match change {
         Change::Insert { at, key, value } => match editor.value_at(at) {
-            // `value_at` finds only values of entries. A table with a header is no value, and gets a line or
-            // a section.
+            // `value_at` finds only values of entries. A table with a header is no value, and gets
+            // a line or a section.
             Some(node) => editor.push_inline(patch, node, Some(key), value, at),
             None => editor.insert(patch, at, key, value),
         },
@@ -39,7 +40,9 @@ pub(crate) fn patch(
             None => editor.append_section(patch, at, value),
         },
         Change::Replace { at, value } => {
-            let node = editor.value_at(at).ok_or_else(|| refuse(at, "is a table with a header of its own"))?;
+            let node = editor
+                .value_at(at)
+                .ok_or_else(|| refuse(at, "is a table with a header of its own"))?;
             let quotes = QuoteStyle::of_text(&source.text()[node.range.clone()]);
             patch.removed.push(node.range.clone());
             patch.replace(node.range.clone(), render_value(value, quotes));
@@ -84,13 +87,17 @@ impl<'a> TomlEditor<'a> {
         value: &Value,
         at: &[NodeStep],
     ) -> Result<(), EditError> {
-        let NodeShape::Flow(members) = &node.shape else { return Err(refuse(at, "has dotted keys")) };
-        let quotes = members
-            .values()
-            .last()
-            .map_or(QuoteStyle::Basic, |last| QuoteStyle::of_text(&self.source.text()[last.range.clone()]));
+        let NodeShape::Flow(members) = &node.shape else {
+            return Err(refuse(at, "has dotted keys"));
+        };
+        let quotes = members.values().last().map_or(QuoteStyle::Basic, |last| {
+            QuoteStyle::of_text(&self.source.text()[last.range.clone()])
+        });
         let value = render_value(value, quotes);
-        let member = key.map_or_else(|| value.clone(), |key| format!("{} = {value}", render_key(key)));
+        let member = key.map_or_else(
+            || value.clone(),
+            |key| format!("{} = {value}", render_key(key)),
+        );
         let empty = EmptyStyle {
             multiline: false,
             padded: key.is_some(),
@@ -103,12 +110,25 @@ impl<'a> TomlEditor<'a> {
     }
 
     /// Adds an entry to a table that sections or dotted keys spell.
-    fn insert(&self, patch: &mut Patch, at: &[NodeStep], key: &str, value: &Value) -> Result<(), EditError> {
-        let own =
-            self.layout.sections.iter().find(|section| section.at == at && (section.header.is_some() || at.is_empty()));
+    fn insert(
+        &self,
+        patch: &mut Patch,
+        at: &[NodeStep],
+        key: &str,
+        value: &Value,
+    ) -> Result<(), EditError> {
+        let own = self
+            .layout
+            .sections
+            .iter()
+            .find(|section| section.at == at && (section.header.is_some() || at.is_empty()));
         match self.form_of(at, own, value) {
             TableForm::Section => {
-                let path = at.iter().cloned().chain([NodeStep::Key(key.to_owned())]).collect::<Vec<_>>();
+                let path = at
+                    .iter()
+                    .cloned()
+                    .chain([NodeStep::Key(key.to_owned())])
+                    .collect::<Vec<_>>();
                 self.insert_sections(patch, at, &path, value)
             }
             TableForm::Inline => self.insert_entry(patch, at, own, key, value),
@@ -120,17 +140,25 @@ impl<'a> TomlEditor<'a> {
         if !sections::holds_tables(value) {
             return TableForm::Inline;
         }
-        let has_child_sections =
-            self.layout.sections.iter().any(|section| section.at.len() > at.len() && section.at.starts_with(at));
+        let has_child_sections = self
+            .layout
+            .sections
+            .iter()
+            .any(|section| section.at.len() > at.len() && section.at.starts_with(at));
         let holds_table = |entry: &TomlEntry| {
-            entry.value.members().is_some_and(|_| value.is_object() && !self.is_list(entry)) || entry.names.len() > 1
+            entry
+                .value
+                .members()
+                .is_some_and(|_| value.is_object() && !self.is_list(entry))
+                || entry.names.len() > 1
         };
         match own {
             // The neighbours' form comes before the length: a file of inline tables stays one.
             Some(own) if own.entries.iter().any(holds_table) => TableForm::Inline,
             _ if has_child_sections || at.is_empty() => TableForm::Section,
             Some(own)
-                if !own.entries.is_empty() && render_value(value, QuoteStyle::Basic).len() <= render::LINE_MAX =>
+                if !own.entries.is_empty()
+                    && render_value(value, QuoteStyle::Basic).len() <= render::LINE_MAX =>
             {
                 TableForm::Inline
             }
@@ -159,61 +187,109 @@ impl<'a> TomlEditor<'a> {
             section.at.len() < at.len() && path.len() > at.len() && path.starts_with(at)
         });
         if let (None, Some((section, last))) = (own, dotted.last()) {
-            let prefix =
-                last.names[..at.len() - section.at.len()].iter().map(|name| render_key(name) + ".").collect::<String>();
-            let line = format!("{}{prefix}{}", self.source.indent(last.key.start), render_entry(key, value, quotes));
-            self.source.insert_lines(patch, self.source.next_line(last.value.range.end), &line);
+            let prefix = last.names[..at.len() - section.at.len()]
+                .iter()
+                .map(|name| render_key(name) + ".")
+                .collect::<String>();
+            let line = format!(
+                "{}{prefix}{}",
+                self.source.indent(last.key.start),
+                render_entry(key, value, quotes)
+            );
+            self.source
+                .insert_lines(patch, self.source.next_line(last.value.range.end), &line);
             return Ok(());
         }
         let line = render_entry(key, value, quotes);
         let Some(own) = own else {
             // Only the sections below it spell the table: it gets a header of its own.
-            let first = self.layout.sections.iter().find(|section| section.at.starts_with(at) && !at.is_empty());
-            let header = first.and_then(|section| section.header.clone()).ok_or_else(|| refuse(at, "was not found"))?;
-            let place = self.source.comments_above(self.source.line_start(header.start));
+            let first = self
+                .layout
+                .sections
+                .iter()
+                .find(|section| section.at.starts_with(at) && !at.is_empty());
+            let header = first
+                .and_then(|section| section.header.clone())
+                .ok_or_else(|| refuse(at, "was not found"))?;
+            let place = self
+                .source
+                .comments_above(self.source.line_start(header.start));
             patch.insert(
                 place,
-                format!("[{}]\n{line}\n", sections::header_name(at)).replace('\n', self.source.newline()),
+                format!("[{}]\n{line}\n", sections::header_name(at))
+                    .replace('\n', self.source.newline()),
             );
             return Ok(());
         };
         let (place, indent) = match (own.entries.last(), &own.header) {
-            (Some(last), _) => (self.source.next_line(last.value.range.end), self.source.indent(last.key.start)),
-            (None, Some(header)) => (self.source.next_line(header.end), self.source.indent(header.start)),
+            (Some(last), _) => (
+                self.source.next_line(last.value.range.end),
+                self.source.indent(last.key.start),
+            ),
+            (None, Some(header)) => (
+                self.source.next_line(header.end),
+                self.source.indent(header.start),
+            ),
             (None, None) => (self.top_place(), ""),
         };
-        self.source.insert_lines(patch, place, &format!("{indent}{line}"));
+        self.source
+            .insert_lines(patch, place, &format!("{indent}{line}"));
         Ok(())
     }
 
     /// Finds the place of the first entry of a file: above the first header, else at the end.
     fn top_place(&self) -> usize {
-        let first = self.layout.sections.iter().find_map(|section| section.header.as_ref());
-        first
-            .map_or(self.source.text().len(), |header| self.source.comments_above(self.source.line_start(header.start)))
+        let first = self
+            .layout
+            .sections
+            .iter()
+            .find_map(|section| section.header.as_ref());
+        first.map_or(self.source.text().len(), |header| {
+            self.source
+                .comments_above(self.source.line_start(header.start))
+        })
     }
 
     fn remove(&self, patch: &mut Patch, at: &[NodeStep]) -> Result<(), EditError> {
-        // TOML may spell one table in several places: headers, and dotted keys above them. All of them go.
+        // TOML may spell one table in several places: headers, and dotted keys above them. All of
+        // them go.
         let mut found = self.remove_sections(patch, at);
-        for (section, entry) in self.layout.entries().filter(|(section, _)| !section.at.starts_with(at)) {
+        for (section, entry) in self
+            .layout
+            .entries()
+            .filter(|(section, _)| !section.at.starts_with(at))
+        {
             let path = entry.path_in(section);
             if path.starts_with(at) {
                 self.remove_line(patch, entry);
                 found = true;
-            } else if let Some((last, rest)) = at.strip_prefix(&path[..]).and_then(<[_]>::split_last) {
-                let node = entry.value.find(rest).ok_or_else(|| refuse(at, "was not found"))?;
-                let NodeShape::Flow(members) = &node.shape else { return Err(refuse(at, "has dotted keys")) };
-                let index = members.position(last).ok_or_else(|| refuse(at, "was not found"))?;
+            } else if let Some((last, rest)) =
+                at.strip_prefix(&path[..]).and_then(<[_]>::split_last)
+            {
+                let node = entry
+                    .value
+                    .find(rest)
+                    .ok_or_else(|| refuse(at, "was not found"))?;
+                let NodeShape::Flow(members) = &node.shape else {
+                    return Err(refuse(at, "has dotted keys"));
+                };
+                let index = members
+                    .position(last)
+                    .ok_or_else(|| refuse(at, "was not found"))?;
                 FlowContainer::new(self.source, &node.range, members.ranges()).remove(patch, index);
                 found = true;
             }
         }
-        if found { Ok(()) } else { Err(refuse(at, "was not found")) }
+        if found {
+            Ok(())
+        } else {
+            Err(refuse(at, "was not found"))
+        }
     }
 
     fn remove_line(&self, patch: &mut Patch, entry: &TomlEntry) {
-        let lines = self.source.line_start(entry.key.start)..self.source.next_line(entry.value.range.end);
+        let lines =
+            self.source.line_start(entry.key.start)..self.source.next_line(entry.value.range.end);
         self.source.delete_lines(patch, lines);
     }
 }

@@ -1,7 +1,8 @@
 //! Form of a JSON Schema.
 //!
-//! Owns the mapping from a schema to fields, and its bounds. Does not validate values. Invariant: fields, choices and
-//! the bytes that are read are bounded. What exceeds a bound is written as JSON.
+//! Owns the mapping from a schema to fields, and its bounds. Does not validate values. Invariant:
+//! fields, choices and the bytes that are read are bounded. What exceeds a bound is written as
+//! JSON.
 
 use std::collections::HashSet;
 
@@ -27,11 +28,22 @@ const LONG_NAMES: [&str; 6] = ["body", "content", "text", "query", "sql", "code"
 
 /// Reads the form of an input schema. Its root is an object, or JSON if that is not understood.
 pub fn read_form(schema: &JsonObject) -> FormField {
-    let mut builder = FormBuilder { root: schema, fields: FIELDS_MAX, choices: CHOICES_MAX, bytes: BYTES_MAX };
+    let mut builder = FormBuilder {
+        root: schema,
+        fields: FIELDS_MAX,
+        choices: CHOICES_MAX,
+        bytes: BYTES_MAX,
+    };
     let mut root = builder.field("", schema.clone(), true, 0);
     // A tool without declared arguments still takes an object.
-    if matches!(root.kind, FieldKind::Json) && schema.get("properties").is_none() && schema.get("$ref").is_none() {
-        root.kind = FieldKind::Object { fields: Vec::new(), omitted: 0 };
+    if matches!(root.kind, FieldKind::Json)
+        && schema.get("properties").is_none()
+        && schema.get("$ref").is_none()
+    {
+        root.kind = FieldKind::Object {
+            fields: Vec::new(),
+            omitted: 0,
+        };
     }
     root
 }
@@ -46,17 +58,35 @@ struct FormBuilder<'a> {
 
 impl FormBuilder<'_> {
     fn field(&mut self, name: &str, schema: JsonObject, required: bool, depth: usize) -> FormField {
-        // Depth alone is no bound: a definition that refers to itself fifty times would make 50^8 fields.
+        // Depth alone is no bound: a definition that refers to itself fifty times would make 50^8
+        // fields.
         let size = schema.size_hint();
         let within = self.fields > 0 && self.bytes >= size && depth <= DEPTH_MAX;
         // Paid even beyond a bound: the field is drawn all the same, as JSON.
         self.fields = self.fields.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(size);
         let mut nullable = false;
-        let schema = if within { self.flatten(schema, &mut nullable) } else { schema };
-        let kind = if within { self.kind(name, &schema, &mut nullable, depth) } else { FieldKind::Json };
-        let text = |key: &str| schema.get_string(key).map(|text| text.chars().take(TEXT_MAX).collect::<String>());
-        let example = || schema.get("examples").and_then(RawJson::as_array).and_then(|all| all.into_iter().next());
+        let schema = if within {
+            self.flatten(schema, &mut nullable)
+        } else {
+            schema
+        };
+        let kind = if within {
+            self.kind(name, &schema, &mut nullable, depth)
+        } else {
+            FieldKind::Json
+        };
+        let text = |key: &str| {
+            schema
+                .get_string(key)
+                .map(|text| text.chars().take(TEXT_MAX).collect::<String>())
+        };
+        let example = || {
+            schema
+                .get("examples")
+                .and_then(RawJson::as_array)
+                .and_then(|all| all.into_iter().next())
+        };
         FormField {
             name: name.to_owned(),
             title: text("title"),
@@ -75,19 +105,22 @@ impl FormBuilder<'_> {
         let mut schema = resolve(self.root, schema);
         // A branch may lead back to itself by a reference, so the loop needs an end of its own.
         for _ in 0..DEPTH_MAX {
-            let Some((key, mut branches)) = branches(&schema) else { break };
+            let Some((key, mut branches)) = branches(&schema) else {
+                break;
+            };
             let all = branches.len();
             branches.retain(|branch| branch.get_string("type").as_deref() != Some("null"));
             // In `allOf`, `null` beside another type allows no value at all, so it is no option.
             *nullable |= branches.len() < all && key != "allOf";
-            // Several branches are a choice for people. Several parts of `allOf` stay apart, too: merging
-            // them needs a validator.
+            // Several branches are a choice for people. Several parts of `allOf` stay apart, too:
+            // merging them needs a validator.
             let [only] = branches.as_slice() else { break };
             let only = resolve(self.root, only.clone());
             self.bytes = self.bytes.saturating_sub(only.size_hint());
             schema.remove(key);
             for (key, value) in only.iter() {
-                // The outer member wins, since it describes this use: its own title or default, for example.
+                // The outer member wins, since it describes this use: its own title or default, for
+                // example.
                 if schema.get(key).is_none() {
                     schema.set(key.clone(), value.clone());
                 }
@@ -99,14 +132,25 @@ impl FormBuilder<'_> {
         schema
     }
 
-    fn kind(&mut self, name: &str, schema: &JsonObject, nullable: &mut bool, depth: usize) -> FieldKind {
-        // Before the type, which `enum` narrows: a free text would accept values that the server refuses.
+    fn kind(
+        &mut self,
+        name: &str,
+        schema: &JsonObject,
+        nullable: &mut bool,
+        depth: usize,
+    ) -> FieldKind {
+        // Before the type, which `enum` narrows: a free text would accept values that the server
+        // refuses.
         if let Some(choices) = self.listed_choices(schema, nullable) {
             return choices;
         }
         let types = type_names(schema);
         *nullable |= types.iter().any(|name| name == "null");
-        let types: Vec<&str> = types.iter().map(String::as_str).filter(|name| *name != "null").collect();
+        let types: Vec<&str> = types
+            .iter()
+            .map(String::as_str)
+            .filter(|name| *name != "null")
+            .collect();
         match types.as_slice() {
             ["string"] => text_kind(name, schema),
             ["number"] => FieldKind::Number,
@@ -135,15 +179,25 @@ impl FormBuilder<'_> {
 
     /// Reads the values that a schema lists: `enum`, `const`, or branches with a `const` each.
     fn listed_choices(&mut self, schema: &JsonObject, nullable: &mut bool) -> Option<FieldKind> {
-        let mut choices: Vec<FieldChoice> = match branches(schema).filter(|(key, _)| *key != "allOf") {
-            Some((_, branches)) => branches.iter().map(titled).collect::<Option<_>>()?,
-            None => {
-                let names = texts(schema.get("enumNames"));
-                let title = |n: usize, raw: &RawJson| names.get(n).map_or_else(|| plain(raw), ByteString::to_string);
-                let listed = crate::schema::choices(schema).into_iter().enumerate();
-                listed.map(|(n, value)| FieldChoice { title: title(n, &value), value }).collect()
-            }
-        };
+        let mut choices: Vec<FieldChoice> =
+            match branches(schema).filter(|(key, _)| *key != "allOf") {
+                Some((_, branches)) => branches.iter().map(titled).collect::<Option<_>>()?,
+                None => {
+                    let names = texts(schema.get("enumNames"));
+                    let title = |n: usize, raw: &RawJson| {
+                        names
+                            .get(n)
+                            .map_or_else(|| plain(raw), ByteString::to_string)
+                    };
+                    let listed = crate::schema::choices(schema).into_iter().enumerate();
+                    listed
+                        .map(|(n, value)| FieldChoice {
+                            title: title(n, &value),
+                            value,
+                        })
+                        .collect()
+                }
+            };
         let all = choices.len();
         choices.retain(|choice| !choice.value.is_null());
         *nullable |= choices.len() < all;
@@ -164,9 +218,15 @@ impl FormBuilder<'_> {
         let properties = properties.unwrap_or_default();
         if properties.is_empty() {
             return match schema.get("additionalProperties") {
-                Some(raw) if &raw.bytes()[..] == b"false" => FieldKind::Object { fields: Vec::new(), omitted: 0 },
+                Some(raw) if &raw.bytes()[..] == b"false" => FieldKind::Object {
+                    fields: Vec::new(),
+                    omitted: 0,
+                },
                 // It says that it has no members.
-                None if schema.get("properties").is_some() => FieldKind::Object { fields: Vec::new(), omitted: 0 },
+                None if schema.get("properties").is_some() => FieldKind::Object {
+                    fields: Vec::new(),
+                    omitted: 0,
+                },
                 rest => {
                     let values = rest.and_then(RawJson::as_object).unwrap_or_default();
                     FieldKind::Map(Box::new(self.field("", values, true, depth + 1)))
@@ -175,14 +235,21 @@ impl FormBuilder<'_> {
         }
         let required: HashSet<ByteString> = texts(schema.get("required")).into_iter().collect();
         // What must be given stands first, as in a signature. Else the order is the schema's.
-        let (needed, others): (Vec<_>, Vec<_>) = properties.iter().partition(|(name, _)| required.contains(*name));
+        let (needed, others): (Vec<_>, Vec<_>) = properties
+            .iter()
+            .partition(|(name, _)| required.contains(*name));
         let mut fields = Vec::new();
         for (name, raw) in needed.into_iter().chain(others) {
             // Members without a field are written as JSON, all together.
             if self.fields == 0 {
                 break;
             }
-            fields.push(self.field(name, raw.as_object().unwrap_or_default(), required.contains(name), depth + 1));
+            fields.push(self.field(
+                name,
+                raw.as_object().unwrap_or_default(),
+                required.contains(name),
+                depth + 1,
+            ));
         }
         let omitted = properties.iter().count() - fields.len();
         FieldKind::Object { fields, omitted }
@@ -202,31 +269,58 @@ impl FormBuilder<'_> {
         if schemas.len() > self.fields {
             return FieldKind::Json;
         }
-        FieldKind::Variants(schemas.into_iter().map(|schema| self.field("", schema, true, depth + 1)).collect())
+        FieldKind::Variants(
+            schemas
+                .into_iter()
+                .map(|schema| self.field("", schema, true, depth + 1))
+                .collect(),
+        )
     }
 }
 
-/// Returns the branches of a schema that say what a value is, and not only which members it must have.
+/// Returns the branches of a schema that say what a value is, and not only which members it must
+/// have.
 fn branches(schema: &JsonObject) -> Option<(&'static str, Vec<JsonObject>)> {
-    const TELLING: [&str; 8] = ["type", "properties", "items", "enum", "const", "$ref", "anyOf", "oneOf"];
+    const TELLING: [&str; 8] = [
+        "type",
+        "properties",
+        "items",
+        "enum",
+        "const",
+        "$ref",
+        "anyOf",
+        "oneOf",
+    ];
     let branches = |key: &'static str| {
         let branches = schema.get(key).and_then(RawJson::as_array)?;
         let objects: Vec<JsonObject> = branches.iter().filter_map(RawJson::as_object).collect();
-        // A branch such as `{"required": ["a"]}` only restricts. As a variant it would be an empty form.
+        // A branch such as `{"required": ["a"]}` only restricts. As a variant it would be an empty
+        // form.
         let tells = |branch: &JsonObject| TELLING.iter().any(|key| branch.get(key).is_some());
         (!objects.is_empty() && objects.iter().all(tells)).then_some((key, objects))
     };
-    branches("anyOf").or_else(|| branches("oneOf")).or_else(|| branches("allOf"))
+    branches("anyOf")
+        .or_else(|| branches("oneOf"))
+        .or_else(|| branches("allOf"))
 }
 
 fn titled(branch: &JsonObject) -> Option<FieldChoice> {
     let value = branch.get("const")?.clone();
-    Some(FieldChoice { title: branch.get_string("title").map_or_else(|| plain(&value), |t| t.to_string()), value })
+    Some(FieldChoice {
+        title: branch
+            .get_string("title")
+            .map_or_else(|| plain(&value), |t| t.to_string()),
+        value,
+    })
 }
 
 /// Returns a value as people write it.
 fn plain(raw: &RawJson) -> String {
-    raw.as_text().map_or_else(|| format!("{raw:?}"), |text| text.to_string()).chars().take(TEXT_MAX).collect()
+    raw.as_text()
+        .map_or_else(|| format!("{raw:?}"), |text| text.to_string())
+        .chars()
+        .take(TEXT_MAX)
+        .collect()
 }
 
 /// Returns the types that a schema names, or else the one that its values have.
@@ -239,33 +333,51 @@ fn type_names(schema: &JsonObject) -> Vec<String> {
     // A list of values that is too long to show still tells their type.
     if names.is_empty() {
         const NAMES: [&str; 4] = ["string", "integer", "number", "boolean"];
-        let first = crate::schema::choices(schema).into_iter().find(|value| !value.is_null());
-        names.extend(
-            first.and_then(|value| NAMES.iter().find(|name| is_a(&value, name)).map(|name| (*name).to_owned())),
-        );
+        let first = crate::schema::choices(schema)
+            .into_iter()
+            .find(|value| !value.is_null());
+        names.extend(first.and_then(|value| {
+            NAMES
+                .iter()
+                .find(|name| is_a(&value, name))
+                .map(|name| (*name).to_owned())
+        }));
     }
     names
 }
 
 fn text_kind(name: &str, schema: &JsonObject) -> FieldKind {
-    let format = schema.get_string("format").map(|format| format.chars().take(40).collect());
-    let longest = schema.get("maxLength").and_then(|raw| raw.parse_as::<f64>().ok());
+    let format = schema
+        .get_string("format")
+        .map(|format| format.chars().take(40).collect());
+    let longest = schema
+        .get("maxLength")
+        .and_then(|raw| raw.parse_as::<f64>().ok());
     let name = name.to_lowercase();
-    let is_named = name.split(|c: char| !c.is_alphanumeric()).any(|word| LONG_NAMES.contains(&word));
+    let is_named = name
+        .split(|c: char| !c.is_alphanumeric())
+        .any(|word| LONG_NAMES.contains(&word));
     let is_long = longest.map_or(is_named, |longest| longest > LINE_MAX);
     // A format such as a date or an address is one line, however long it may be.
-    FieldKind::Text { is_long: is_long && format.is_none(), format }
+    FieldKind::Text {
+        is_long: is_long && format.is_none(),
+        format,
+    }
 }
 
 fn limits(kind: &FieldKind, schema: &JsonObject) -> FieldLimits {
     let limit = |key: &str| schema.get(key).and_then(|raw| raw.parse_as::<f64>().ok());
     match kind {
-        FieldKind::Text { .. } => {
-            FieldLimits { least: limit("minLength"), most: limit("maxLength"), ..FieldLimits::default() }
-        }
-        FieldKind::List(_) => {
-            FieldLimits { least: limit("minItems"), most: limit("maxItems"), ..FieldLimits::default() }
-        }
+        FieldKind::Text { .. } => FieldLimits {
+            least: limit("minLength"),
+            most: limit("maxLength"),
+            ..FieldLimits::default()
+        },
+        FieldKind::List(_) => FieldLimits {
+            least: limit("minItems"),
+            most: limit("maxItems"),
+            ..FieldLimits::default()
+        },
         FieldKind::Number | FieldKind::Integer => FieldLimits {
             least: limit("minimum"),
             most: limit("maximum"),
@@ -281,7 +393,12 @@ mod tests {
     use super::*;
 
     fn form(json: &str) -> FormField {
-        read_form(&RawJson::parse(json.to_owned().into()).unwrap().as_object().unwrap())
+        read_form(
+            &RawJson::parse(json.to_owned().into())
+                .unwrap()
+                .as_object()
+                .unwrap(),
+        )
     }
 
     /// Writes the kinds of a form in one line.
@@ -289,24 +406,37 @@ mod tests {
         let all = |fields: &[FormField]| fields.iter().map(outline).collect::<Vec<_>>().join(" ");
         let kind = match &field.kind {
             FieldKind::Text { is_long: true, .. } => "long".to_owned(),
-            FieldKind::Text { format: Some(format), .. } => format.clone(),
+            FieldKind::Text {
+                format: Some(format),
+                ..
+            } => format.clone(),
             FieldKind::Text { .. } => "text".to_owned(),
             FieldKind::Number => "number".to_owned(),
             FieldKind::Integer => "integer".to_owned(),
             FieldKind::Boolean => "boolean".to_owned(),
-            FieldKind::Choice(choices) => choices.iter().map(|c| c.title.clone()).collect::<Vec<_>>().join("|"),
+            FieldKind::Choice(choices) => choices
+                .iter()
+                .map(|c| c.title.clone())
+                .collect::<Vec<_>>()
+                .join("|"),
             FieldKind::Object { fields, .. } => format!("{{{}}}", all(fields)),
             FieldKind::Map(values) => format!("map<{}>", outline(values)),
             FieldKind::List(item) => format!("[{}]", outline(item)),
             FieldKind::Variants(variants) => format!("({})", all(variants)),
             FieldKind::Json => "json".to_owned(),
         };
-        let name = if field.name.is_empty() { String::new() } else { format!("{}:", field.name) };
+        let name = if field.name.is_empty() {
+            String::new()
+        } else {
+            format!("{}:", field.name)
+        };
         format!("{name}{kind}{}", if field.nullable { "?" } else { "" })
     }
 
     fn property(json: &str) -> String {
-        outline(&form(&format!(r#"{{"type":"object","properties":{{"p":{json}}}}}"#)))
+        outline(&form(&format!(
+            r#"{{"type":"object","properties":{{"p":{json}}}}}"#
+        )))
     }
 
     #[test]
@@ -316,16 +446,34 @@ mod tests {
             (r#"{"type":"string","maxLength":201}"#, "long"),
             (r#"{"type":"string","format":"date"}"#, "date"),
             (r#"{"type":["integer","null"]}"#, "integer?"),
-            (r#"{"anyOf":[{"type":"number"},{"type":"null"}]}"#, "number?"),
+            (
+                r#"{"anyOf":[{"type":"number"},{"type":"null"}]}"#,
+                "number?",
+            ),
             (r#"{"enum":["a",1,null]}"#, "a|1?"),
             (r#"{"const":"x"}"#, "x"),
-            (r#"{"oneOf":[{"const":"r","title":"Red"},{"const":"g"}]}"#, "Red|g"),
-            (r#"{"type":"array","items":{"type":"object","properties":{"a":{"type":"boolean"}}}}"#, "[{a:boolean}]"),
-            (r#"{"anyOf":[{"type":"string"},{"type":"array","items":{"type":"string"}}]}"#, "(text [text])"),
+            (
+                r#"{"oneOf":[{"const":"r","title":"Red"},{"const":"g"}]}"#,
+                "Red|g",
+            ),
+            (
+                r#"{"type":"array","items":{"type":"object","properties":{"a":{"type":"boolean"}}}}"#,
+                "[{a:boolean}]",
+            ),
+            (
+                r#"{"anyOf":[{"type":"string"},{"type":"array","items":{"type":"string"}}]}"#,
+                "(text [text])",
+            ),
             (r#"{"type":["string","number"]}"#, "(text number)"),
-            (r#"{"oneOf":[{"type":"string"},{"type":"integer"},{"type":"null"}]}"#, "(text integer)?"),
+            (
+                r#"{"oneOf":[{"type":"string"},{"type":"integer"},{"type":"null"}]}"#,
+                "(text integer)?",
+            ),
             (r#"{"type":"object","properties":{}}"#, "{}"),
-            (r#"{"type":"object","additionalProperties":{"type":"string"}}"#, "map<text>"),
+            (
+                r#"{"type":"object","additionalProperties":{"type":"string"}}"#,
+                "map<text>",
+            ),
             (r#"{"allOf":[{"type":"string"}],"default":"x"}"#, "text"),
             (r#"{"type":"array","prefixItems":[{}]}"#, "json"),
             ("{}", "json"),
@@ -333,10 +481,16 @@ mod tests {
         ] {
             assert_eq!(property(schema), format!("{{p:{wanted}}}"), "{schema}");
         }
-        assert_eq!(outline(&form(r#"{"properties":{"sql_query":{"type":"string"}}}"#)), "{sql_query:long}");
-        let order =
-            r#"{"properties":{"a":{"const":1},"b":{"const":2},"c":{"const":3},"d":{"const":4}},"required":["d","b"]}"#;
-        assert_eq!(outline(&form(order)), "{b:2 d:4 a:1 c:3}", "the required ones first");
+        assert_eq!(
+            outline(&form(r#"{"properties":{"sql_query":{"type":"string"}}}"#)),
+            "{sql_query:long}"
+        );
+        let order = r#"{"properties":{"a":{"const":1},"b":{"const":2},"c":{"const":3},"d":{"const":4}},"required":["d","b"]}"#;
+        assert_eq!(
+            outline(&form(order)),
+            "{b:2 d:4 a:1 c:3}",
+            "the required ones first"
+        );
         assert_eq!(outline(&form(r#"{"type":"object"}"#)), "map<json>");
         assert_eq!(outline(&form("{}")), "{}");
         let constraint = r#"{"type":"object","properties":{"a":{"type":"string"}},"anyOf":[{"required":["a"]}]}"#;
@@ -347,23 +501,47 @@ mod tests {
     fn hostile_schemas_stay_bounded() {
         fn count(field: &FormField) -> usize {
             1 + match &field.kind {
-                FieldKind::Object { fields, .. } | FieldKind::Variants(fields) => fields.iter().map(count).sum(),
+                FieldKind::Object { fields, .. } | FieldKind::Variants(fields) => {
+                    fields.iter().map(count).sum()
+                }
                 FieldKind::Map(one) | FieldKind::List(one) => count(one),
                 FieldKind::Choice(choices) => choices.len(),
                 _ => 0,
             }
         }
-        let many: Vec<String> = (0..10_000).map(|n| format!(r#""p{n}":{{"type":"string"}}"#)).collect();
+        let many: Vec<String> = (0..10_000)
+            .map(|n| format!(r#""p{n}":{{"type":"string"}}"#))
+            .collect();
         let many = format!(r#"{{"type":"object","properties":{{{}}}}}"#, many.join(","));
-        let again: Vec<String> = (0..50).map(|n| format!(r##""p{n}":{{"$ref":"#"}}"##)).collect();
-        let recursive = format!(r#"{{"type":"object","properties":{{{}}}}}"#, again.join(","));
+        let again: Vec<String> = (0..50)
+            .map(|n| format!(r##""p{n}":{{"$ref":"#"}}"##))
+            .collect();
+        let recursive = format!(
+            r#"{{"type":"object","properties":{{{}}}}}"#,
+            again.join(",")
+        );
         let values: Vec<String> = (0..100_000).map(|n| format!(r#""v{n}""#)).collect();
-        let values = format!(r#"{{"properties":{{"a":{{"enum":[{}]}}}}}}"#, values.join(","));
+        let values = format!(
+            r#"{{"properties":{{"a":{{"enum":[{}]}}}}}}"#,
+            values.join(",")
+        );
         let cycle = r##"{"$ref":"#/$defs/a","$defs":{"a":{"$ref":"#/$defs/b"},"b":{"anyOf":[{"$ref":"#/$defs/a"}]}}}"##;
-        let deep = format!("{}{{}}{}", r#"{"type":"array","items":"#.repeat(100), "}".repeat(100));
+        let deep = format!(
+            "{}{{}}{}",
+            r#"{"type":"array","items":"#.repeat(100),
+            "}".repeat(100)
+        );
         for hostile in [&many, &recursive, &values, cycle, &deep] {
-            assert!(count(&form(hostile)) <= FIELDS_MAX + CHOICES_MAX + 10, "{}", &hostile[..60.min(hostile.len())]);
+            assert!(
+                count(&form(hostile)) <= FIELDS_MAX + CHOICES_MAX + 10,
+                "{}",
+                &hostile[..60.min(hostile.len())]
+            );
         }
-        assert_eq!(outline(&form(&values)), "{a:text}", "a long list of texts is a text");
+        assert_eq!(
+            outline(&form(&values)),
+            "{a:text}",
+            "a long list of texts is a text"
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Fields of a form.
 //!
-//! Owns their types. Does not read schemas (`build.rs`). Invariant: names, texts and values are the server's, as it
-//! wrote them.
+//! Owns their types. Does not read schemas (`build.rs`). Invariant: names, texts and values are the
+//! server's, as it wrote them.
 
 use moongate_jsonrpc::json::RawJson;
 

@@ -1,4 +1,5 @@
-//! JSON Schema of arguments, as far as people need it: names, types and choices. Owns the walk through references.
+//! JSON Schema of arguments, as far as people need it: names, types and choices. Owns the walk
+//! through references.
 //!
 //! Does not validate: the server does. Invariant: the walk ends, whatever the schema refers to.
 
@@ -44,7 +45,10 @@ pub fn arguments(schema: &JsonObject) -> Vec<SchemaArgument> {
 
 /// Returns the arguments of a prompt, which are all strings.
 pub fn prompt_arguments(prompt: &JsonObject) -> Vec<SchemaArgument> {
-    let listed = prompt.get("arguments").and_then(RawJson::as_array).unwrap_or_default();
+    let listed = prompt
+        .get("arguments")
+        .and_then(RawJson::as_array)
+        .unwrap_or_default();
     let argument = |raw: RawJson| {
         let argument = raw.as_object()?;
         Some(SchemaArgument {
@@ -61,14 +65,20 @@ pub fn prompt_arguments(prompt: &JsonObject) -> Vec<SchemaArgument> {
 
 /// Returns the types that a property may have, as far as the schema says.
 pub fn types_of(schema: &JsonObject, property: &str) -> Vec<String> {
-    let property = schema.get_object("properties").and_then(|properties| properties.get_object(property));
-    property.map(|property| types(schema, &property, DEPTH)).unwrap_or_default()
+    let property = schema
+        .get_object("properties")
+        .and_then(|properties| properties.get_object(property));
+    property
+        .map(|property| types(schema, &property, DEPTH))
+        .unwrap_or_default()
 }
 
 /// Returns the values that a schema allows, if it lists them.
 pub fn choices(schema: &JsonObject) -> Vec<RawJson> {
     let listed = schema.get("enum").and_then(RawJson::as_array);
-    listed.or_else(|| Some(vec![schema.get("const")?.clone()])).unwrap_or_default()
+    listed
+        .or_else(|| Some(vec![schema.get("const")?.clone()]))
+        .unwrap_or_default()
 }
 
 /// True if a value has a type, as schemas name them.
@@ -79,7 +89,9 @@ pub fn is_a(value: &RawJson, name: &str) -> bool {
         // An integer may be too large for any Rust type.
         "integer" => {
             let whole = |f: f64| f.fract() == 0.0;
-            number() && (value.bytes().iter().all(|b| b"-0123456789".contains(b)) || value.parse_as().is_ok_and(whole))
+            number()
+                && (value.bytes().iter().all(|b| b"-0123456789".contains(b))
+                    || value.parse_as().is_ok_and(whole))
         }
         "boolean" => value.parse_as::<bool>().is_ok(),
         "object" => value.is_object(),
@@ -97,7 +109,12 @@ pub fn is_true(raw: &RawJson) -> bool {
 
 /// Returns the strings of an array.
 pub fn texts(array: Option<&RawJson>) -> Vec<ByteString> {
-    array.and_then(RawJson::as_array).unwrap_or_default().iter().filter_map(RawJson::as_text).collect()
+    array
+        .and_then(RawJson::as_array)
+        .unwrap_or_default()
+        .iter()
+        .filter_map(RawJson::as_text)
+        .collect()
 }
 
 fn types(root: &JsonObject, schema: &JsonObject, depth: usize) -> Vec<String> {
@@ -107,22 +124,39 @@ fn types(root: &JsonObject, schema: &JsonObject, depth: usize) -> Vec<String> {
             out.push(name);
         }
     };
-    // A branch may refer to the schema that it is in. Without the count this recursion would not end.
-    let Some(depth) = depth.checked_sub(1) else { return out };
+    // A branch may refer to the schema that it is in. Without the count this recursion would not
+    // end.
+    let Some(depth) = depth.checked_sub(1) else {
+        return out;
+    };
     let schema = resolve(root, schema.clone());
     match schema.get("type") {
-        Some(one) if one.as_text().is_some() => one.as_text().into_iter().for_each(|name| add(name.to_string())),
+        Some(one) if one.as_text().is_some() => one
+            .as_text()
+            .into_iter()
+            .for_each(|name| add(name.to_string())),
         several => texts(several).iter().for_each(|name| add(name.to_string())),
     }
     for branches in ["anyOf", "oneOf", "allOf"] {
-        for branch in schema.get(branches).and_then(RawJson::as_array).unwrap_or_default() {
-            types(root, &branch.as_object().unwrap_or_default(), depth).into_iter().for_each(&mut add);
+        for branch in schema
+            .get(branches)
+            .and_then(RawJson::as_array)
+            .unwrap_or_default()
+        {
+            types(root, &branch.as_object().unwrap_or_default(), depth)
+                .into_iter()
+                .for_each(&mut add);
         }
     }
     // Without a type, the listed values tell it.
     if out.is_empty() {
         const NAMES: [&str; 5] = ["string", "integer", "number", "boolean", "null"];
-        let name = |raw: &RawJson| NAMES.iter().find(|name| is_a(raw, name)).map(|name| (*name).to_owned());
+        let name = |raw: &RawJson| {
+            NAMES
+                .iter()
+                .find(|name| is_a(raw, name))
+                .map(|name| (*name).to_owned())
+        };
         for found in choices(&schema).iter().filter_map(name) {
             if !out.contains(&found) {
                 out.push(found);
@@ -136,9 +170,14 @@ fn types(root: &JsonObject, schema: &JsonObject, depth: usize) -> Vec<String> {
 pub(crate) fn resolve(root: &JsonObject, mut schema: JsonObject) -> JsonObject {
     // Bounded: references may form a cycle.
     for _ in 0..DEPTH {
-        let Some(target) = schema.remove("$ref").and_then(|raw| raw.as_text()) else { break };
-        // References to other documents are not followed: a server must not make this machine fetch them.
-        let Some(found) = target.strip_prefix("#/").and_then(|path| at(root, path)) else { break };
+        let Some(target) = schema.remove("$ref").and_then(|raw| raw.as_text()) else {
+            break;
+        };
+        // References to other documents are not followed: a server must not make this machine fetch
+        // them.
+        let Some(found) = target.strip_prefix("#/").and_then(|path| at(root, path)) else {
+            break;
+        };
         for (key, value) in found.iter() {
             if schema.get(key).is_none() {
                 schema.set(key.clone(), value.clone());
@@ -149,7 +188,10 @@ pub(crate) fn resolve(root: &JsonObject, mut schema: JsonObject) -> JsonObject {
 }
 
 fn at(root: &JsonObject, path: &str) -> Option<JsonObject> {
-    // Escapes of a JSON pointer (RFC 6901, section 4). `~1` goes first, or `~01` would become a slash.
-    let step = |object: JsonObject, name: &str| object.get_object(&name.replace("~1", "/").replace("~0", "~"));
+    // Escapes of a JSON pointer (RFC 6901, section 4). `~1` goes first, or `~01` would become a
+    // slash.
+    let step = |object: JsonObject, name: &str| {
+        object.get_object(&name.replace("~1", "/").replace("~0", "~"))
+    };
     path.split('/').try_fold(root.clone(), step)
 }

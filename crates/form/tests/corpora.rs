@@ -1,7 +1,7 @@
 //! Gate of the forms: tools of LiveMCPBench and functions of BFCL, which are no part of the tree.
 //!
-//! `tests/search/setup.sh` fetches them, pinned. Of LiveMCPBench the corpus has names and types in words. BFCL has whole
-//! schemas, with types as Python names them.
+//! `tests/search/setup.sh` fetches them, pinned. Of LiveMCPBench the corpus has names and types in
+//! words. BFCL has whole schemas, with types as Python names them.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
@@ -29,8 +29,12 @@ impl MemberCount {
 
     fn add_parts(&mut self, tool: &str, field: &FormField) {
         match &field.kind {
-            FieldKind::Object { fields, .. } => fields.iter().for_each(|member| self.add(tool, member)),
-            FieldKind::Variants(variants) => variants.iter().for_each(|variant| self.add_parts(tool, variant)),
+            FieldKind::Object { fields, .. } => {
+                fields.iter().for_each(|member| self.add(tool, member))
+            }
+            FieldKind::Variants(variants) => variants
+                .iter()
+                .for_each(|variant| self.add_parts(tool, variant)),
             FieldKind::List(item) | FieldKind::Map(item) => self.add_parts(tool, item),
             _ => {}
         }
@@ -38,13 +42,25 @@ impl MemberCount {
 }
 
 fn read(file: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/search").join(file);
-    std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{file}: {e}. This line fetches it: tests/search/setup.sh"))
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../target/search")
+        .join(file);
+    std::fs::read_to_string(path)
+        .unwrap_or_else(|e| panic!("{file}: {e}. This line fetches it: tests/search/setup.sh"))
 }
 
 fn form(schema: &Value) -> FormField {
-    let form = read_form(&RawJson::parse(schema.to_string().into()).unwrap().as_object().unwrap());
-    assert!(matches!(form.kind, FieldKind::Object { .. } | FieldKind::Map(_)), "{schema}: {:?}", form.kind);
+    let form = read_form(
+        &RawJson::parse(schema.to_string().into())
+            .unwrap()
+            .as_object()
+            .unwrap(),
+    );
+    assert!(
+        matches!(form.kind, FieldKind::Object { .. } | FieldKind::Map(_)),
+        "{schema}: {:?}",
+        form.kind
+    );
     form
 }
 
@@ -52,19 +68,34 @@ fn form(schema: &Value) -> FormField {
 fn each_tool_of_real_servers_has_a_form() {
     let servers: Vec<Value> = serde_json::from_str(&read("livemcpbench/tools.json")).unwrap();
     let mut tools = 0;
-    for tool in servers.iter().flat_map(|server| server["tools"].as_array().unwrap()) {
+    for tool in servers
+        .iter()
+        .flat_map(|server| server["tools"].as_array().unwrap())
+    {
         tools += 1;
         let parameters = tool["parameter"].as_object().unwrap();
         let property = |words: &Value| {
-            let kind = words.as_str().unwrap_or_default().trim_start_matches("(Optional, ").trim_start_matches('(');
+            let kind = words
+                .as_str()
+                .unwrap_or_default()
+                .trim_start_matches("(Optional, ")
+                .trim_start_matches('(');
             let kind = kind.split(')').next().unwrap_or_default();
-            if kind == "any" { json!({}) } else { json!({ "type": kind, "description": words }) }
+            if kind == "any" {
+                json!({})
+            } else {
+                json!({ "type": kind, "description": words })
+            }
         };
-        let properties: Map<String, Value> =
-            parameters.iter().map(|(name, words)| (name.clone(), property(words))).collect();
+        let properties: Map<String, Value> = parameters
+            .iter()
+            .map(|(name, words)| (name.clone(), property(words)))
+            .collect();
         let members = properties.len();
         let form = form(&json!({ "type": "object", "properties": properties }));
-        let FieldKind::Object { fields, .. } = &form.kind else { continue };
+        let FieldKind::Object { fields, .. } = &form.kind else {
+            continue;
+        };
         assert_eq!(fields.len(), members, "{tool}");
     }
     assert!(tools >= 526, "{tools} tools were read");
@@ -82,7 +113,9 @@ fn with_json_types(schema: &Value) -> Value {
     };
     schema["type"] = kind.into();
     if let Some(properties) = schema["properties"].as_object_mut() {
-        properties.values_mut().for_each(|property| *property = with_json_types(property));
+        properties
+            .values_mut()
+            .for_each(|property| *property = with_json_types(property));
     }
     if schema["items"].is_object() {
         schema["items"] = with_json_types(&schema["items"]);
@@ -106,6 +139,14 @@ fn real_schemas_become_typed_fields() {
     }
     let all = count.typed + count.json.len();
 
-    assert!(functions > 1700 && all > 10_000, "{functions} functions with {all} members were read");
-    assert!(count.json.len() * 100 <= all, "{} of {all} members have no field: {:?}", count.json.len(), count.json);
+    assert!(
+        functions > 1700 && all > 10_000,
+        "{functions} functions with {all} members were read"
+    );
+    assert!(
+        count.json.len() * 100 <= all,
+        "{} of {all} members have no field: {:?}",
+        count.json.len(),
+        count.json
+    );
 }

@@ -21,13 +21,17 @@ pub(super) struct CallRoute {
     pub(super) output: ListedOutput,
 }
 
-/// Checks that a continuation goes to the server that issued its state. A name may have moved to another server between
-/// two rounds.
+/// Checks that a continuation goes to the server that issued its state. A name may have moved to
+/// another server between two rounds.
 pub(super) fn check_issuer(server: &RunningServer, call: &Call) -> Result<(), Error> {
-    let issuer = call.continuation.as_ref().and_then(|resume| resume.server.as_ref());
+    let issuer = call
+        .continuation
+        .as_ref()
+        .and_then(|resume| resume.server.as_ref());
     match issuer {
         Some(issuer) if *issuer != server.name => {
-            let message = "Invalid params: requestState is from a server that no longer answers to this name; call again without it";
+            let message = "Invalid params: requestState is from a server that no longer answers to \
+                           this name; call again without it";
             Err(Error::new(McpErrorKind::InvalidParams, message))
         }
         _ => Ok(()),

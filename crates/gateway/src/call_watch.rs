@@ -1,7 +1,8 @@
 //! Watch over a call: measured at its end, and recorded where the config says so.
 //!
-//! Owns the name of a call's end in metrics and logs. Does not route (`resolve_call.rs`). Invariant: a call that ends
-//! is measured once, a cancelled one is not, and a call that is not recorded formats nothing.
+//! Owns the name of a call's end in metrics and logs. Does not route (`resolve_call.rs`).
+//! Invariant: a call that ends is measured once, a cancelled one is not, and a call that is not
+//! recorded formats nothing.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,12 +18,17 @@ use crate::endpoint_context::EndpointContext;
 use crate::permitted::Permitted;
 use crate::recent_calls::{CallFacts, CallResult, CallTicket, error_text};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
-use moongate_model::{Call, CallState, Caller, Error, ExchangeEvent, McpErrorKind, McpMethod, Outcome, TaskMethod};
+use moongate_model::{
+    Call, CallState, Caller, Error, ExchangeEvent, McpErrorKind, McpMethod, Outcome, TaskMethod,
+};
 use moongate_telemetry::{CallEnding, CallRecord, ServerHop};
 use moongate_upstream::UpstreamCall;
 
 /// Ending of a tool call whose result has `isError`.
-const TOOL_ERROR: CallEnding = CallEnding { error: "tool_error", code: "" };
+const TOOL_ERROR: CallEnding = CallEnding {
+    error: "tool_error",
+    code: "",
+};
 
 /// Returns the end of a call, as metrics and logs name it.
 fn ending(method: &McpMethod, revision: &'static str, end: &Result<Outcome, Error>) -> CallEnding {
@@ -33,11 +39,15 @@ fn ending(method: &McpMethod, revision: &'static str, end: &Result<Outcome, Erro
     }
 }
 
-/// Returns true for a tool error. 2026-07-28/server/tools.mdx, Error Handling: "Tool Execution Errors: Reported in tool
-/// results with `isError: true`".
+/// Returns true for a tool error. 2026-07-28/server/tools.mdx, Error Handling: "Tool Execution
+/// Errors: Reported in tool results with `isError: true`".
 fn is_tool_error(method: &McpMethod, result: &JsonObject) -> bool {
-    matches!(method, McpMethod::CallTool | McpMethod::Task(TaskMethod::Result))
-        && result.get("isError").is_some_and(|is_error| is_error.bytes() == "true")
+    matches!(
+        method,
+        McpMethod::CallTool | McpMethod::Task(TaskMethod::Result)
+    ) && result
+        .get("isError")
+        .is_some_and(|is_error| is_error.bytes() == "true")
 }
 
 /// Returns a method whose name the protocol defines. A name that a client made up is not kept.
@@ -82,7 +92,8 @@ fn call_result(
     }
 }
 
-/// Returns the text of an error that is recorded. A server's own message may repeat arguments, so its code stands for it.
+/// Returns the text of an error that is recorded. A server's own message may repeat arguments, so
+/// its code stands for it.
 fn recorded_text(error: &Error) -> Box<str> {
     match &error.kind {
         McpErrorKind::ServerError(own) => format!("error {} of the server", own.code).into(),
@@ -103,17 +114,33 @@ impl LocalCall {
     pub(super) fn from_call(call: &Call) -> Self {
         // Records name tools and prompts only.
         let named = matches!(call.method, McpMethod::CallTool | McpMethod::GetPrompt);
-        let name = if named { call.params.get("name").cloned() } else { None };
+        let name = if named {
+            call.params.get("name").cloned()
+        } else {
+            None
+        };
         let request_bytes = call.params.size_hint();
-        LocalCall { method: call.method.clone(), received: call.received, name, request_bytes }
+        LocalCall {
+            method: call.method.clone(),
+            received: call.received,
+            name,
+            request_bytes,
+        }
     }
 
     /// Measures the call, and records it if it failed.
     pub(super) fn record(self, endpoint: &Endpoint, caller: &Caller, end: &Result<Outcome, Error>) {
-        let LocalCall { method, received, name, request_bytes } = self;
+        let LocalCall {
+            method,
+            received,
+            name,
+            request_bytes,
+        } = self;
         let ending = ending(&method, caller.revision, end);
         let took = received.elapsed();
-        endpoint.method_meter(&method).record(caller.revision, ending, took, None);
+        endpoint
+            .method_meter(&method)
+            .record(caller.revision, ending, took, None);
         let item = name.and_then(|name| name.as_text());
         if ending.is_error() {
             let facts = CallFacts {
@@ -121,7 +148,8 @@ impl LocalCall {
                 principal: caller.principal.clone(),
                 endpoint: endpoint.name.clone(),
                 server: ByteString::literal(""),
-                // Copied and cut: the text is the client's, and a span would keep its whole request.
+                // Copied and cut: the text is the client's, and a span would keep its whole
+                // request.
                 item: ByteString::from(&*error_text(item.as_deref().unwrap_or_default())),
                 client_revision: caller.revision,
                 request_bytes,
@@ -129,8 +157,14 @@ impl LocalCall {
             };
             let recent = &endpoint.gateway.context().recent_calls;
             if let Some(ticket) = recent.begin(caller, facts) {
-                let hop = ServerHop { revision: "", time: Duration::ZERO };
-                recent.end(ticket, call_result(ending, end, took, hop, SendEffort::default()));
+                let hop = ServerHop {
+                    revision: "",
+                    time: Duration::ZERO,
+                };
+                recent.end(
+                    ticket,
+                    call_result(ending, end, took, hop, SendEffort::default()),
+                );
             }
         }
         // Lists come from memory, and are no call of an item.
@@ -173,7 +207,12 @@ pub(super) struct CallWatch {
 
 impl CallWatch {
     /// Creates the watch of a call that is about to be sent.
-    pub(super) fn new(endpoint: &Endpoint, caller: &Arc<Caller>, call: &Call, route: Permitted<CallRoute>) -> Self {
+    pub(super) fn new(
+        endpoint: &Endpoint,
+        caller: &Arc<Caller>,
+        call: &Call,
+        route: Permitted<CallRoute>,
+    ) -> Self {
         let context = endpoint.gateway.context();
         let facts = CallFacts {
             method: known_method(&call.method),
@@ -210,29 +249,47 @@ impl CallWatch {
         let server_revision = call.revision();
         let now = Instant::now();
         let ending = ending(&self.method, self.caller.revision, end);
-        let hop = ServerHop { revision: server_revision, time: now - self.sent };
-        self.route.meter.record(self.caller.revision, ending, now - self.received, Some(hop));
+        let hop = ServerHop {
+            revision: server_revision,
+            time: now - self.sent,
+        };
+        self.route
+            .meter
+            .record(self.caller.revision, ending, now - self.received, Some(hop));
         // Taken, so that `drop` does not end the entry a second time.
         if let Some(ticket) = self.ticket.take() {
             // A call that never got a connection has waited all the time.
             let wait = call.wait().unwrap_or(hop.time);
-            let effort = SendEffort { wait: Some(wait), retries: call.retries() };
-            self.context.recent_calls.end(ticket, call_result(ending, end, now - self.received, hop, effort));
+            let effort = SendEffort {
+                wait: Some(wait),
+                retries: call.retries(),
+            };
+            self.context.recent_calls.end(
+                ticket,
+                call_result(ending, end, now - self.received, hop, effort),
+            );
         }
         if self.context.call_log.records(ending) {
             let size = end.as_ref().map_or(0, |outcome| outcome.result.size_hint());
-            let outcome = if ending.is_error() { ending.error } else { "ok" };
+            let outcome = if ending.is_error() {
+                ending.error
+            } else {
+                "ok"
+            };
             self.write_record(outcome, ending.code, now, size);
         }
     }
 
-    /// Returns the end of the call once an operator cancels it. The exchange is dropped then, which cancels the call at
-    /// its server.
+    /// Returns the end of the call once an operator cancels it. The exchange is dropped then, which
+    /// cancels the call at its server.
     fn poll_cancelled(&self, cx: &Context<'_>) -> Poll<ExchangeEvent> {
         match self.ticket {
             Some(ticket) if self.context.recent_calls.poll_cancelled(ticket, cx) => {
                 let message = "An operator cancelled this call";
-                Poll::Ready(ExchangeEvent::Done(Err(Error::new(McpErrorKind::Cancelled, message))))
+                Poll::Ready(ExchangeEvent::Done(Err(Error::new(
+                    McpErrorKind::Cancelled,
+                    message,
+                ))))
             }
             _ => Poll::Pending,
         }
@@ -260,7 +317,11 @@ impl CallWatch {
 impl Drop for CallWatch {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
-            let state = if self.asked_for_input { CallState::InputRequired } else { CallState::Cancelled };
+            let state = if self.asked_for_input {
+                CallState::InputRequired
+            } else {
+                CallState::Cancelled
+            };
             let took = self.received.elapsed();
             let server_time = self.sent.elapsed();
             let wait = None;
@@ -278,9 +339,13 @@ impl Drop for CallWatch {
             self.context.recent_calls.end(ticket, result);
         }
         if !self.finished && self.context.call_log.is_for_all() {
-            // A stateless client comes back with the input responses in another call, so a dropped exchange is no
-            // cancellation.
-            let outcome = if self.asked_for_input { "input_required" } else { "cancelled" };
+            // A stateless client comes back with the input responses in another call, so a dropped
+            // exchange is no cancellation.
+            let outcome = if self.asked_for_input {
+                "input_required"
+            } else {
+                "cancelled"
+            };
             self.write_record(outcome, "", Instant::now(), 0);
         }
     }
@@ -295,7 +360,11 @@ pub(super) struct MeteredCall<F> {
 
 impl<F: FnMut(ExchangeEvent, &'static str) -> ExchangeEvent + Unpin> MeteredCall<F> {
     pub(super) fn new(call: UpstreamCall, watch: CallWatch, map_event: F) -> Self {
-        MeteredCall { call, watch, map_event }
+        MeteredCall {
+            call,
+            watch,
+            map_event,
+        }
     }
 }
 
@@ -326,7 +395,11 @@ mod tests {
 
     #[test]
     fn a_servers_own_words_are_not_recorded() {
-        let own = RpcError { code: -32000, message: "no such user: s3cr3t".into(), data: None };
+        let own = RpcError {
+            code: -32000,
+            message: "no such user: s3cr3t".into(),
+            data: None,
+        };
         let error = Error::new(McpErrorKind::ServerError(own), "no such user: s3cr3t");
         assert_eq!(&*recorded_text(&error), "error -32000 of the server");
         let ours = Error::new(McpErrorKind::ServerDown, "Server \"a\" is not connected");

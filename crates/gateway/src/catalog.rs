@@ -1,7 +1,7 @@
 //! Catalogue: everything that all servers offer, under the names that clients see.
 //!
-//! Owns the snapshot, its lists, and what differs between two of them. Does not build it (`build_catalog.rs`).
-//! Invariant: a snapshot that serves is never changed, only replaced.
+//! Owns the snapshot, its lists, and what differs between two of them. Does not build it
+//! (`build_catalog.rs`). Invariant: a snapshot that serves is never changed, only replaced.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -37,7 +37,8 @@ pub struct Snapshot {
     /// Servers that list resources or templates, by name.
     resource_servers: BTreeSet<ByteString>,
     pub(super) hints: HashMap<(ByteString, ItemKind), Option<CacheHint>>,
-    /// True for kinds with an item that differs between the eras. Lists of the others are rendered once for both.
+    /// True for kinds with an item that differs between the eras. Lists of the others are rendered
+    /// once for both.
     differs_by_era: [bool; 4],
     lists: Mutex<HashMap<ListKey, RenderedList>>,
     tool_counts: Mutex<HashMap<(ByteString, RoleId), Arc<ToolCounts>>>,
@@ -78,7 +79,10 @@ impl Snapshot {
         }
         self.differs_by_era[kind as usize] |= route.differs_by_era();
         let route = Arc::new(route);
-        self.local[kind as usize].insert((server_name(&route.upstream), route.local.clone()), route.clone());
+        self.local[kind as usize].insert(
+            (server_name(&route.upstream), route.local.clone()),
+            route.clone(),
+        );
         self.exposed[kind as usize].insert(route.exposed.clone(), route);
     }
 
@@ -88,7 +92,12 @@ impl Snapshot {
     }
 
     /// Finds the item of one server by its own key.
-    pub fn find_local(&self, kind: ItemKind, server: &ByteString, local: &ByteString) -> Option<&Arc<CatalogRoute>> {
+    pub fn find_local(
+        &self,
+        kind: ItemKind,
+        server: &ByteString,
+        local: &ByteString,
+    ) -> Option<&Arc<CatalogRoute>> {
         self.local[kind as usize].get(&(server.clone(), local.clone()))
     }
 
@@ -97,7 +106,11 @@ impl Snapshot {
         self.exposed[kind as usize].values()
     }
     /// Finds the template that a URI can come from. Returns `None` if the budget is spent.
-    pub(super) fn find_template(&self, uri: &str, budget: &LookupBudget) -> Option<&Arc<CatalogRoute>> {
+    pub(super) fn find_template(
+        &self,
+        uri: &str,
+        budget: &LookupBudget,
+    ) -> Option<&Arc<CatalogRoute>> {
         self.templates.find(uri, budget)
     }
 
@@ -106,7 +119,8 @@ impl Snapshot {
         self.resource_servers.iter()
     }
 
-    /// Returns a list, rendered once for each endpoint and role. `first` are items of the gateway's own.
+    /// Returns a list, rendered once for each endpoint and role. `first` are items of the gateway's
+    /// own.
     pub(super) fn list(
         &self,
         mut key: ListKey,
@@ -123,7 +137,10 @@ impl Snapshot {
             return list.clone();
         }
         let kind = key.kind;
-        let mut hint = CacheHint { ttl_ms: LIST_TTL_MS, public };
+        let mut hint = CacheHint {
+            ttl_ms: LIST_TTL_MS,
+            public,
+        };
         let mut items = Vec::new();
         for route in self.iter(kind).filter(|route| !route.hidden) {
             let Some(item) = visible(route) else { continue };
@@ -131,19 +148,31 @@ impl Snapshot {
         }
         for server in items.iter().map(|(route, _)| server_name(&route.upstream)) {
             if let Some(Some(given)) = self.hints.get(&(server, kind)) {
-                hint = CacheHint { ttl_ms: hint.ttl_ms.min(given.ttl_ms), public: hint.public && given.public };
+                hint = CacheHint {
+                    ttl_ms: hint.ttl_ms.min(given.ttl_ms),
+                    public: hint.public && given.public,
+                };
             }
         }
         let array = RawJson::array(first().iter().chain(items.iter().map(|(_, item)| item)));
-        // A hasher without a random key: each snapshot of the process must give the same digest for the same bytes.
+        // A hasher without a random key: each snapshot of the process must give the same digest for
+        // the same bytes.
         let digest = BuildHasherDefault::<DefaultHasher>::default().hash_one(array.bytes());
-        let list = RenderedList { result: JsonObject::new().with(kind.member(), array).to_shared(), hint, digest };
+        let list = RenderedList {
+            result: JsonObject::new().with(kind.member(), array).to_shared(),
+            hint,
+            digest,
+        };
         self.lock_lists().insert(key, list.clone());
         list
     }
 
     /// Returns the numbers of tools, counted once for each endpoint and role.
-    pub(super) fn tool_counts(&self, key: (ByteString, RoleId), count: impl FnOnce() -> ToolCounts) -> Arc<ToolCounts> {
+    pub(super) fn tool_counts(
+        &self,
+        key: (ByteString, RoleId),
+        count: impl FnOnce() -> ToolCounts,
+    ) -> Arc<ToolCounts> {
         if let Some(counts) = self.tool_counts.lock().get(&key) {
             return counts.clone();
         }
@@ -165,8 +194,8 @@ impl Snapshot {
         let differs = |a: &BTreeMap<ByteString, Arc<CatalogRoute>>,
                        b: &BTreeMap<ByteString, Arc<CatalogRoute>>,
                        servers: &mut Vec<ByteString>| {
-            // "Servers MAY omit UI-only resources from […] `notifications/resources/list_changed`" (ext-apps,
-            // 2026-01-26).
+            // "Servers MAY omit UI-only resources from […] `notifications/resources/list_changed`"
+            // (ext-apps, 2026-01-26).
             for (key, route) in a.iter().filter(|(_, route)| !route.implied) {
                 let other = b.get(key).filter(|other| !other.implied);
                 let same = other.is_some_and(|other| other.is_listed_like(route));
@@ -186,15 +215,32 @@ impl Snapshot {
         for upstream in servers {
             let name = &upstream.settings.name;
             for kind in ItemKind::ALL {
-                let count = self.iter(kind).filter(|r| r.upstream.settings.name == *name && !r.implied).count();
-                metrics.catalog.items.series((name, ItemKindName(kind.member()))).set(gauge_value(count));
+                let count = self
+                    .iter(kind)
+                    .filter(|r| r.upstream.settings.name == *name && !r.implied)
+                    .count();
+                metrics
+                    .catalog
+                    .items
+                    .series((name, ItemKindName(kind.member())))
+                    .set(gauge_value(count));
             }
-            let tools = self.iter(ItemKind::Tools).filter(|r| r.upstream.settings.name == *name && !r.hidden);
+            let tools = self
+                .iter(ItemKind::Tools)
+                .filter(|r| r.upstream.settings.name == *name && !r.hidden);
             let bytes: usize = tools.map(|route| route.form.listed.bytes().len()).sum();
             metrics.catalog.bytes.series(name).set(gauge_value(bytes));
-            metrics.catalog.tokens.series(name).set(gauge_value(estimate_tokens(bytes)));
+            metrics
+                .catalog
+                .tokens
+                .series(name)
+                .set(gauge_value(estimate_tokens(bytes)));
             let left_out = self.excluded.iter().filter(|l| l.server == *name).count();
-            metrics.catalog.left_out.series(name).set(gauge_value(left_out));
+            metrics
+                .catalog
+                .left_out
+                .series(name)
+                .set(gauge_value(left_out));
             let mended = self.findings_about(Some(name), FindingTopic::Mended).len();
             metrics.catalog.mended.series(name).set(gauge_value(mended));
             self.count_unmatched(Some(name), metrics);
@@ -205,15 +251,23 @@ impl Snapshot {
 
 impl Snapshot {
     fn count_unmatched(&self, server: Option<&str>, metrics: &Metrics) {
-        let of_server =
-            |finding: &&CatalogFinding| finding.topic == FindingTopic::Filter && finding.server.as_deref() == server;
+        let of_server = |finding: &&CatalogFinding| {
+            finding.topic == FindingTopic::Filter && finding.server.as_deref() == server
+        };
         let count = self.findings.iter().filter(of_server).count();
-        metrics.catalog.filters_unmatched.series(server.unwrap_or_default()).set(gauge_value(count));
+        metrics
+            .catalog
+            .filters_unmatched
+            .series(server.unwrap_or_default())
+            .set(gauge_value(count));
     }
 
     /// Returns the findings about a server. `None` selects those about views and keys.
     pub fn findings_about(&self, server: Option<&str>, topic: FindingTopic) -> Vec<&str> {
-        let matching = self.findings.iter().filter(|f| f.topic == topic && f.server.as_deref() == server);
+        let matching = self
+            .findings
+            .iter()
+            .filter(|f| f.topic == topic && f.server.as_deref() == server);
         matching.map(|finding| finding.text.as_str()).collect()
     }
 }
@@ -242,7 +296,10 @@ mod tests {
         let lists_after = |id: u32, role: u32| {
             let principal = Arc::new(Principal::new("p", id, [0; 16]));
             principal.set_role(RoleId(role));
-            let caller = Caller { principal, ..(*testing::caller(id, None)).clone() };
+            let caller = Caller {
+                principal,
+                ..(*testing::caller(id, None)).clone()
+            };
             endpoint.rendered_list(&caller, ItemKind::Tools, false);
             endpoint.generation.snapshot.load().lock_lists().len()
         };

@@ -1,7 +1,7 @@
 //! Route of one item of the catalogue to its server.
 //!
-//! Owns the item's keys, its listed form and its meter. Does not find routes (`catalog.rs`). Invariant: a route is
-//! never changed after its snapshot was built.
+//! Owns the item's keys, its listed form and its meter. Does not find routes (`catalog.rs`).
+//! Invariant: a route is never changed after its snapshot was built.
 
 use std::sync::Arc;
 
@@ -78,18 +78,26 @@ impl CatalogRoute {
     /// Returns the output that a client of an era was listed.
     pub(super) fn output_for(&self, era: Era) -> ListedOutput {
         let form = self.form_or_main(era);
-        ListedOutput { shape: form.output.shape, era: form.listed_era }
+        ListedOutput {
+            shape: form.output.shape,
+            era: form.listed_era,
+        }
     }
 
     /// Returns true if clients of the eras may see different forms.
     pub(super) fn differs_by_era(&self) -> bool {
-        self.other.is_some() || self.form.output.is_wrapped() || self.form.legacy != LegacyForm::Same
+        self.other.is_some()
+            || self.form.output.is_wrapped()
+            || self.form.legacy != LegacyForm::Same
     }
 
     /// Returns true if lists show the same in both, for clients of either era.
     pub(super) fn is_listed_like(&self, other: &CatalogRoute) -> bool {
-        let shown =
-            |route: &CatalogRoute, era| route.form_for(era).map(|form| (form.listed.clone(), form.legacy.clone()));
+        let shown = |route: &CatalogRoute, era| {
+            route
+                .form_for(era)
+                .map(|form| (form.listed.clone(), form.legacy.clone()))
+        };
         let is_same = |era| shown(self, era) == shown(other, era);
         self.hidden == other.hidden && is_same(Era::Legacy) && is_same(Era::Modern)
     }

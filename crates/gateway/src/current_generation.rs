@@ -1,7 +1,7 @@
 //! Generation that serves now, with its endpoints.
 //!
-//! Owns the endpoints by name and by role. Does not build generations (`reconfigure.rs`). Invariant: all its
-//! endpoints have the same servers and rules.
+//! Owns the endpoints by name and by role. Does not build generations (`reconfigure.rs`).
+//! Invariant: all its endpoints have the same servers and rules.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -25,14 +25,26 @@ pub(super) struct CurrentGeneration {
 impl CurrentGeneration {
     pub(super) fn new(gateway: &Arc<dyn EndpointHost>, generation: Arc<Generation>) -> Self {
         let endpoint = |name: &str, scope: EndpointScope| {
-            Arc::new(Endpoint::new(gateway.clone(), generation.clone(), scope, ByteString::from(name)))
+            Arc::new(Endpoint::new(
+                gateway.clone(),
+                generation.clone(),
+                scope,
+                ByteString::from(name),
+            ))
         };
-        let endpoints = generation.scopes.iter().map(|(name, scope)| (name.clone(), endpoint(name, scope.clone())));
+        let endpoints = generation
+            .scopes
+            .iter()
+            .map(|(name, scope)| (name.clone(), endpoint(name, scope.clone())));
         let unions = generation.access.restricted_keys().map(|(role, names)| {
             let union = EndpointUnion::new(names, &generation.scopes);
             (role, endpoint("", EndpointScope::Union(Arc::new(union))))
         });
-        let sets = if generation.access.has_people() { RoleId::SETS_MAX } else { 0 };
+        let sets = if generation.access.has_people() {
+            RoleId::SETS_MAX
+        } else {
+            0
+        };
         CurrentGeneration {
             endpoints: endpoints.collect(),
             union_endpoints: unions.collect(),
@@ -46,26 +58,51 @@ impl CurrentGeneration {
         let endpoints = HashMap::new();
         let union_endpoints = HashMap::new();
         let people_unions = Box::default();
-        CurrentGeneration { generation, endpoints, union_endpoints, people_unions }
+        CurrentGeneration {
+            generation,
+            endpoints,
+            union_endpoints,
+            people_unions,
+        }
     }
 
     /// Returns the endpoint of this name, and true if the principal may use it.
-    pub(super) fn endpoint(&self, name: &str, principal: &Principal) -> Option<(&Arc<Endpoint>, bool)> {
+    pub(super) fn endpoint(
+        &self,
+        name: &str,
+        principal: &Principal,
+    ) -> Option<(&Arc<Endpoint>, bool)> {
         // Roles with limited endpoints have a union of their own under the empty name.
-        let union = if name.is_empty() { self.union_endpoint(principal.role()) } else { None };
+        let union = if name.is_empty() {
+            self.union_endpoint(principal.role())
+        } else {
+            None
+        };
         let endpoint = union.or_else(|| self.endpoints.get(name))?;
-        Some((endpoint, self.generation.access.allows_endpoint(principal, name)))
+        Some((
+            endpoint,
+            self.generation.access.allows_endpoint(principal, name),
+        ))
     }
 
-    /// Returns the union endpoint of a set of roles. `None`: it may use the endpoint over everything.
+    /// Returns the union endpoint of a set of roles. `None`: it may use the endpoint over
+    /// everything.
     fn union_endpoint(&self, role: RoleId) -> Option<&Arc<Endpoint>> {
-        let Some(index) = role.set_index() else { return self.union_endpoints.get(&role) };
+        let Some(index) = role.set_index() else {
+            return self.union_endpoints.get(&role);
+        };
         let names = self.generation.access.allowed_endpoints(role)?;
         let everything = self.endpoints.get("")?;
         let union = || {
-            let scope = EndpointScope::Union(Arc::new(EndpointUnion::new(names, &self.generation.scopes)));
+            let scope =
+                EndpointScope::Union(Arc::new(EndpointUnion::new(names, &self.generation.scopes)));
             let name = ByteString::literal("");
-            Arc::new(Endpoint::new(everything.gateway.clone(), self.generation.clone(), scope, name))
+            Arc::new(Endpoint::new(
+                everything.gateway.clone(),
+                self.generation.clone(),
+                scope,
+                name,
+            ))
         };
         Some(self.people_unions.get(index)?.get_or_init(union))
     }

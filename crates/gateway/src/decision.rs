@@ -1,7 +1,7 @@
 //! Outcome of a decision about an item, and the rules behind it as a recorder sees them.
 //!
-//! Owns what each outcome means, and the names of the rules. Does not decide (`permitted.rs`). Invariant: a decision without a recorder does no more
-//! than compare.
+//! Owns what each outcome means, and the names of the rules. Does not decide (`permitted.rs`).
+//! Invariant: a decision without a recorder does no more than compare.
 
 /// Outcome of a decision about an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,7 +9,10 @@ pub(super) enum Decision {
     /// The principal may see and use the item.
     Allow,
     /// The principal may see the item, and a person has to agree to each use.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no rule of the config asks yet"))]
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "no rule of the config asks yet")
+    )]
     Ask,
     /// The item looks unknown.
     Deny,
@@ -24,7 +27,8 @@ impl Decision {
         }
     }
 
-    /// Returns what is allowed. An item that somebody has to be asked about is not, before the answer.
+    /// Returns what is allowed. An item that somebody has to be asked about is not, before the
+    /// answer.
     pub(super) fn allowed<T>(self, item: impl FnOnce() -> T) -> Option<T> {
         match self {
             Decision::Allow => Some(item()),
@@ -81,9 +85,11 @@ mod tests {
 
     #[test]
     fn an_item_to_ask_about_is_seen_and_not_yet_allowed() {
-        for (decision, visible, allowed) in
-            [(Decision::Allow, true, Some(1)), (Decision::Ask, true, None), (Decision::Deny, false, None)]
-        {
+        for (decision, visible, allowed) in [
+            (Decision::Allow, true, Some(1)),
+            (Decision::Ask, true, None),
+            (Decision::Deny, false, None),
+        ] {
             assert_eq!(decision.is_visible(), visible, "{decision:?}");
             assert_eq!(decision.allowed(|| 1), allowed, "{decision:?}");
         }

@@ -1,7 +1,7 @@
 //! Endpoint: the union of everything, a view, or a single server with its own names.
 //!
-//! Owns the servers and rules that hold on it. Does not decide about calls (`permitted.rs`) or start them
-//! (`start_call.rs`). Invariant: a request sees the servers and rules of one generation.
+//! Owns the servers and rules that hold on it. Does not decide about calls (`permitted.rs`) or
+//! start them (`start_call.rs`). Invariant: a request sees the servers and rules of one generation.
 
 use std::sync::Arc;
 
@@ -47,13 +47,28 @@ impl Endpoint {
         scope: EndpointScope,
         name: ByteString,
     ) -> Self {
-        Endpoint { gateway, generation, scope, name }
+        Endpoint {
+            gateway,
+            generation,
+            scope,
+            name,
+        }
     }
 
     /// Clones the endpoint. The parts are shared.
     pub(super) fn clone_endpoint(&self) -> Endpoint {
-        let Endpoint { gateway, generation: now, scope, name } = self;
-        Endpoint { gateway: gateway.clone(), generation: now.clone(), scope: scope.clone(), name: name.clone() }
+        let Endpoint {
+            gateway,
+            generation: now,
+            scope,
+            name,
+        } = self;
+        Endpoint {
+            gateway: gateway.clone(),
+            generation: now.clone(),
+            scope: scope.clone(),
+            name: name.clone(),
+        }
     }
 
     /// Returns true if items keep their servers' own names here.
@@ -72,12 +87,19 @@ impl Endpoint {
 
     /// Returns the servers of this endpoint, sorted by name.
     pub(super) fn servers(&self) -> impl Iterator<Item = &Arc<RunningServer>> {
-        self.generation.servers.iter().filter(|server| self.includes(&server.settings.name))
+        self.generation
+            .servers
+            .iter()
+            .filter(|server| self.includes(&server.settings.name))
     }
 
     /// Returns true if the endpoint has one server, also counting those that may be enabled later.
     pub(super) fn is_of_one_server(&self) -> bool {
-        let disabled = self.generation.disabled.iter().filter(|server| self.includes(&server.name));
+        let disabled = self
+            .generation
+            .disabled
+            .iter()
+            .filter(|server| self.includes(&server.name));
         self.servers().count() + disabled.count() == 1
     }
 
@@ -94,13 +116,15 @@ impl Endpoint {
     ) -> Option<&'a Arc<CatalogRoute>> {
         match &self.scope {
             // Servers' own names are unique within one server only.
-            EndpointScope::Server(upstream) => snapshot.find_local(kind, &server_name(upstream), key),
+            EndpointScope::Server(upstream) => {
+                snapshot.find_local(kind, &server_name(upstream), key)
+            }
             _ => snapshot.find_exposed(kind, key),
         }
     }
 
-    /// Explains why the one server of this endpoint never came up. An endpoint with several servers has other items to
-    /// list, and the status shows them all.
+    /// Explains why the one server of this endpoint never came up. An endpoint with several servers
+    /// has other items to list, and the status shows them all.
     pub(super) fn absence(&self) -> Option<String> {
         match &self.scope {
             EndpointScope::Server(only) => only.absence(),
@@ -111,6 +135,8 @@ impl Endpoint {
     pub(super) fn method_meter(&self, method: &McpMethod) -> Arc<CallMeter> {
         let meters = &self.gateway.context().method_meters;
         let meter = meters.get(method.label()).or_else(|| meters.get("_OTHER"));
-        meter.cloned().expect("there is a meter for every method, and one for the others")
+        meter
+            .cloned()
+            .expect("there is a meter for every method, and one for the others")
     }
 }

@@ -1,7 +1,7 @@
 //! Parts of the gateway that its endpoints use for every call.
 //!
-//! Owns the meters, the calls in flight, the events and what was learned about URIs. Does not know servers or rules
-//! (`generation.rs`). Invariant: it outlives every generation.
+//! Owns the meters, the calls in flight, the events and what was learned about URIs. Does not know
+//! servers or rules (`generation.rs`). Invariant: it outlives every generation.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -48,9 +48,16 @@ impl EndpointContext {
 
 /// Builds a meter for each method.
 pub(super) fn build_method_meters(meters: &MeterFactory) -> HashMap<&'static str, Arc<CallMeter>> {
-    let methods = ["tools/call", "resources/read", "prompts/get", "completion/complete", "_OTHER"];
+    let methods = [
+        "tools/call",
+        "resources/read",
+        "prompts/get",
+        "completion/complete",
+        "_OTHER",
+    ];
     let tasks = TaskMethod::ALL.map(TaskMethod::name);
     let lists = ItemKind::ALL.map(ItemKind::list_method);
     let all = methods.into_iter().chain(lists).chain(tasks);
-    all.map(|method| (method, Arc::new(meters.shared_meter(method, "", "")))).collect()
+    all.map(|method| (method, Arc::new(meters.shared_meter(method, "", ""))))
+        .collect()
 }

@@ -1,7 +1,7 @@
 //! Coverage of an endpoint: the servers and tools behind it, for operators.
 //!
-//! Owns no state. Does not decide about calls, nor know keys (`permitted.rs`). Invariant: views are read by the functions
-//! that decide about calls.
+//! Owns no state. Does not decide about calls, nor know keys (`permitted.rs`). Invariant: views are
+//! read by the functions that decide about calls.
 
 use crate::Gateway;
 use crate::catalog_route::CatalogRoute;
@@ -41,7 +41,8 @@ impl EndpointCoverage {
 }
 
 impl Gateway {
-    /// Returns the names of all endpoints: first the one over everything, which has none, then views, then servers.
+    /// Returns the names of all endpoints: first the one over everything, which has none, then
+    /// views, then servers.
     pub fn endpoint_names(&self) -> Vec<String> {
         let generation = self.generation();
         let mut names: Vec<(bool, String)> = generation
@@ -55,6 +56,10 @@ impl Gateway {
 
     /// Returns what an endpoint covers, or `None` if there is no such endpoint.
     pub fn endpoint_coverage(&self, name: &str) -> Option<EndpointCoverage> {
-        self.generation().scopes.get(name).cloned().map(EndpointCoverage)
+        self.generation()
+            .scopes
+            .get(name)
+            .cloned()
+            .map(EndpointCoverage)
     }
 }

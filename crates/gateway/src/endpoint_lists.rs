@@ -1,7 +1,7 @@
 //! Lists of an endpoint.
 //!
-//! Owns what each caller sees in them. Does not hold items (`catalog.rs`). Invariant: an item that may not be used is
-//! not listed.
+//! Owns what each caller sees in them. Does not hold items (`catalog.rs`). Invariant: an item that
+//! may not be used is not listed.
 
 use crate::catalog::{ListKey, RenderedList};
 use crate::catalog_route::{CatalogRoute, ItemForm};
@@ -25,13 +25,23 @@ impl Endpoint {
     ) -> Result<Outcome, Error> {
         if params.get("cursor").is_some_and(|cursor| !cursor.is_null()) {
             // Every list has one page, so no cursor was ever given out.
-            // 2025-11-25/server/utilities/pagination.mdx, Error Handling: "Invalid cursors SHOULD result in
-            // an error with code -32602 (Invalid params)."
-            return Err(Error::new(McpErrorKind::InvalidParams, "Invalid params: unknown cursor"));
+            // 2025-11-25/server/utilities/pagination.mdx, Error Handling: "Invalid cursors SHOULD
+            // result in an error with code -32602 (Invalid params)."
+            return Err(Error::new(
+                McpErrorKind::InvalidParams,
+                "Invalid params: unknown cursor",
+            ));
         }
-        let RenderedList { mut result, mut hint, .. } = self.rendered_list(caller, kind, with_tasks);
-        let is_visible =
-            |_: &String| !self.visible_servers(&caller.principal, &self.generation.snapshot.load()).is_empty();
+        let RenderedList {
+            mut result,
+            mut hint,
+            ..
+        } = self.rendered_list(caller, kind, with_tasks);
+        let is_visible = |_: &String| {
+            !self
+                .visible_servers(&caller.principal, &self.generation.snapshot.load())
+                .is_empty()
+        };
         if let Some(absence) = self.absence().filter(is_visible) {
             moongate_protocol::explain_absence(&mut result, &absence);
             // The absence of a server may end at any time.
@@ -44,59 +54,109 @@ impl Endpoint {
                 hint.ttl_ms = hint.ttl_ms.min(ttl);
             }
         }
-        Ok(Outcome { result, cache_hint: Some(hint), task: None })
+        Ok(Outcome {
+            result,
+            cache_hint: Some(hint),
+            task: None,
+        })
     }
 
     /// Renders a list, without the age of its parts.
-    pub(super) fn rendered_list(&self, caller: &Caller, kind: ItemKind, with_tasks: bool) -> RenderedList {
+    pub(super) fn rendered_list(
+        &self,
+        caller: &Caller,
+        kind: ItemKind,
+        with_tasks: bool,
+    ) -> RenderedList {
         let era = era_of(caller.revision);
-        let key = ListKey { endpoint: self.name.clone(), role: caller.principal.role(), kind, with_tasks, era };
+        let key = ListKey {
+            endpoint: self.name.clone(),
+            role: caller.principal.role(),
+            kind,
+            with_tasks,
+            era,
+        };
         // Without keys every caller sees the same list, so shared caches may hold it.
         let public = caller.principal.role() == RoleId::ANONYMOUS;
         let snapshot = self.generation.snapshot.load();
         let search = self.search_rules().filter(|_| kind == ItemKind::Tools);
-        let meta_tools = || search.map(|rules| self.list_meta_tools(rules, &snapshot, with_tasks)).unwrap_or_default();
+        let meta_tools = || {
+            search
+                .map(|rules| self.list_meta_tools(rules, &snapshot, with_tasks))
+                .unwrap_or_default()
+        };
         let visible = |route: &CatalogRoute| {
-            let is_found = |rules: &SearchRules| !rules.always.matches(&route.exposed) || is_meta_name(&route.exposed);
+            let is_found = |rules: &SearchRules| {
+                !rules.always.matches(&route.exposed) || is_meta_name(&route.exposed)
+            };
             if search.is_some_and(is_found) {
                 return None;
             }
             let form = route.form_for(era)?;
             let listed = || {
                 let plain = self.listed_for(caller.revision, kind, route, form);
-                let plain = if era == Era::Legacy { legacy_form(kind, form, plain)? } else { plain };
+                let plain = if era == Era::Legacy {
+                    legacy_form(kind, form, plain)?
+                } else {
+                    plain
+                };
                 match with_tasks && runs_as_task(&route.upstream) {
                     true => Some(moongate_protocol::offer_as_task(&plain).unwrap_or(plain)),
                     false => Some(plain),
                 }
             };
-            self.permits(&caller.principal, kind, route).then(listed).flatten()
+            self.permits(&caller.principal, kind, route)
+                .then(listed)
+                .flatten()
         };
         snapshot.list(key, public, meta_tools, visible)
     }
 
     /// Renders a form of an item as lists show it to a client of this revision.
-    pub(super) fn listed_for(&self, client: &str, kind: ItemKind, route: &CatalogRoute, form: &ItemForm) -> RawJson {
+    pub(super) fn listed_for(
+        &self,
+        client: &str,
+        kind: ItemKind,
+        route: &CatalogRoute,
+        form: &ItemForm,
+    ) -> RawJson {
         let plain = self.listed_definition(kind, route, form);
         form.output.listed_for(client, &plain).unwrap_or(plain)
     }
 
     /// Renders a form of an item as its server wrote it, under its exposed name.
-    pub(super) fn listed_definition(&self, kind: ItemKind, route: &CatalogRoute, form: &ItemForm) -> RawJson {
+    pub(super) fn listed_definition(
+        &self,
+        kind: ItemKind,
+        route: &CatalogRoute,
+        form: &ItemForm,
+    ) -> RawJson {
         let style = match &self.scope {
             EndpointScope::View(view) => view.schema.unwrap_or(self.generation.schema),
             _ => self.generation.schema,
         };
-        let plain = if self.keeps_local_names() { render_local(kind, route, form) } else { form.listed.clone() };
-        let combined = form.combined.as_ref().filter(|_| style == SchemaStyle::Compatible);
+        let plain = if self.keeps_local_names() {
+            render_local(kind, route, form)
+        } else {
+            form.listed.clone()
+        };
+        let combined = form
+            .combined
+            .as_ref()
+            .filter(|_| style == SchemaStyle::Compatible);
         let compatible = combined.and_then(|combined| combined.compatible.as_ref());
-        compatible.and_then(|schema| schemas::with_schema(&plain, schema)).unwrap_or(plain)
+        compatible
+            .and_then(|schema| schemas::with_schema(&plain, schema))
+            .unwrap_or(plain)
     }
 }
 
 /// Returns true if any tool of the server may become a task without declaring it.
 fn runs_as_task(upstream: &Upstream) -> bool {
-    upstream.description().and_then(|description| description.capabilities.tasks).is_some_and(|tasks| tasks.any_tool)
+    upstream
+        .description()
+        .and_then(|description| description.capabilities.tasks)
+        .is_some_and(|tasks| tasks.any_tool)
 }
 
 /// Returns a listed item as legacy clients take it. `None`: they do not get it.
@@ -115,5 +175,10 @@ fn render_local(kind: ItemKind, route: &CatalogRoute, form: &ItemForm) -> RawJso
         ItemKind::Prompts => &route.upstream.settings.prompts,
         ItemKind::Resources | ItemKind::Templates => &route.upstream.settings.resources,
     };
-    expose::render_item(kind, &form.definition, &route.local, rules.describe.get(route.local.as_str()))
+    expose::render_item(
+        kind,
+        &form.definition,
+        &route.local,
+        rules.describe.get(route.local.as_str()),
+    )
 }

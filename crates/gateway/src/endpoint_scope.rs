@@ -1,7 +1,8 @@
 //! Servers and tools that an endpoint covers: all, one server, a view, or what one key may use.
 //!
-//! Owns which servers and tools named endpoints reach together. Does not decide what the key's own globs leave of
-//! them (`access`). Invariant: a union reaches nothing that none of the named endpoints reaches.
+//! Owns which servers and tools named endpoints reach together. Does not decide what the key's own
+//! globs leave of them (`access`). Invariant: a union reaches nothing that none of the named
+//! endpoints reaches.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -52,7 +53,9 @@ impl EndpointUnion {
         let mut union = EndpointUnion::default();
         for name in names {
             match scopes.get(name) {
-                Some(EndpointScope::Server(entry)) => drop(union.servers.insert(entry.settings.name.clone())),
+                Some(EndpointScope::Server(entry)) => {
+                    drop(union.servers.insert(entry.settings.name.clone()))
+                }
                 Some(EndpointScope::View(view)) => union.views.push(view.clone()),
                 Some(EndpointScope::All | EndpointScope::Union(_)) | None => {}
             }

@@ -1,7 +1,7 @@
 //! Endpoint as an MCP server: what it is, and the first step of each request.
 //!
-//! Owns its description. Does not resolve or start calls. Invariant: every kind of item is offered, since servers may
-//! come later.
+//! Owns its description. Does not resolve or start calls. Invariant: every kind of item is offered,
+//! since servers may come later.
 
 use std::sync::Arc;
 
@@ -18,8 +18,9 @@ use crate::subscription::ClientSubscription;
 use crate::templates::LookupBudget;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{
-    Call, Caller, Error, Exchange, ExtensionCheck, McpMethod, McpServer, Notification, NotificationStream,
-    ServerCapabilities, ServerDescription, SubscriptionFilter, TaskMethod, TaskMode,
+    Call, Caller, Error, Exchange, ExtensionCheck, McpMethod, McpServer, Notification,
+    NotificationStream, ServerCapabilities, ServerDescription, SubscriptionFilter, TaskMethod,
+    TaskMode,
 };
 
 /// Maximum length of instructions. Clients cut at about this.
@@ -29,9 +30,15 @@ impl McpServer for Endpoint {
     fn describe(&self, caller: &Caller) -> ServerDescription {
         let snapshot = self.generation.snapshot.load();
         // Servers of which the caller may use nothing must not be named here either.
-        let servers: Vec<&Arc<RunningServer>> =
-            self.visible_servers(&caller.principal, &snapshot).into_iter().map(|visible| visible.server).collect();
-        let descriptions: Vec<ServerDescription> = servers.iter().filter_map(|server| server.description()).collect();
+        let servers: Vec<&Arc<RunningServer>> = self
+            .visible_servers(&caller.principal, &snapshot)
+            .into_iter()
+            .map(|visible| visible.server)
+            .collect();
+        let descriptions: Vec<ServerDescription> = servers
+            .iter()
+            .filter_map(|server| server.description())
+            .collect();
         // Clients read the capabilities once, and servers may come later: every kind is offered.
         let capabilities = ServerCapabilities {
             tools: true,
@@ -45,44 +52,67 @@ impl McpServer for Endpoint {
             completions: true,
             logging: true,
             tasks: self.task_capabilities(),
-            extensions: self.announced(&caller.principal, &descriptions, |server| &server.capabilities.extensions),
-            experimental: self.announced(&caller.principal, &descriptions, |server| &server.capabilities.experimental),
+            extensions: self.announced(&caller.principal, &descriptions, |server| {
+                &server.capabilities.extensions
+            }),
+            experimental: self.announced(&caller.principal, &descriptions, |server| {
+                &server.capabilities.experimental
+            }),
         };
         let instructions = match &self.scope {
             EndpointScope::Server(_) if servers.is_empty() => None,
             EndpointScope::Server(only) => expose::paragraphs(only.about(), self.absence()),
             _ if self.search_rules().is_some() => Some(search_instructions(&servers)),
-            _ => expose::instructions(servers.iter().map(|u| (u.display_title(), u.about())), INSTRUCTIONS_MAX),
+            _ => expose::instructions(
+                servers.iter().map(|u| (u.display_title(), u.about())),
+                INSTRUCTIONS_MAX,
+            ),
         };
         // Clients show a single server under the title and icon of its config.
         let info = match &self.scope {
             EndpointScope::Server(only) if !servers.is_empty() => {
-                moongate_protocol::gateway_info_with(only.settings.title.as_deref(), only.settings.icon.as_deref())
+                moongate_protocol::gateway_info_with(
+                    only.settings.title.as_deref(),
+                    only.settings.icon.as_deref(),
+                )
             }
             _ => moongate_protocol::gateway_info(),
         };
-        ServerDescription { info, instructions, capabilities, notes: Vec::new() }
+        ServerDescription {
+            info,
+            instructions,
+            capabilities,
+            notes: Vec::new(),
+        }
     }
 
     fn call(&self, caller: &Arc<Caller>, call: Call) -> Exchange {
         if let McpMethod::List(kind) = call.method {
-            let listed = self.list_items(caller, kind, &call.params, call.task_mode != TaskMode::Never);
+            let listed = self.list_items(
+                caller,
+                kind,
+                &call.params,
+                call.task_mode != TaskMode::Never,
+            );
             return self.answer_locally(caller, LocalCall::from_call(&call), listed);
         }
         if call.method == McpMethod::Task(TaskMethod::List) {
             let local_call = LocalCall::from_call(&call);
             let listed = self.list_tasks(caller, call);
-            return listed.unwrap_or_else(|error| self.answer_locally(caller, local_call, Err(error)));
+            return listed
+                .unwrap_or_else(|error| self.answer_locally(caller, local_call, Err(error)));
         }
         match self.search_rules() {
-            Some(rules) if call.method == McpMethod::CallTool => self.call_in_search_mode(rules, caller, call),
+            Some(rules) if call.method == McpMethod::CallTool => {
+                self.call_in_search_mode(rules, caller, call)
+            }
             _ => self.call_item(caller, call),
         }
     }
 
     fn subscribe(&self, caller: &Arc<Caller>, filter: SubscriptionFilter) -> NotificationStream {
-        // Events are subscribed to before resources, so nothing is missed in between. A change of the rules is not
-        // missed either: it is in the current generation, or comes as an event.
+        // Events are subscribed to before resources, so nothing is missed in between. A change of
+        // the rules is not missed either: it is in the current generation, or comes as an event.
         let receiver = self.gateway.context().events.subscribe_events();
         let Some(endpoint) = self.gateway.endpoint(&self.name, &caller.principal) else {
             return NotificationStream::closed();
@@ -90,18 +120,37 @@ impl McpServer for Endpoint {
         let (subscription, mut acknowledged) =
             ClientSubscription::new(endpoint.clone_endpoint(), caller, filter.clone(), receiver);
         let stream = stream::unfold(subscription, |mut subscription| async move {
-            subscription.next().await.map(|notification| (notification, subscription))
+            subscription
+                .next()
+                .await
+                .map(|notification| (notification, subscription))
         });
         if filter.tasks.is_empty() {
-            return NotificationStream { acknowledged, stream: stream.boxed(), established: None };
+            return NotificationStream {
+                acknowledged,
+                stream: stream.boxed(),
+                established: None,
+            };
         }
         let (tasks, watches) = self.watch_tasks(caller, &filter.tasks);
         acknowledged.tasks = tasks;
         // The end of all tasks must not end the stream.
-        let watched = stream::select_all(watches.into_iter().map(Box::pin)).chain(stream::pending());
-        let merged = stream::select(stream.map(Some).chain(stream::once(std::future::ready(None))), watched.map(Some));
-        let merged = merged.take_while(|next| std::future::ready(next.is_some())).filter_map(std::future::ready);
-        NotificationStream { acknowledged, stream: merged.boxed(), established: None }
+        let watched =
+            stream::select_all(watches.into_iter().map(Box::pin)).chain(stream::pending());
+        let merged = stream::select(
+            stream
+                .map(Some)
+                .chain(stream::once(std::future::ready(None))),
+            watched.map(Some),
+        );
+        let merged = merged
+            .take_while(|next| std::future::ready(next.is_some()))
+            .filter_map(std::future::ready);
+        NotificationStream {
+            acknowledged,
+            stream: merged.boxed(),
+            established: None,
+        }
     }
 
     fn try_subscriptions(
@@ -119,7 +168,9 @@ impl McpServer for Endpoint {
     ) -> Option<BoxFuture<'static, Result<(), Error>>> {
         let snapshot = self.generation.snapshot.load();
         let budget = LookupBudget::new();
-        let is_listed = self.resolve_known_uri(&snapshot, caller, uri, &budget).is_some();
+        let is_listed = self
+            .resolve_known_uri(&snapshot, caller, uri, &budget)
+            .is_some();
         let (server, local) = self.resolve_uri(&snapshot, caller, uri, &budget).ok()?;
         if !server.is_connected() {
             return None;
@@ -139,7 +190,9 @@ impl McpServer for Endpoint {
         let name = self.name.clone();
         let principal = caller.principal.clone();
         Box::new(move || {
-            let endpoint = gateway.upgrade().and_then(|gateway| gateway.endpoint(&name, &principal));
+            let endpoint = gateway
+                .upgrade()
+                .and_then(|gateway| gateway.endpoint(&name, &principal));
             endpoint.is_some_and(|endpoint| endpoint.permits_extensions(&principal))
         })
     }

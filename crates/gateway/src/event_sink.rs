@@ -1,7 +1,8 @@
 //! Sink for the events of servers, on their way to the event bus.
 //!
-//! Owns which log messages are forwarded, and the list changes that wait for the next catalogue. Does not translate
-//! events (`translate_event.rs`). Invariant: nobody gets a log message that may be about another principal.
+//! Owns which log messages are forwarded, and the list changes that wait for the next catalogue.
+//! Does not translate events (`translate_event.rs`). Invariant: nobody gets a log message that may
+//! be about another principal.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -33,7 +34,11 @@ pub(super) struct GatewaySink {
 
 impl GatewaySink {
     /// Creates the sink in front of a bus.
-    pub(super) fn new(events: Arc<EventBus>, metrics: Arc<Metrics>, principals: Arc<PrincipalTable>) -> Arc<Self> {
+    pub(super) fn new(
+        events: Arc<EventBus>,
+        metrics: Arc<Metrics>,
+        principals: Arc<PrincipalTable>,
+    ) -> Arc<Self> {
         Arc::new(GatewaySink {
             events,
             metrics,
@@ -57,7 +62,8 @@ impl GatewaySink {
 
     /// Records that the catalogue has the changes of so many signals.
     pub(super) fn mark_built(&self, signalled: u64) {
-        self.built.send_modify(|built| *built = signalled.max(*built));
+        self.built
+            .send_modify(|built| *built = signalled.max(*built));
     }
 
     /// Returns true if a message without a call may be about any of several principals.
@@ -78,7 +84,8 @@ impl EventSink for GatewaySink {
                 self.list_changes.lock().push(event);
                 self.lists_changed();
             }
-            // The message may be about any principal that shares its connection. A lone one may see them all.
+            // The message may be about any principal that shares its connection. A lone one may see
+            // them all.
             (audience, Notification::Log(..)) if self.may_mix(audience) => {
                 self.metrics.calls.dropped.inc(DroppedItem::LogMessage);
             }
@@ -116,7 +123,11 @@ mod tests {
     use moongate_upstream::ConnectionOwner;
 
     fn event(audience: Audience, notification: Notification) -> UpstreamEvent {
-        UpstreamEvent { server: ByteString::literal("a"), audience, notification }
+        UpstreamEvent {
+            server: ByteString::literal("a"),
+            audience,
+            notification,
+        }
     }
 
     fn log(audience: Audience) -> UpstreamEvent {
@@ -135,15 +146,27 @@ mod tests {
             sink.publish(log(audience));
             receiver.try_recv().is_ok()
         };
-        let shared = || [Audience::Everyone, Audience::Owner(ConnectionOwner::Era(Era::Legacy))];
-        assert!(shared().into_iter().all(&mut publish), "a lone principal gets all of them");
+        let shared = || {
+            [
+                Audience::Everyone,
+                Audience::Owner(ConnectionOwner::Era(Era::Legacy)),
+            ]
+        };
+        assert!(
+            shared().into_iter().all(&mut publish),
+            "a lone principal gets all of them"
+        );
         principals.intern("test", [2; 16], "two", None);
         assert!(!shared().into_iter().any(&mut publish));
         assert_eq!(metrics.calls.dropped.get(DroppedItem::LogMessage), 2);
-        let news = || Notification::Extension(ByteString::literal("notifications/x"), JsonObject::new());
+        let news =
+            || Notification::Extension(ByteString::literal("notifications/x"), JsonObject::new());
         sink.publish(event(Audience::Everyone, news()));
         assert_eq!(metrics.calls.dropped.get(DroppedItem::Extension), 1);
-        assert!(publish(Audience::Owner(ConnectionOwner::Principal(1))), "it can only be about its owner");
+        assert!(
+            publish(Audience::Owner(ConnectionOwner::Principal(1))),
+            "it can only be about its owner"
+        );
     }
 
     #[test]
@@ -154,7 +177,10 @@ mod tests {
         let mut receiver = events.subscribe_events();
         let owner = Audience::Owner(ConnectionOwner::Principal(1));
         sink.publish(event(owner, Notification::ListChanged(ItemKind::Tools)));
-        assert!(receiver.try_recv().is_err(), "its owner would read the old list");
+        assert!(
+            receiver.try_recv().is_err(),
+            "its owner would read the old list"
+        );
         assert!(sink.until_catalog_dirty().now_or_never().is_some());
         assert_eq!(sink.take_list_changes().len(), 1);
         assert!(sink.take_list_changes().is_empty());

@@ -1,7 +1,8 @@
 //! Event bus: events of all servers, for every subscriber.
 //!
-//! Owns the subscribers' queue and the resource subscriptions. Does not translate events (`translate_event.rs`).
-//! Invariant: a server is subscribed to exactly the resources that some client is subscribed to.
+//! Owns the subscribers' queue and the resource subscriptions. Does not translate events
+//! (`translate_event.rs`). Invariant: a server is subscribed to exactly the resources that some
+//! client is subscribed to.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -12,8 +13,8 @@ use tokio::sync::broadcast;
 use moongate_jsonrpc::json::ByteString;
 use moongate_upstream::{DemandCounter, SubscriptionTopic, Upstream, UpstreamEvent};
 
-/// Maximum number of events queued for a slow subscriber. One that falls further behind is notified that everything may
-/// have changed.
+/// Maximum number of events queued for a slow subscriber. One that falls further behind is notified
+/// that everything may have changed.
 const EVENT_QUEUE_MAX: usize = 1024;
 
 /// Longest URI that can be subscribed to, in bytes. The URI is stored, and sent to its server.
@@ -37,7 +38,8 @@ pub(super) struct EventBus {
 
 /// Resources subscribed to at one server.
 struct ServerSubscriptions {
-    /// Upstream that serves that name now. A reconfigured server takes over the existing subscriptions.
+    /// Upstream that serves that name now. A reconfigured server takes over the existing
+    /// subscriptions.
     upstream: Arc<Upstream>,
     uris: DemandCounter<ByteString>,
 }
@@ -45,13 +47,18 @@ struct ServerSubscriptions {
 impl ServerSubscriptions {
     /// Subscribes the server to the current resources.
     fn update_server(&self) {
-        self.upstream.current().subscribe(self.uris.keys().cloned().collect());
+        self.upstream
+            .current()
+            .subscribe(self.uris.keys().cloned().collect());
     }
 }
 
 impl Default for EventBus {
     fn default() -> Self {
-        EventBus { events: broadcast::Sender::new(EVENT_QUEUE_MAX), subscribed: Mutex::default() }
+        EventBus {
+            events: broadcast::Sender::new(EVENT_QUEUE_MAX),
+            subscribed: Mutex::default(),
+        }
     }
 }
 
@@ -67,29 +74,40 @@ impl EventBus {
         self.events.subscribe()
     }
 
-    /// Subscribes to a resource of a server until the guard is dropped. Returns `None` if there are too many other
-    /// resources already (`max_subscriptions`).
+    /// Subscribes to a resource of a server until the guard is dropped. Returns `None` if there are
+    /// too many other resources already (`max_subscriptions`).
     pub(super) fn subscribe_resource(
         self: &Arc<Self>,
         upstream: &Arc<Upstream>,
         uri: &ByteString,
     ) -> Option<ResourceSubscription> {
-        // Copied: the URI is a span of a client's message, which must not live as long as the subscription.
+        // Copied: the URI is a span of a client's message, which must not live as long as the
+        // subscription.
         let uri = ByteString::from(uri.as_str());
         let is_added = self.add_subscriber(upstream, &uri);
-        is_added.then(|| ResourceSubscription { events: self.clone(), server: upstream.name.clone(), uri })
+        is_added.then(|| ResourceSubscription {
+            events: self.clone(),
+            server: upstream.name.clone(),
+            uri,
+        })
     }
 
     /// Adds a subscriber. Returns false if there is no room for another resource.
     fn add_subscriber(&self, upstream: &Arc<Upstream>, uri: &ByteString) -> bool {
-        // The lock is held until the server knows: of two updates, the later set of resources must come last.
+        // The lock is held until the server knows: of two updates, the later set of resources must
+        // come last.
         let mut subscribed = self.subscribed.lock();
         let known = subscribed.get(&upstream.name).map(|server| &server.uris);
         let is_new = known.is_none_or(|uris| !uris.contains(uri));
-        if is_new && known.map_or(0, DemandCounter::len) >= upstream.live_settings().max_subscriptions {
+        if is_new
+            && known.map_or(0, DemandCounter::len) >= upstream.live_settings().max_subscriptions
+        {
             return false;
         }
-        let new = || ServerSubscriptions { upstream: upstream.clone(), uris: DemandCounter::default() };
+        let new = || ServerSubscriptions {
+            upstream: upstream.clone(),
+            uris: DemandCounter::default(),
+        };
         let server = subscribed.entry(upstream.name.clone()).or_insert_with(new);
         // A reconfigured server is another upstream of the same name.
         let is_moved = !Arc::ptr_eq(&server.upstream, upstream);
@@ -103,7 +121,9 @@ impl EventBus {
 
     fn remove_subscriber(&self, server: &ByteString, uri: &ByteString) {
         let mut subscribed = self.subscribed.lock();
-        let Some(known) = subscribed.get_mut(server) else { return };
+        let Some(known) = subscribed.get_mut(server) else {
+            return;
+        };
         if known.uris.remove(uri) {
             known.update_server();
         }

@@ -1,7 +1,8 @@
-//! Explanation of a decision, for operators: whether a principal may call a tool, and which rules decide.
+//! Explanation of a decision, for operators: whether a principal may call a tool, and which rules
+//! decide.
 //!
-//! Owns the order of the rules. Does not repeat them: it runs the decisions of real calls with a recorder. Invariant: a
-//! call is refused for the rule that decides here.
+//! Owns the order of the rules. Does not repeat them: it runs the decisions of real calls with a
+//! recorder. Invariant: a call is refused for the rule that decides here.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +21,8 @@ use moongate_model::{ItemKind, Principal};
 use moongate_search::few_edits_or_beginning;
 use moongate_telemetry::logs;
 
-/// Error for a question about a key or an endpoint that does not exist. It reads on after "there is".
+/// Error for a question about a key or an endpoint that does not exist. It reads on after "there
+/// is".
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownName {
     /// Thing that has the name.
@@ -46,12 +48,18 @@ impl fmt::Display for UnknownName {
             NamedThing::Key => "key",
             NamedThing::Endpoint => "endpoint",
         };
-        write!(f, "no {thing} {:?}; known are {}", self.name, self.known.join(", "))
+        write!(
+            f,
+            "no {thing} {:?}; known are {}",
+            self.name,
+            self.known.join(", ")
+        )
     }
 }
 
 impl Gateway {
-    /// Explains whether a principal may call a tool at an endpoint. The empty name is the endpoint over everything.
+    /// Explains whether a principal may call a tool at an endpoint. The empty name is the endpoint
+    /// over everything.
     pub fn explain_tool(
         self: &Arc<Self>,
         auth: &AuthMethods,
@@ -63,24 +71,36 @@ impl Gateway {
         known.sort_by(|a, b| a.name.cmp(&b.name));
         let Some(principal) = known.iter().find(|known| known.name == principal) else {
             let known = known.iter().map(|known| known.name.clone()).collect();
-            return Err(UnknownName { thing: NamedThing::Key, name: principal.to_owned(), known });
+            return Err(UnknownName {
+                thing: NamedThing::Key,
+                name: principal.to_owned(),
+                known,
+            });
         };
         let mut rules: Vec<ExplainedRule> =
-            // First, as in a call: an expired key is refused before any endpoint or tool is looked at.
+            // First, as in a call: an expired key is refused before any endpoint or tool is looked
+            // at.
             auth.expired(principal).map(|at| expired_rule(principal, at)).into_iter().collect();
         let current = self.current.load();
         let generation = &current.generation;
         let path = endpoint_path(endpoint);
         let Some((found, is_allowed)) = current.endpoint(endpoint, principal) else {
             let known = nearest_endpoints(generation, endpoint);
-            return Err(UnknownName { thing: NamedThing::Endpoint, name: path, known });
+            return Err(UnknownName {
+                thing: NamedThing::Endpoint,
+                name: path,
+                known,
+            });
         };
-        // The walk goes on after this refusal. Otherwise people repair one rule and only then meet the next.
+        // The walk goes on after this refusal. Otherwise people repair one rule and only then meet
+        // the next.
         rules.extend((!is_allowed).then(|| endpoint_rule(generation, principal, &path)));
         let snapshot = generation.snapshot.load();
         let item = found.find_explained(&snapshot, &ByteString::from(tool));
         match &item {
-            None => rules.push(self.nowhere_rule(generation, tool, found.nearest_tool(&snapshot, tool))),
+            None => {
+                rules.push(self.nowhere_rule(generation, tool, found.nearest_tool(&snapshot, tool)))
+            }
             Some(item) => rules.extend(found.explain_item(principal, item)),
         }
         // A call stops at its first refusal. Later ones stay in the report and decide nothing.
@@ -89,8 +109,10 @@ impl Gateway {
         }
         // An expired key is refused at every endpoint.
         let is_expired = auth.expired(principal).is_some();
-        let others =
-            item.iter().filter(|_| !is_expired).flat_map(|item| self.endpoints_with(generation, principal, item));
+        let others = item
+            .iter()
+            .filter(|_| !is_expired)
+            .flat_map(|item| self.endpoints_with(generation, principal, item));
         Ok(ToolExplanation {
             callable: rules.iter().all(|rule| rule.allows),
             principal: principal.name.clone(),
@@ -98,7 +120,9 @@ impl Gateway {
             other_endpoints: others.filter(|other| *other != path).collect(),
             endpoint: path,
             server: item.as_ref().map(|item| item.server.settings.name.clone()),
-            state: item.as_ref().map(|item| item.server.status().state.name().to_owned()),
+            state: item
+                .as_ref()
+                .map(|item| item.server.status().state.name().to_owned()),
             local_name: item.as_ref().map(|item| item.local.to_string()),
             listed: item.as_ref().and_then(|item| match item.listing {
                 ItemListing::Listed | ItemListing::Excluded(_) => Some(true),
@@ -110,17 +134,32 @@ impl Gateway {
     }
 
     /// Explains that no server has the name.
-    fn nowhere_rule(&self, generation: &Generation, tool: &str, nearest: Option<ByteString>) -> ExplainedRule {
+    fn nowhere_rule(
+        &self,
+        generation: &Generation,
+        tool: &str,
+        nearest: Option<ByteString>,
+    ) -> ExplainedRule {
         // Without a prefix its tools could have any name.
-        let disabled = generation.disabled.iter().filter(|server| !server.prefix.is_empty()).find(|server| {
-            tool.strip_prefix(&*server.prefix).is_some_and(|rest| rest.starts_with(&generation.names.separator))
-        });
+        let disabled = generation
+            .disabled
+            .iter()
+            .filter(|server| !server.prefix.is_empty())
+            .find(|server| {
+                tool.strip_prefix(&*server.prefix)
+                    .is_some_and(|rest| rest.starts_with(&generation.names.separator))
+            });
         match disabled {
-            Some(DisabledServer { name, .. }) => {
-                plain_rule(&["servers", name, "enabled"], false, "the server is switched off")
-            }
+            Some(DisabledServer { name, .. }) => plain_rule(
+                &["servers", name, "enabled"],
+                false,
+                "the server is switched off",
+            ),
             None => {
-                let reason = format!("no server has a tool of this name{}", did_you_mean(nearest.as_ref()));
+                let reason = format!(
+                    "no server has a tool of this name{}",
+                    did_you_mean(nearest.as_ref())
+                );
                 plain_rule(&[], false, reason)
             }
         }
@@ -139,10 +178,20 @@ impl Gateway {
         }
         let mut paths = Vec::new();
         for name in generation.scopes.keys() {
-            let Some(scope) = generation.scope(name, principal) else { continue };
-            let endpoint = Endpoint::new(self.clone(), generation.clone(), scope, ByteString::from(name.as_str()));
+            let Some(scope) = generation.scope(name, principal) else {
+                continue;
+            };
+            let endpoint = Endpoint::new(
+                self.clone(),
+                generation.clone(),
+                scope,
+                ByteString::from(name.as_str()),
+            );
             let named = (item.server.settings.name.as_str(), item.exposed.as_str());
-            if endpoint.decide(principal, ItemKind::Tools, named, &mut ()).is_visible() {
+            if endpoint
+                .decide(principal, ItemKind::Tools, named, &mut ())
+                .is_visible()
+            {
                 paths.push(endpoint_path(name));
             }
         }
@@ -156,20 +205,40 @@ impl Endpoint {
     fn explain_item(&self, principal: &Principal, item: &ExplainedItem) -> Vec<ExplainedRule> {
         let mut rules = server_rules(item);
         // Reasons quote servers, whose texts may hold secrets or line breaks.
-        rules.iter_mut().for_each(|rule| rule.reason = logs::one_line(&logs::redact(&rule.reason)));
+        rules
+            .iter_mut()
+            .for_each(|rule| rule.reason = logs::one_line(&logs::redact(&rule.reason)));
         let mut decision = RecordedDecision::default();
-        self.decide(principal, ItemKind::Tools, (&item.server.settings.name, &item.exposed), &mut decision);
-        rules.extend(decision.0.iter().filter_map(|recorded| self.explain_rule(*recorded, principal, item)));
+        self.decide(
+            principal,
+            ItemKind::Tools,
+            (&item.server.settings.name, &item.exposed),
+            &mut decision,
+        );
+        rules.extend(
+            decision
+                .0
+                .iter()
+                .filter_map(|recorded| self.explain_rule(*recorded, principal, item)),
+        );
         // A refusal without a rule of its own is still a refusal.
         if !decision.allows() && rules.iter().all(|rule| rule.allows) {
-            rules.push(plain_rule(&[], false, "this endpoint does not have the tool"));
+            rules.push(plain_rule(
+                &[],
+                false,
+                "this endpoint does not have the tool",
+            ));
         }
         rules
     }
 }
 
 fn endpoint_path(name: &str) -> String {
-    if name.is_empty() { "/mcp".to_owned() } else { format!("/mcp/{name}") }
+    if name.is_empty() {
+        "/mcp".to_owned()
+    } else {
+        format!("/mcp/{name}")
+    }
 }
 
 /// Returns the paths of all endpoints, the one that resembles a name most first.
@@ -184,15 +253,27 @@ fn nearest_endpoints(generation: &Generation, name: &str) -> Vec<String> {
 }
 
 fn expired_rule(principal: &Principal, at: impl std::fmt::Display) -> ExplainedRule {
-    plain_rule(&["auth", "keys", &principal.name, "expires"], false, format!("the key is refused since {at}"))
+    plain_rule(
+        &["auth", "keys", &principal.name, "expires"],
+        false,
+        format!("the key is refused since {at}"),
+    )
 }
 
 fn endpoint_rule(generation: &Generation, principal: &Principal, path: &str) -> ExplainedRule {
-    let names = generation.access.allowed_endpoints(principal.role()).into_iter().flatten();
+    let names = generation
+        .access
+        .allowed_endpoints(principal.role())
+        .into_iter()
+        .flatten();
     let mut value: Vec<String> = names.cloned().collect();
     // A set has no order, and two explanations should be easy to compare.
     value.sort();
-    let rule = plain_rule(&["auth", "keys", &principal.name, "views"], false, format!("{path} is none of them"));
+    let rule = plain_rule(
+        &["auth", "keys", &principal.name, "views"],
+        false,
+        format!("{path} is none of them"),
+    );
     ExplainedRule { value, ..rule }
 }
 
@@ -222,35 +303,73 @@ mod tests {
     }
 
     fn server(name: &str, tools: ItemRules) -> ServerSettings {
-        let connect = ConnectTarget::Stdio { command: "none".to_owned(), args: Vec::new(), env: Vec::new(), cwd: None };
-        ServerSettings { tools, ..ServerSettings::new(name, connect) }
+        let connect = ConnectTarget::Stdio {
+            command: "none".to_owned(),
+            args: Vec::new(),
+            env: Vec::new(),
+            cwd: None,
+        };
+        ServerSettings {
+            tools,
+            ..ServerSettings::new(name, connect)
+        }
     }
 
     fn key(tools: GlobList, views: Option<Vec<String>>, is_expired: bool) -> KeySettings {
         let expires = is_expired.then(|| "2020-01-01T00:00:00Z".parse().unwrap());
-        KeySettings { name: "ci".to_owned(), hash: KeyHash::of("mg_ci"), views, tools, rate: None, expires }
+        KeySettings {
+            name: "ci".to_owned(),
+            hash: KeyHash::of("mg_ci"),
+            views,
+            tools,
+            rate: None,
+            expires,
+        }
     }
 
     fn view(servers: Option<&[&str]>, tools: GlobList) -> ViewRules {
         let servers = servers.map(|names| names.iter().map(|&name| name.to_owned()).collect());
-        ViewRules { name: "v".to_owned(), servers, tools, schema: None, search: None }
+        ViewRules {
+            name: "v".to_owned(),
+            servers,
+            tools,
+            schema: None,
+            search: None,
+        }
     }
 
     impl ExplainRig {
-        fn new(servers: Vec<ServerSettings>, views: Vec<ViewRules>, keys: Vec<KeySettings>) -> ExplainRig {
+        fn new(
+            servers: Vec<ServerSettings>,
+            views: Vec<ViewRules>,
+            keys: Vec<KeySettings>,
+        ) -> ExplainRig {
             let (gateway, auth) = gateway_of(servers, views, keys);
             for entry in gateway.servers() {
                 let tool = |name: &str| {
-                    let schema = if name == "bad" { "[]" } else { r#"{"type":"object"}"# };
+                    let schema = if name == "bad" {
+                        "[]"
+                    } else {
+                        r#"{"type":"object"}"#
+                    };
                     Arc::new(
-                        JsonObject::parse(format!(r#"{{"name":"{name}","inputSchema":{schema}}}"#).into()).unwrap(),
+                        JsonObject::parse(
+                            format!(r#"{{"name":"{name}","inputSchema":{schema}}}"#).into(),
+                        )
+                        .unwrap(),
                     )
                 };
                 let mut lists = ServerLists::default();
                 let items = ["get", "put", "del", "bad"].map(tool).to_vec();
                 // The lists of `new` are not known yet.
                 if entry.settings.name != "new" {
-                    lists.set(ItemKind::Tools, ItemList { items, ..ItemList::default() });
+                    lists.set(
+                        ItemKind::Tools,
+                        ItemList {
+                            items,
+                            ..ItemList::default()
+                        },
+                    );
                 }
                 entry.serve_lists(lists);
             }
@@ -259,19 +378,31 @@ mod tests {
         }
 
         fn explain(&self, endpoint: &str, tool: &str) -> ToolExplanation {
-            self.gateway.explain_tool(&self.auth, "ci", endpoint, tool).unwrap()
+            self.gateway
+                .explain_tool(&self.auth, "ci", endpoint, tool)
+                .unwrap()
         }
 
         /// Resolves a real call, as `tools/call` does.
         fn can_call(&self, endpoint: &str, tool: &str) -> bool {
             let mut headers = HeaderMap::new();
             headers.insert("x-api-key", "mg_ci".parse().unwrap());
-            let Ok(identity) = self.auth.authenticate(&headers, None) else { return false };
+            let Ok(identity) = self.auth.authenticate(&headers, None) else {
+                return false;
+            };
             let principal = identity.principal;
-            let Some(endpoint) = self.gateway.endpoints().find_endpoint(endpoint, &principal) else { return false };
-            let caller = Caller { principal, ..(*moongate_testing::caller(0, None)).clone() };
+            let Some(endpoint) = self.gateway.endpoints().find_endpoint(endpoint, &principal)
+            else {
+                return false;
+            };
+            let caller = Caller {
+                principal,
+                ..(*moongate_testing::caller(0, None)).clone()
+            };
             let params = JsonObject::new().with("name", RawJson::string(tool));
-            endpoint.route(&caller, &mut Call::new(McpMethod::CallTool, params)).is_ok()
+            endpoint
+                .route(&caller, &mut Call::new(McpMethod::CallTool, params))
+                .is_ok()
         }
     }
 
@@ -289,14 +420,56 @@ mod tests {
         let only_v = |tools| key(tools, Some(vec!["v".to_owned()]), false);
         let cases: [(&str, ExplainRig, &str, &str, &str); 14] = [
             ("yes", with(plain(), every(), all()), "", "a__get", ""),
-            ("expired", with(plain(), every(), key(GlobList::all(), None, true)), "", "a__get", "auth.keys.ci.expires"),
-            ("key's views", with(plain(), every(), only_v(GlobList::all())), "a", "get", "auth.keys.ci.views"),
-            ("off", with(plain(), every(), all()), "", "away__get", "servers.off.enabled"),
+            (
+                "expired",
+                with(plain(), every(), key(GlobList::all(), None, true)),
+                "",
+                "a__get",
+                "auth.keys.ci.expires",
+            ),
+            (
+                "key's views",
+                with(plain(), every(), only_v(GlobList::all())),
+                "a",
+                "get",
+                "auth.keys.ci.views",
+            ),
+            (
+                "off",
+                with(plain(), every(), all()),
+                "",
+                "away__get",
+                "servers.off.enabled",
+            ),
             ("nowhere", with(plain(), every(), all()), "", "x__get", ""),
-            ("not listed", with(plain(), every(), all()), "", "a__nothing", "servers.a"),
-            ("left out", with(plain(), every(), all()), "", "a__bad", "servers.a"),
-            ("allow", with(server("a", rules(&["put"], &[])), every(), all()), "", "a__get", "servers.a.tools.allow"),
-            ("deny", with(server("a", rules(&["*"], &["g*"])), every(), all()), "", "a__get", "servers.a.tools.deny"),
+            (
+                "not listed",
+                with(plain(), every(), all()),
+                "",
+                "a__nothing",
+                "servers.a",
+            ),
+            (
+                "left out",
+                with(plain(), every(), all()),
+                "",
+                "a__bad",
+                "servers.a",
+            ),
+            (
+                "allow",
+                with(server("a", rules(&["put"], &[])), every(), all()),
+                "",
+                "a__get",
+                "servers.a.tools.allow",
+            ),
+            (
+                "deny",
+                with(server("a", rules(&["*"], &["g*"])), every(), all()),
+                "",
+                "a__get",
+                "servers.a.tools.deny",
+            ),
             (
                 "view's servers",
                 with(plain(), view(Some(&["b"]), GlobList::all()), all()),
@@ -304,10 +477,20 @@ mod tests {
                 "a__get",
                 "views.v.servers",
             ),
-            ("view's tools", with(plain(), view(None, globs(&["*put"])), all()), "v", "a__get", "views.v.tools"),
+            (
+                "view's tools",
+                with(plain(), view(None, globs(&["*put"])), all()),
+                "v",
+                "a__get",
+                "views.v.tools",
+            ),
             (
                 "union",
-                with(plain(), view(None, globs(&["*put"])), only_v(GlobList::all())),
+                with(
+                    plain(),
+                    view(None, globs(&["*put"])),
+                    only_v(GlobList::all()),
+                ),
                 "",
                 "a__get",
                 "auth.keys.ci.views",
@@ -330,9 +513,20 @@ mod tests {
         for (what, rig, endpoint, tool, expected) in &cases {
             let explanation = rig.explain(endpoint, tool);
             let deciding = explanation.rules.iter().find(|rule| rule.decides);
-            assert_eq!(explanation.callable, rig.can_call(endpoint, tool), "{what}: {explanation:?}");
-            assert_eq!(deciding.is_none(), explanation.callable, "{what}: {explanation:?}");
-            assert!(*what != "expired" || explanation.other_endpoints.is_empty(), "{explanation:?}");
+            assert_eq!(
+                explanation.callable,
+                rig.can_call(endpoint, tool),
+                "{what}: {explanation:?}"
+            );
+            assert_eq!(
+                deciding.is_none(),
+                explanation.callable,
+                "{what}: {explanation:?}"
+            );
+            assert!(
+                *what != "expired" || explanation.other_endpoints.is_empty(),
+                "{explanation:?}"
+            );
             assert_eq!(
                 deciding.map(|rule| rule.key.join(".")).unwrap_or_default(),
                 *expected,
@@ -351,22 +545,48 @@ mod tests {
         let explanation = rig.explain("", "new__get");
         assert_eq!((explanation.callable, explanation.listed), (true, None));
         assert_eq!(explanation.local_name.as_deref(), Some("get"));
-        let unknown = rig.gateway.explain_tool(&rig.auth, "cd", "", "new__get").unwrap_err();
+        let unknown = rig
+            .gateway
+            .explain_tool(&rig.auth, "cd", "", "new__get")
+            .unwrap_err();
         assert_eq!(unknown.to_string(), "no key \"cd\"; known are ci");
     }
 
     #[tokio::test]
     async fn an_unknown_endpoint_and_a_mistyped_tool_get_the_nearest_name() {
-        let servers = ["a", "github"].map(|name| server(name, ItemRules::allow_all())).to_vec();
+        let servers = ["a", "github"]
+            .map(|name| server(name, ItemRules::allow_all()))
+            .to_vec();
         let rig = ExplainRig::new(servers, Vec::new(), vec![key(GlobList::all(), None, false)]);
-        for (endpoint, known) in [("gihub", "/mcp/github, /mcp, /mcp/a"), ("zzzz", "/mcp, /mcp/a, /mcp/github")] {
-            let unknown = rig.gateway.explain_tool(&rig.auth, "ci", endpoint, "get").unwrap_err();
-            assert_eq!(unknown.to_string(), format!("no endpoint \"/mcp/{endpoint}\"; known are {known}"));
+        for (endpoint, known) in [
+            ("gihub", "/mcp/github, /mcp, /mcp/a"),
+            ("zzzz", "/mcp, /mcp/a, /mcp/github"),
+        ] {
+            let unknown = rig
+                .gateway
+                .explain_tool(&rig.auth, "ci", endpoint, "get")
+                .unwrap_err();
+            assert_eq!(
+                unknown.to_string(),
+                format!("no endpoint \"/mcp/{endpoint}\"; known are {known}")
+            );
         }
         for (endpoint, tool, expected) in [
-            ("", "github__gt", "the server lists no tool gt; did you mean github__get?"),
-            ("", "gihub__get", "no server has a tool of this name; did you mean github__get?"),
-            ("a", "puut", "the server lists no tool puut; did you mean put?"),
+            (
+                "",
+                "github__gt",
+                "the server lists no tool gt; did you mean github__get?",
+            ),
+            (
+                "",
+                "gihub__get",
+                "no server has a tool of this name; did you mean github__get?",
+            ),
+            (
+                "a",
+                "puut",
+                "the server lists no tool puut; did you mean put?",
+            ),
             ("a", "nothing", "the server lists no tool nothing"),
         ] {
             assert_eq!(rig.explain(endpoint, tool).rules[0].reason, expected);
@@ -374,15 +594,26 @@ mod tests {
     }
 
     fn patterns() -> impl Strategy<Value = GlobList> {
-        let pattern = prop::sample::select(vec!["*", "get", "*get", "a__*", "!put", "!a__*", "p*", "!*del", "b__put"]);
+        let pattern = prop::sample::select(vec![
+            "*", "get", "*get", "a__*", "!put", "!a__*", "p*", "!*del", "b__put",
+        ]);
         prop::collection::vec(pattern, 0..4).prop_map(|patterns| globs(&patterns))
     }
 
     fn item_rules() -> impl Strategy<Value = ItemRules> {
         let rename = prop::option::of(prop::sample::select(vec!["get", "fetch"]));
         (patterns(), patterns(), patterns(), rename).prop_map(|(allow, deny, hide, to)| {
-            let rename = to.map(|to| ("put".to_owned(), to.to_owned())).into_iter().collect();
-            ItemRules { allow, deny, hide, rename, ..ItemRules::default() }
+            let rename = to
+                .map(|to| ("put".to_owned(), to.to_owned()))
+                .into_iter()
+                .collect();
+            ItemRules {
+                allow,
+                deny,
+                hide,
+                rename,
+                ..ItemRules::default()
+            }
         })
     }
 
@@ -399,12 +630,16 @@ mod tests {
             let _entered = runtime.enter();
             let views = views.map(|names| names.into_iter().map(str::to_owned).collect());
             let view = view(servers.as_deref(), view_tools);
-            let rig = ExplainRig::new(vec![server("a", a), server("b", b)], vec![view], vec![key(key_tools, views, is_expired)]);
+            let rig = ExplainRig::new(vec![server("a", a), server("b", b)], vec![view],
+                vec![key(key_tools, views, is_expired)]);
             for endpoint in ["", "a", "b", "v"] {
-                for tool in ["a__get", "b__get", "a__put", "b__put", "a__fetch", "b__del", "get", "put", "fetch", "a__bad", "c__x"] {
+                for tool in ["a__get", "b__get", "a__put", "b__put", "a__fetch", "b__del", "get",
+                    "put", "fetch", "a__bad", "c__x"] {
                     let explanation = rig.explain(endpoint, tool);
-                    prop_assert_eq!(explanation.callable, rig.can_call(endpoint, tool), "{} {} {:?}", endpoint, tool, explanation);
-                    prop_assert_eq!(explanation.callable, explanation.rules.iter().all(|rule| !rule.decides));
+                    prop_assert_eq!(explanation.callable, rig.can_call(endpoint, tool),
+                        "{} {} {:?}", endpoint, tool, explanation);
+                    prop_assert_eq!(explanation.callable,
+                        explanation.rules.iter().all(|rule| !rule.decides));
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Rules of an explanation, each with its key in the config.
 //!
-//! Owns how a rule is told. Does not decide (`permitted.rs`, `selected_item.rs`). Invariant: a rule says what the decision
-//! said.
+//! Owns how a rule is told. Does not decide (`permitted.rs`, `selected_item.rs`). Invariant: a rule
+//! says what the decision said.
 
 use crate::decision::DecisionRule;
 use crate::endpoint::Endpoint;
@@ -15,7 +15,8 @@ use moongate_model::{Principal, UpstreamState};
 /// Beginning of the reason of a server that fails.
 const UNUSABLE: &str = "the server cannot be used";
 
-/// Returns the command or the line that would change a decision. `place` says where its rule stands.
+/// Returns the command or the line that would change a decision. `place` says where its rule
+/// stands.
 pub fn remedy(rule: &ExplainedRule, tool: &str, place: &str) -> String {
     let key: Vec<&str> = rule.key.iter().map(String::as_str).collect();
     match key[..] {
@@ -24,8 +25,12 @@ pub fn remedy(rule: &ExplainedRule, tool: &str, place: &str) -> String {
         ["servers", server] if rule.reason.starts_with(UNUSABLE) => {
             format!("`moongate doctor {server}` says what to correct")
         }
-        ["servers", server] => format!("`moongate tools --server {server}` shows what the server has"),
-        ["auth", "keys", _, "expires"] => format!("change {place}, or make another key: moongate key new NAME"),
+        ["servers", server] => {
+            format!("`moongate tools --server {server}` shows what the server has")
+        }
+        ["auth", "keys", _, "expires"] => {
+            format!("change {place}, or make another key: moongate key new NAME")
+        }
         ["auth", "keys", _, "views"] => format!("add a view or a server to {place}"),
         ["auth" | "views", .., "servers"] => format!("add the server to {place}"),
         ["auth" | "views", ..] => pattern_remedy(rule, place),
@@ -47,7 +52,12 @@ fn pattern_remedy(rule: &ExplainedRule, place: &str) -> String {
 /// Describes a rule of a key without a value.
 pub(super) fn plain_rule(key: &[&str], allows: bool, reason: impl Into<String>) -> ExplainedRule {
     let key = key.iter().map(|step| (*step).to_owned()).collect();
-    ExplainedRule { key, allows, reason: reason.into(), ..ExplainedRule::default() }
+    ExplainedRule {
+        key,
+        allows,
+        reason: reason.into(),
+        ..ExplainedRule::default()
+    }
 }
 
 /// Describes a list of patterns.
@@ -57,12 +67,18 @@ fn glob_rule(key: &[&str], globs: &GlobList, name: &str, allows: bool) -> Explai
         None => format!("nothing fits {name}"),
     };
     let rule = plain_rule(key, allows, reason);
-    ExplainedRule { name: name.to_owned(), value: globs.patterns().to_vec(), ..rule }
+    ExplainedRule {
+        name: name.to_owned(),
+        value: globs.patterns().to_vec(),
+        ..rule
+    }
 }
 
 /// Returns the question about the name that was probably meant, for the end of a reason.
 pub(super) fn did_you_mean(nearest: Option<&ByteString>) -> String {
-    nearest.map(|nearest| format!("; did you mean {nearest}?")).unwrap_or_default()
+    nearest
+        .map(|nearest| format!("; did you mean {nearest}?"))
+        .unwrap_or_default()
 }
 
 /// Returns the rules of the item's server.
@@ -74,17 +90,25 @@ pub(super) fn server_rules(item: &ExplainedItem) -> Vec<ExplainedRule> {
     let allow = &settings.tools.allow;
     let deny = &settings.tools.deny;
     let mut rules = Vec::new();
-    let is_failed = matches!(status.state, UpstreamState::Failed | UpstreamState::NeedsLogin);
+    let is_failed = matches!(
+        status.state,
+        UpstreamState::Failed | UpstreamState::NeedsLogin
+    );
     if is_failed || item.server.is_misconfigured() {
         let reason = format!("{UNUSABLE}: {}", status.reason);
         rules.push(plain_rule(&["servers", name], false, reason));
     }
     match &item.listing {
         ItemListing::Missing { nearest } => {
-            let reason = format!("the server lists no tool {local}{}", did_you_mean(nearest.as_ref()));
+            let reason = format!(
+                "the server lists no tool {local}{}",
+                did_you_mean(nearest.as_ref())
+            );
             rules.push(plain_rule(&["servers", name], false, reason));
         }
-        ItemListing::Excluded(reason) => rules.push(plain_rule(&["servers", name], false, reason.clone())),
+        ItemListing::Excluded(reason) => {
+            rules.push(plain_rule(&["servers", name], false, reason.clone()))
+        }
         ItemListing::Listed | ItemListing::Unknown => {}
     }
     if allow.patterns() != ["*"] {
@@ -117,11 +141,17 @@ impl Endpoint {
         let access = &self.generation.access;
         match (rule, &self.scope) {
             (DecisionRule::Servers, EndpointScope::View(view)) => {
-                let reason =
-                    format!("{} {} of the view", item.server.settings.name, if allows { "is" } else { "is no server" });
+                let reason = format!(
+                    "{} {} of the view",
+                    item.server.settings.name,
+                    if allows { "is" } else { "is no server" }
+                );
                 let key = ["views", view.name.as_str(), "servers"];
                 let rule = plain_rule(&key, allows, reason);
-                Some(ExplainedRule { value: view.servers.clone()?, ..rule })
+                Some(ExplainedRule {
+                    value: view.servers.clone()?,
+                    ..rule
+                })
             }
             (DecisionRule::Tools, EndpointScope::View(view)) => {
                 let key = ["views", view.name.as_str(), "tools"];
@@ -130,11 +160,22 @@ impl Endpoint {
             }
             (DecisionRule::Tools, EndpointScope::Union(_)) => {
                 let key = ["auth", "keys", principal.name.as_str(), "views"];
-                let reason = if allows { "one of them has it" } else { "none of them has it" };
-                let mut names: Vec<String> =
-                    access.allowed_endpoints(principal.role()).into_iter().flatten().cloned().collect();
+                let reason = if allows {
+                    "one of them has it"
+                } else {
+                    "none of them has it"
+                };
+                let mut names: Vec<String> = access
+                    .allowed_endpoints(principal.role())
+                    .into_iter()
+                    .flatten()
+                    .cloned()
+                    .collect();
                 names.sort();
-                Some(ExplainedRule { value: names, ..plain_rule(&key, allows, reason) })
+                Some(ExplainedRule {
+                    value: names,
+                    ..plain_rule(&key, allows, reason)
+                })
             }
             (DecisionRule::Principal, _) => {
                 let key = ["auth", "keys", principal.name.as_str(), "tools"];
@@ -145,7 +186,8 @@ impl Endpoint {
                     None => Some(plain_rule(&key, false, "the key may use nothing")),
                 }
             }
-            // The other endpoints have all servers, or their own. A union's servers show in its tools.
+            // The other endpoints have all servers, or their own. A union's servers show in its
+            // tools.
             (DecisionRule::Servers | DecisionRule::Tools, _) => None,
         }
     }

@@ -6,19 +6,32 @@
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::ItemKind;
 
-/// Renders an item under its exposed key, with the description that the config gives it. Without a change, the bytes
-/// are the server's.
-pub(super) fn render_item(kind: ItemKind, item: &JsonObject, exposed: &str, description: Option<&String>) -> RawJson {
-    let same = item.get_string(kind.item_key()).is_some_and(|own| own.as_str() == exposed);
+/// Renders an item under its exposed key, with the description that the config gives it. Without a
+/// change, the bytes are the server's.
+pub(super) fn render_item(
+    kind: ItemKind,
+    item: &JsonObject,
+    exposed: &str,
+    description: Option<&String>,
+) -> RawJson {
+    let same = item
+        .get_string(kind.item_key())
+        .is_some_and(|own| own.as_str() == exposed);
     if same && description.is_none() {
         return item.to_raw();
     }
     let mut item = item.clone();
     if !same {
-        item.set(ByteString::literal(kind.item_key()), RawJson::string(exposed));
+        item.set(
+            ByteString::literal(kind.item_key()),
+            RawJson::string(exposed),
+        );
     }
     if let Some(description) = description {
-        item.set(ByteString::literal("description"), RawJson::string(description));
+        item.set(
+            ByteString::literal("description"),
+            RawJson::string(description),
+        );
     }
     item.to_raw()
 }
@@ -31,9 +44,12 @@ pub(super) fn paragraphs(first: Option<String>, second: Option<String>) -> Optio
     }
 }
 
-/// Joins the instructions of several servers in one text of at most `limit` bytes. Begins with a sentence that can
-/// stand alone.
-pub(super) fn instructions(servers: impl Iterator<Item = (String, Option<String>)>, limit: usize) -> Option<String> {
+/// Joins the instructions of several servers in one text of at most `limit` bytes. Begins with a
+/// sentence that can stand alone.
+pub(super) fn instructions(
+    servers: impl Iterator<Item = (String, Option<String>)>,
+    limit: usize,
+) -> Option<String> {
     let mut names = Vec::new();
     let mut details = Vec::new();
     for (name, text) in servers {
@@ -45,8 +61,10 @@ pub(super) fn instructions(servers: impl Iterator<Item = (String, Option<String>
     if names.is_empty() {
         return None;
     }
-    let mut all =
-        format!("This endpoint serves the tools, resources and prompts of several MCP servers: {}.", names.join(", "));
+    let mut all = format!(
+        "This endpoint serves the tools, resources and prompts of several MCP servers: {}.",
+        names.join(", ")
+    );
     // Each server gets an equal part of the rest, so that a long text displaces no other.
     let share = limit.saturating_sub(all.len()) / details.len().max(1);
     for detail in details {
@@ -67,7 +85,8 @@ pub(super) fn merge_extensions<'a>(servers: impl Iterator<Item = &'a JsonObject>
     let mut bytes = 0;
     for (identifier, settings) in servers.flat_map(JsonObject::iter) {
         let more = bytes + identifier.len() + settings.bytes().len();
-        // The first server wins. Servers are sorted by name, so the winner does not depend on who connected first.
+        // The first server wins. Servers are sorted by name, so the winner does not depend on who
+        // connected first.
         if all.get(identifier).is_some() || count == EXTENSIONS_MAX || more > EXTENSIONS_BYTES_MAX {
             continue;
         }
@@ -105,21 +124,40 @@ mod tests {
             render_item(ItemKind::Tools, &item, "a", None).bytes(),
             "{ \"name\" : \"a\", \"x\": 1.0 }".as_bytes()
         );
-        assert_eq!(render_item(ItemKind::Tools, &item, "s__a", None).bytes(), r#"{"name":"s__a","x":1.0}"#.as_bytes());
+        assert_eq!(
+            render_item(ItemKind::Tools, &item, "s__a", None).bytes(),
+            r#"{"name":"s__a","x":1.0}"#.as_bytes()
+        );
         let described = render_item(ItemKind::Tools, &item, "a", Some(&"why".to_owned()));
-        assert_eq!(described.bytes(), r#"{"name":"a","x":1.0,"description":"why"}"#.as_bytes());
+        assert_eq!(
+            described.bytes(),
+            r#"{"name":"a","x":1.0,"description":"why"}"#.as_bytes()
+        );
     }
 
     #[test]
     fn the_first_server_says_an_extension_and_all_are_bounded() {
-        let servers = [tool(r#"{"x/a":{ "n": 1.0}}"#), tool(r#"{"x/a":{"n":2},"x/b":{}}"#)];
+        let servers = [
+            tool(r#"{"x/a":{ "n": 1.0}}"#),
+            tool(r#"{"x/a":{"n":2},"x/b":{}}"#),
+        ];
         let all = merge_extensions(servers.iter().map(|server| &**server));
         assert_eq!(&all.bytes()[..], br#"{"x/a":{ "n": 1.0},"x/b":{}}"#);
-        let many: Vec<_> = (0..EXTENSIONS_MAX + 9).map(|n| tool(&format!(r#"{{"x/{n}":{{}}}}"#))).collect();
-        assert_eq!(merge_extensions(many.iter().map(|server| &**server)).iter().count(), EXTENSIONS_MAX);
+        let many: Vec<_> = (0..EXTENSIONS_MAX + 9)
+            .map(|n| tool(&format!(r#"{{"x/{n}":{{}}}}"#)))
+            .collect();
+        assert_eq!(
+            merge_extensions(many.iter().map(|server| &**server))
+                .iter()
+                .count(),
+            EXTENSIONS_MAX
+        );
         let long = "x".repeat(EXTENSIONS_BYTES_MAX);
         let long = [tool(&format!(r#"{{"x/a":{{"a":"{long}"}},"x/b":{{}}}}"#))];
-        assert_eq!(&merge_extensions(long.iter().map(|server| &**server)).bytes()[..], br#"{"x/b":{}}"#);
+        assert_eq!(
+            &merge_extensions(long.iter().map(|server| &**server)).bytes()[..],
+            br#"{"x/b":{}}"#
+        );
     }
 
     #[test]

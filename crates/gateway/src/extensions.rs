@@ -1,7 +1,8 @@
 //! Extensions of the protocol at a server's own endpoint.
 //!
-//! Owns what passes of them, and what is announced. Does not decide who may use them (`permitted.rs`). Invariant: a method
-//! that no rule can judge reaches a server only for a caller to whom the rules leave everything of that server.
+//! Owns what passes of them, and what is announced. Does not decide who may use them
+//! (`permitted.rs`). Invariant: a method that no rule can judge reaches a server only for a caller
+//! to whom the rules leave everything of that server.
 
 use std::sync::Arc;
 
@@ -11,7 +12,8 @@ use crate::expose;
 use crate::permitted::Permitted;
 use moongate_jsonrpc::json::JsonObject;
 use moongate_model::{
-    Call, Caller, Error, InputKind, InputRequired, McpErrorKind, Notification, Principal, ServerDescription,
+    Call, Caller, Error, InputKind, InputRequired, McpErrorKind, Notification, Principal,
+    ServerDescription,
 };
 
 impl Endpoint {
@@ -21,9 +23,20 @@ impl Endpoint {
     }
 
     /// Routes a call of a method that no revision has.
-    pub(super) fn route_extension_call(&self, caller: &Caller, call: &Call) -> Result<Permitted<CallRoute>, Error> {
-        let unknown = || Error::new(McpErrorKind::UnknownMethod, format!("Method not found: {}", call.method.name()));
-        let server = self.permit_extensions(&caller.principal).ok_or_else(unknown)?;
+    pub(super) fn route_extension_call(
+        &self,
+        caller: &Caller,
+        call: &Call,
+    ) -> Result<Permitted<CallRoute>, Error> {
+        let unknown = || {
+            Error::new(
+                McpErrorKind::UnknownMethod,
+                format!("Method not found: {}", call.method.name()),
+            )
+        };
+        let server = self
+            .permit_extensions(&caller.principal)
+            .ok_or_else(unknown)?;
         Ok(server.route_call(self.method_meter(&call.method)))
     }
 
@@ -49,9 +62,16 @@ impl Endpoint {
     }
 }
 
-/// Returns the error for a server's request that belongs to an extension, if its client may use none.
+/// Returns the error for a server's request that belongs to an extension, if its client may use
+/// none.
 pub(super) fn refusal(input: &InputRequired) -> Option<Error> {
-    let (_, request) = input.requests.iter().find(|(_, request)| request.kind == InputKind::Extension)?;
-    let message = format!("The server asks the client for {}, which is an extension's", request.method);
+    let (_, request) = input
+        .requests
+        .iter()
+        .find(|(_, request)| request.kind == InputKind::Extension)?;
+    let message = format!(
+        "The server asks the client for {}, which is an extension's",
+        request.method
+    );
     Some(Error::new(McpErrorKind::CannotCross, message))
 }

@@ -1,7 +1,9 @@
-//! Findings about a catalogue, for its operator: unexpected names, patterns, schemas and definitions.
+//! Findings about a catalogue, for its operator: unexpected names, patterns, schemas and
+//! definitions.
 //!
-//! Owns their form in the log and in the status. Does not look for them (`names.rs`, `unmatched_rules.rs`,
-//! `schemas.rs`). Invariant: the log has each finding at most once for as long as it holds.
+//! Owns their form in the log and in the status. Does not look for them (`names.rs`,
+//! `unmatched_rules.rs`, `schemas.rs`). Invariant: the log has each finding at most once for as
+//! long as it holds.
 
 use std::collections::HashSet;
 
@@ -36,8 +38,12 @@ pub enum FindingTopic {
 
 impl FindingTopic {
     /// List of every topic.
-    pub const ALL: [FindingTopic; 4] =
-        [FindingTopic::Name, FindingTopic::Filter, FindingTopic::Schema, FindingTopic::Mended];
+    pub const ALL: [FindingTopic; 4] = [
+        FindingTopic::Name,
+        FindingTopic::Filter,
+        FindingTopic::Schema,
+        FindingTopic::Mended,
+    ];
 
     /// Returns the topic's name in the status.
     pub fn name(self) -> &'static str {
@@ -54,14 +60,18 @@ impl FindingTopic {
 pub(super) fn log_new_findings(before: &[CatalogFinding], now: &[CatalogFinding]) {
     let known: HashSet<&CatalogFinding> = before.iter().collect();
     for topic in FindingTopic::ALL {
-        let added = now.iter().filter(|finding| finding.topic == topic && !known.contains(finding));
+        let added = now
+            .iter()
+            .filter(|finding| finding.topic == topic && !known.contains(finding));
         for CatalogFinding { server, text, .. } in added.take(LOGGED_MAX) {
             let server = server.as_deref();
             let text = logs::one_line(text);
             match topic {
                 FindingTopic::Name => tracing::info!(server, "name changed: {text}"),
                 FindingTopic::Filter => tracing::warn!(server, "filter matches nothing: {text}"),
-                FindingTopic::Schema => tracing::info!(server, "schema refused by model APIs: {text}"),
+                FindingTopic::Schema => {
+                    tracing::info!(server, "schema refused by model APIs: {text}")
+                }
                 FindingTopic::Mended => tracing::info!(server, "definition mended: {text}"),
             }
         }

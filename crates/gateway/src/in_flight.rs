@@ -1,7 +1,8 @@
 //! Calls in flight, in total and of each principal, and their end when the principal is revoked.
 //!
-//! Owns the counts, and the wakers of waiting calls. Does not know what calls do. Invariants: a tracked call counts
-//! until its exchange is dropped. No part of its result is handed on once its principal is revoked.
+//! Owns the counts, and the wakers of waiting calls. Does not know what calls do. Invariants: a
+//! tracked call counts until its exchange is dropped. No part of its result is handed on once its
+//! principal is revoked.
 
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
@@ -19,7 +20,8 @@ use moongate_telemetry::{CountGuard, Metrics};
 
 /// Counts of calls.
 pub(super) struct InFlightCalls {
-    /// Calls by principal. There are no more entries than principals, and calls of those that made room.
+    /// Calls by principal. There are no more entries than principals, and calls of those that made
+    /// room.
     each: RwLock<HashMap<u32, Arc<PrincipalCalls>>>,
     principals: Arc<PrincipalTable>,
 }
@@ -42,7 +44,10 @@ struct WakerSet {
 impl InFlightCalls {
     /// Creates an empty table for calls of these principals.
     pub(super) fn new(principals: Arc<PrincipalTable>) -> Self {
-        InFlightCalls { each: RwLock::default(), principals }
+        InFlightCalls {
+            each: RwLock::default(),
+            principals,
+        }
     }
 
     fn calls(&self, principal: &Principal) -> Arc<PrincipalCalls> {
@@ -58,7 +63,10 @@ impl InFlightCalls {
                 return each.entry(principal.id).or_default().clone();
             }
             // The request came in before its key was removed.
-            Arc::new(PrincipalCalls { is_revoked: AtomicBool::new(true), ..PrincipalCalls::default() })
+            Arc::new(PrincipalCalls {
+                is_revoked: AtomicBool::new(true),
+                ..PrincipalCalls::default()
+            })
         })
     }
 
@@ -77,7 +85,8 @@ impl InFlightCalls {
         self.calls(principal).count.load(Ordering::Relaxed)
     }
 
-    /// Counts a call until its exchange is dropped. The exchange ends at once when the principal is revoked.
+    /// Counts a call until its exchange is dropped. The exchange ends at once when the principal is
+    /// revoked.
     pub(super) fn track(
         &self,
         principal: &Principal,
@@ -86,12 +95,22 @@ impl InFlightCalls {
     ) -> Exchange {
         let calls = self.calls(principal);
         calls.count.fetch_add(1, Ordering::Relaxed);
-        let entered = InFlightGuard { calls: calls.clone(), _all: CountGuard::new(&metrics.calls.inflight) };
-        Exchange::new(CancellableCall { events: Some(events), revoked: RevocationWait::of(calls), _guard: entered })
+        let entered = InFlightGuard {
+            calls: calls.clone(),
+            _all: CountGuard::new(&metrics.calls.inflight),
+        };
+        Exchange::new(CancellableCall {
+            events: Some(events),
+            revoked: RevocationWait::of(calls),
+            _guard: entered,
+        })
     }
 
     /// Waits until a principal is revoked.
-    pub(super) fn until_revoked(&self, principal: &Principal) -> impl Future<Output = ()> + Send + use<> {
+    pub(super) fn until_revoked(
+        &self,
+        principal: &Principal,
+    ) -> impl Future<Output = ()> + Send + use<> {
         let mut revoked = RevocationWait::of(self.calls(principal));
         poll_fn(move |cx| revoked.poll(cx))
     }
@@ -115,7 +134,10 @@ struct RevocationWait {
 
 impl RevocationWait {
     fn of(calls: Arc<PrincipalCalls>) -> Self {
-        RevocationWait { calls, registration: None }
+        RevocationWait {
+            calls,
+            registration: None,
+        }
     }
 
     fn is_revoked(&self) -> bool {
@@ -124,11 +146,19 @@ impl RevocationWait {
 
     /// Polls for revocation. Takes the lock on the first wait, or in another task than before.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.registration.as_ref().is_some_and(|(_, waker)| waker.will_wake(cx.waker())) && !self.is_revoked() {
+        if !self
+            .registration
+            .as_ref()
+            .is_some_and(|(_, waker)| waker.will_wake(cx.waker()))
+            && !self.is_revoked()
+        {
             let before = self.registration.take();
             let waker = cx.waker().clone();
             let mut waiting = self.calls.waiting.lock();
-            let index = before.map(|(index, _)| index).or_else(|| waiting.free.pop()).unwrap_or(waiting.wakers.len());
+            let index = before
+                .map(|(index, _)| index)
+                .or_else(|| waiting.free.pop())
+                .unwrap_or(waiting.wakers.len());
             if index >= waiting.wakers.len() {
                 waiting.wakers.resize(index + 1, None);
             }
@@ -136,14 +166,21 @@ impl RevocationWait {
             drop(waiting);
             self.registration = Some((index, waker));
         }
-        // Checked after the waker is registered: a revocation sets the flag before it collects the wakers.
-        if self.is_revoked() { Poll::Ready(()) } else { Poll::Pending }
+        // Checked after the waker is registered: a revocation sets the flag before it collects the
+        // wakers.
+        if self.is_revoked() {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
     }
 }
 
 impl Drop for RevocationWait {
     fn drop(&mut self) {
-        let Some((index, _)) = self.registration.take() else { return };
+        let Some((index, _)) = self.registration.take() else {
+            return;
+        };
         let mut waiting = self.calls.waiting.lock();
         // A revocation takes out all wakers, so the slot may be missing.
         if let Some(waker) = waiting.wakers.get_mut(index) {
@@ -178,7 +215,9 @@ impl<S: Stream<Item = ExchangeEvent> + Unpin> Stream for CancellableCall<S> {
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<ExchangeEvent>> {
         let this = self.get_mut();
-        let Some(events) = &mut this.events else { return Poll::Ready(None) };
+        let Some(events) = &mut this.events else {
+            return Poll::Ready(None);
+        };
         if !this.revoked.is_revoked() {
             let polled = events.poll_next_unpin(cx);
             let goes_on = match &polled {
@@ -193,7 +232,10 @@ impl<S: Stream<Item = ExchangeEvent> + Unpin> Stream for CancellableCall<S> {
         // Dropping the events cancels the call at its server.
         this.events = None;
         let message = "The API key of this call was removed; the call was cancelled";
-        Poll::Ready(Some(ExchangeEvent::Done(Err(Error::new(McpErrorKind::Cancelled, message)))))
+        Poll::Ready(Some(ExchangeEvent::Done(Err(Error::new(
+            McpErrorKind::Cancelled,
+            message,
+        )))))
     }
 }
 
@@ -208,16 +250,21 @@ mod tests {
     use moongate_jsonrpc::json::JsonObject;
     use moongate_model::{Notification, Outcome};
 
-    /// Creates a call that notifies once and then waits. The other end is notified of a cancellation, and can end the
-    /// call.
+    /// Creates a call that notifies once and then waits. The other end is notified of a
+    /// cancellation, and can end the call.
     fn call(inflight: &InFlightCalls, principal: &Principal) -> (Exchange, oneshot::Sender<()>) {
         let (end, ended) = oneshot::channel::<()>();
-        let first = stream::iter([ExchangeEvent::Notification(Notification::Progress(JsonObject::new()))]);
+        let first = stream::iter([ExchangeEvent::Notification(Notification::Progress(
+            JsonObject::new(),
+        ))]);
         let last = stream::once(async move {
             let _ = ended.await;
             ExchangeEvent::Done(Ok(Outcome::default()))
         });
-        (inflight.track(principal, &Metrics::new(), Box::pin(first.chain(last))), end)
+        (
+            inflight.track(principal, &Metrics::new(), Box::pin(first.chain(last))),
+            end,
+        )
     }
 
     #[tokio::test]
@@ -226,26 +273,43 @@ mod tests {
         let one = principals.intern("test", [1; 16], "one", None);
         let two = principals.intern("test", [2; 16], "two", None);
         let inflight = InFlightCalls::new(principals.clone());
-        let ((mut waits, mut cancelled), (mut stays, end)) = (call(&inflight, &one), call(&inflight, &two));
-        assert!(matches!(waits.next_event().await, ExchangeEvent::Notification(_)));
-        assert!(matches!(stays.next_event().await, ExchangeEvent::Notification(_)));
+        let ((mut waits, mut cancelled), (mut stays, end)) =
+            (call(&inflight, &one), call(&inflight, &two));
+        assert!(matches!(
+            waits.next_event().await,
+            ExchangeEvent::Notification(_)
+        ));
+        assert!(matches!(
+            stays.next_event().await,
+            ExchangeEvent::Notification(_)
+        ));
         // One call waits in a task, one ends in the same moment, and one was never polled.
         let waiting = tokio::spawn(async move { waits.next_event().await });
         tokio::task::yield_now().await;
-        let ((mut ready, now), (mut fresh, _fresh)) = (call(&inflight, &one), call(&inflight, &one));
-        assert!(matches!(ready.next_event().await, ExchangeEvent::Notification(_)));
+        let ((mut ready, now), (mut fresh, _fresh)) =
+            (call(&inflight, &one), call(&inflight, &one));
+        assert!(matches!(
+            ready.next_event().await,
+            ExchangeEvent::Notification(_)
+        ));
         assert!(futures_util::poll!(std::pin::pin!(ready.next_event())).is_pending());
         now.send(()).unwrap();
         assert_eq!((inflight.count_of(&one), inflight.count_of(&two)), (3, 1));
         principals.retain("test", &HashSet::from([two.id]));
         inflight.revoke_removed();
-        let is_refused = |event: &ExchangeEvent| matches!(event, ExchangeEvent::Done(Err(error)) if error.message.contains("removed"));
+        let is_refused = |event: &ExchangeEvent| {
+            matches!(event,
+            ExchangeEvent::Done(Err(error)) if error.message.contains("removed"))
+        };
         assert!(is_refused(&waiting.await.unwrap()) && is_refused(&ready.next_event().await));
         assert!(is_refused(&fresh.next_event().await));
         cancelled.closed().await;
         assert!(!end.is_closed());
         end.send(()).unwrap();
-        assert!(matches!(stays.next_event().await, ExchangeEvent::Done(Ok(_))));
+        assert!(matches!(
+            stays.next_event().await,
+            ExchangeEvent::Done(Ok(_))
+        ));
         // The caller was authenticated a moment before, and starts its call now.
         assert!(is_refused(&call(&inflight, &one).0.next_event().await));
         inflight.until_revoked(&one).await;
@@ -257,13 +321,19 @@ mod tests {
         let principals = Arc::new(PrincipalTable::default());
         let inflight = InFlightCalls::new(principals.clone());
         let (mut waits, _end) = call(&inflight, &principals.intern_anonymous());
-        assert!(matches!(waits.next_event().await, ExchangeEvent::Notification(_)));
+        assert!(matches!(
+            waits.next_event().await,
+            ExchangeEvent::Notification(_)
+        ));
         let waiting = tokio::spawn(async move { waits.next_event().await });
         tokio::task::yield_now().await;
         principals.intern("test", [1; 16], "one", None);
         principals.retain_methods(&["test"]);
         inflight.revoke_removed();
-        assert!(matches!(waiting.await.unwrap(), ExchangeEvent::Done(Err(_))));
+        assert!(matches!(
+            waiting.await.unwrap(),
+            ExchangeEvent::Done(Err(_))
+        ));
     }
 
     #[tokio::test]

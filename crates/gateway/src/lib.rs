@@ -1,7 +1,8 @@
 //! Gateway: an MCP server made of MCP servers.
 //!
-//! Owns the servers, the catalogue and the endpoints over them. Does not know whether its client or a server keeps
-//! sessions. Invariant: every list of items comes from memory, and every other call goes to one server at most.
+//! Owns the servers, the catalogue and the endpoints over them. Does not know whether its client or
+//! a server keeps sessions. Invariant: every list of items comes from memory, and every other call
+//! goes to one server at most.
 
 mod build_catalog;
 mod call_route;
@@ -81,7 +82,9 @@ use moongate_jsonrpc::json::ByteString;
 use moongate_model::{ItemKind, Notification, Principal, UpstreamState};
 use moongate_session::store::{StateStore, StoreTable, StoredRows};
 use moongate_telemetry::{CallLogSwitch, DeniedRule, MeterFactory, ServerStateName, logs};
-use moongate_upstream::{Audience, EventSink, ServerSettings, Upstream, UpstreamEvent, UpstreamRuntime};
+use moongate_upstream::{
+    Audience, EventSink, ServerSettings, Upstream, UpstreamEvent, UpstreamRuntime,
+};
 
 pub use catalog::{Snapshot, estimate_tokens};
 pub use catalog_route::{CatalogRoute, ItemForm};
@@ -133,7 +136,11 @@ pub struct EndpointDirectory {
 
 impl Gateway {
     /// Builds the gateway for these principals. Connects nothing before [`Gateway::start`].
-    pub fn new(settings: GatewaySettings, principals: Arc<PrincipalTable>, shared: Arc<UpstreamRuntime>) -> Arc<Self> {
+    pub fn new(
+        settings: GatewaySettings,
+        principals: Arc<PrincipalTable>,
+        shared: Arc<UpstreamRuntime>,
+    ) -> Arc<Self> {
         let metrics = shared.metrics.clone();
         let meters = MeterFactory::new(metrics.clone());
         let drain_ms = settings.drain_ms();
@@ -141,7 +148,10 @@ impl Gateway {
         let sink = GatewaySink::new(events.clone(), metrics.clone(), principals.clone());
         let entry = |settings: ServerSettings| {
             let upstream = Upstream::new(settings, shared.clone(), sink.clone());
-            Arc::new(RunningServer { settings: upstream.settings.clone(), upstream })
+            Arc::new(RunningServer {
+                settings: upstream.settings.clone(),
+                upstream,
+            })
         };
         let calls = CallLogSwitch::new(settings.call_log);
         let servers = settings.servers.into_iter().map(entry).collect();
@@ -167,7 +177,9 @@ impl Gateway {
         });
         let gateway = Arc::new(Gateway {
             context,
-            current: ArcSwap::from_pointee(CurrentGeneration::without_endpoints(generation.clone())),
+            current: ArcSwap::from_pointee(CurrentGeneration::without_endpoints(
+                generation.clone(),
+            )),
             change_lock: Mutex::default(),
             replacements: PendingReplacements::default(),
             sink,
@@ -176,7 +188,10 @@ impl Gateway {
             stopped: AtomicBool::new(false),
         });
         gateway.report_disabled(&generation);
-        gateway.current.store(Arc::new(CurrentGeneration::new(&gateway.host(), generation)));
+        gateway.current.store(Arc::new(CurrentGeneration::new(
+            &gateway.host(),
+            generation,
+        )));
         gateway
     }
 
@@ -195,7 +210,9 @@ impl Gateway {
         let settled = servers.iter().map(|entry| async {
             let mut status = entry.watch();
             // It cannot end before the server does.
-            let _ = status.wait_for(|status| status.state != UpstreamState::Starting).await;
+            let _ = status
+                .wait_for(|status| status.state != UpstreamState::Starting)
+                .await;
         });
         futures_util::future::join_all(settled).await;
         self.rebuild_catalog();
@@ -207,7 +224,9 @@ impl Gateway {
         let settled = servers.iter().map(|entry| async {
             let mut status = entry.watch();
             // It cannot end before the server does.
-            let _ = status.wait_for(|status| status.state != UpstreamState::Starting || status.was_slow).await;
+            let _ = status
+                .wait_for(|status| status.state != UpstreamState::Starting || status.was_slow)
+                .await;
         });
         futures_util::future::join_all(settled).await;
         self.rebuild_catalog();
@@ -217,21 +236,27 @@ impl Gateway {
     pub fn restore_slow_starts(&self, rows: StoredRows, store: &StateStore) {
         let servers = self.servers();
         for (name, row) in rows {
-            let entry = servers.iter().find(|entry| entry.name.as_bytes() == &name[..]);
-            if !entry.is_some_and(|entry| entry.restore_slow_start(&row) || entry.is_misconfigured()) {
+            let entry = servers
+                .iter()
+                .find(|entry| entry.name.as_bytes() == &name[..]);
+            if !entry
+                .is_some_and(|entry| entry.restore_slow_start(&row) || entry.is_misconfigured())
+            {
                 store.remove(StoreTable::SlowStarts, name);
             }
         }
     }
 
-    /// Restores the lists of the previous process, until the servers list themselves. Removes rows of servers that are
-    /// not configured or changed, and rows older than `longest`.
+    /// Restores the lists of the previous process, until the servers list themselves. Removes rows
+    /// of servers that are not configured or changed, and rows older than `longest`.
     pub fn restore(&self, rows: StoredRows, longest: Duration, store: &StateStore) {
         let mut restored = 0;
         let servers = self.servers();
         for (name, row) in rows {
             // A misconfigured server keeps its row, since its config may be repaired.
-            let entry = servers.iter().find(|entry| entry.name.as_bytes() == &name[..]);
+            let entry = servers
+                .iter()
+                .find(|entry| entry.name.as_bytes() == &name[..]);
             if entry.is_some_and(|entry| entry.restore(&row, longest)) {
                 restored += 1;
             } else if !entry.is_some_and(|entry| entry.is_misconfigured()) {
@@ -251,14 +276,22 @@ impl Gateway {
         let candidates = self.replacements.take_all();
         let servers = self.servers();
         // The endpoints hold the gateway, and the gateway holds them: this breaks the cycle.
-        self.current.store(Arc::new(CurrentGeneration::without_endpoints(self.generation())));
-        let upstreams = servers.iter().map(|entry| &entry.upstream).chain(&candidates);
+        self.current
+            .store(Arc::new(CurrentGeneration::without_endpoints(
+                self.generation(),
+            )));
+        let upstreams = servers
+            .iter()
+            .map(|entry| &entry.upstream)
+            .chain(&candidates);
         futures_util::future::join_all(upstreams.map(|upstream| upstream.stop())).await;
     }
 
     /// Returns the directory of endpoints.
     pub fn endpoints(self: &Arc<Self>) -> EndpointDirectory {
-        EndpointDirectory { gateway: self.clone() }
+        EndpointDirectory {
+            gateway: self.clone(),
+        }
     }
 
     /// Returns the servers, sorted by name.
@@ -268,7 +301,12 @@ impl Gateway {
 
     /// Returns true if some server has a dedicated connection for this session.
     pub fn has_dedicated_connection(&self, session: &ByteString) -> bool {
-        self.current.load().generation.servers.iter().any(|entry| entry.has_dedicated(session))
+        self.current
+            .load()
+            .generation
+            .servers
+            .iter()
+            .any(|entry| entry.has_dedicated(session))
     }
 
     /// Returns the recent calls of all clients.
@@ -283,7 +321,12 @@ impl Gateway {
 
     fn report_disabled(&self, generation: &Generation) {
         for DisabledServer { name, .. } in &generation.disabled {
-            self.context.metrics.servers.up.series((name, ServerStateName(UpstreamState::Disabled.name()))).set(1);
+            self.context
+                .metrics
+                .servers
+                .up
+                .series((name, ServerStateName(UpstreamState::Disabled.name())))
+                .set(1);
         }
     }
 
@@ -292,7 +335,8 @@ impl Gateway {
         self.current.load().generation.snapshot.load_full()
     }
 
-    /// Returns the exposed name that a tool of a server would have if it were switched on, without other tools.
+    /// Returns the exposed name that a tool of a server would have if it were switched on, without
+    /// other tools.
     pub fn expected_name(&self, server: &RunningServer, local: &ByteString) -> ByteString {
         self.generation().expected_name(server, local)
     }
@@ -306,11 +350,17 @@ impl Gateway {
         self.current.load().generation.clone()
     }
 
-    /// Returns an endpoint over one server, for operators. Returns `None` for a server that is off or unknown.
+    /// Returns an endpoint over one server, for operators. Returns `None` for a server that is off
+    /// or unknown.
     pub fn operator_endpoint(self: &Arc<Self>, server: &str) -> Option<Endpoint> {
         let generation = self.generation();
         let scope = EndpointScope::Server(generation.find_server(server)?.clone());
-        Some(Endpoint::new(self.host(), generation, scope, ByteString::from(server)))
+        Some(Endpoint::new(
+            self.host(),
+            generation,
+            scope,
+            ByteString::from(server),
+        ))
     }
 
     /// Returns the gateway as its endpoints see it.
@@ -321,7 +371,10 @@ impl Gateway {
     /// Returns the current endpoint, if there still is one and the principal may use it.
     fn find_allowed(&self, name: &str, principal: &Principal) -> Option<Arc<Endpoint>> {
         let current = self.current.load();
-        current.endpoint(name, principal).filter(|(_, allowed)| *allowed).map(|(endpoint, _)| endpoint.clone())
+        current
+            .endpoint(name, principal)
+            .filter(|(_, allowed)| *allowed)
+            .map(|(endpoint, _)| endpoint.clone())
     }
 
     /// Replaces the snapshot when servers changed, and publishes the differences.
@@ -348,7 +401,8 @@ impl Gateway {
         let before = generation.snapshot.swap(snapshot.clone());
         self.sink.mark_built(signalled);
         self.log_excluded(&before, &snapshot);
-        // Published first: a subscriber that gets its own change then compares all lists, and needs no second event.
+        // Published first: a subscriber that gets its own change then compares all lists, and needs
+        // no second event.
         for event in self.sink.take_list_changes() {
             self.context.events.publish(GatewayEvent::FromServer(event));
         }
@@ -357,7 +411,11 @@ impl Gateway {
             for server in snapshot.changed_servers(&before, kind) {
                 let audience = Audience::Everyone;
                 let notification = notification.clone();
-                let event = UpstreamEvent { server, audience, notification };
+                let event = UpstreamEvent {
+                    server,
+                    audience,
+                    notification,
+                };
                 self.context.events.publish(GatewayEvent::FromServer(event));
             }
         }
@@ -365,15 +423,24 @@ impl Gateway {
 
     fn build(&self, generation: &Generation) -> Snapshot {
         let mut snapshot = Snapshot::build(&generation.servers, &generation.names, &self.meters);
-        snapshot.findings.extend(schema_findings::refused_tools(generation, &snapshot));
-        snapshot.findings.extend(unmatched_rules::unmatched(generation, &snapshot));
+        snapshot
+            .findings
+            .extend(schema_findings::refused_tools(generation, &snapshot));
+        snapshot
+            .findings
+            .extend(unmatched_rules::unmatched(generation, &snapshot));
         snapshot.record_metrics(&generation.servers, &self.context.metrics);
         snapshot
     }
 
     fn log_excluded(&self, before: &Snapshot, snapshot: &Snapshot) {
         let known: HashSet<&ExcludedItem> = before.excluded.iter().collect();
-        for left_out in snapshot.excluded.iter().filter(|l| !known.contains(l)).take(EXCLUDED_LOGGED_MAX) {
+        for left_out in snapshot
+            .excluded
+            .iter()
+            .filter(|l| !known.contains(l))
+            .take(EXCLUDED_LOGGED_MAX)
+        {
             let item = logs::one_line(&left_out.item);
             let reason = logs::one_line(&left_out.reason);
             tracing::warn!(server = left_out.server, "left out: {item}: {reason}");
@@ -412,12 +479,18 @@ impl EndpointDirectory {
         self.gateway.context.in_flight.until_revoked(principal)
     }
 
-    /// Finds an endpoint by name, if the principal may use it. The empty name is the endpoint over everything.
+    /// Finds an endpoint by name, if the principal may use it. The empty name is the endpoint over
+    /// everything.
     pub fn find_endpoint(&self, name: &str, principal: &Principal) -> Option<Arc<Endpoint>> {
         let current = self.gateway.current.load();
         let (endpoint, allowed) = current.endpoint(name, principal)?;
         if !allowed {
-            self.gateway.context.metrics.access.policy_denied.inc(DeniedRule("endpoint"));
+            self.gateway
+                .context
+                .metrics
+                .access
+                .policy_denied
+                .inc(DeniedRule("endpoint"));
             return None;
         }
         Some(endpoint.clone())

@@ -1,7 +1,7 @@
 //! Exposed names: pure functions from servers' names to names that every client and model accepts.
 //!
-//! Owns prefixes, truncation and collisions. Does not know items (`build_catalog.rs`). Invariant: equal input gives
-//! equal names, in any order. No two items get the same name.
+//! Owns prefixes, truncation and collisions. Does not know items (`build_catalog.rs`). Invariant:
+//! equal input gives equal names, in any order. No two items get the same name.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -17,7 +17,12 @@ pub struct NameRules {
 impl NameRules {
     /// Returns what all names with a prefix begin with. `None` for no prefix.
     pub fn beginning(&self, prefix: &str) -> Option<String> {
-        let nameless = NameRequest { server: "", prefix, name: "", local: "" };
+        let nameless = NameRequest {
+            server: "",
+            prefix,
+            name: "",
+            local: "",
+        };
         (!prefix.is_empty()).then(|| sanitized_name(&nameless, self))
     }
 }
@@ -53,15 +58,23 @@ pub type AssignedName = (String, Option<NameChange>);
 
 /// Assigns each item its name. The result is in the order of the input.
 pub fn assign(items: &[NameRequest<'_>], rules: &NameRules) -> Vec<AssignedName> {
-    // The winner of a collision is the first by server and name, so that it does not depend on who connected first.
-    let order: BTreeMap<&NameRequest<'_>, usize> = items.iter().enumerate().map(|(n, item)| (item, n)).collect();
+    // The winner of a collision is the first by server and name, so that it does not depend on who
+    // connected first.
+    let order: BTreeMap<&NameRequest<'_>, usize> = items
+        .iter()
+        .enumerate()
+        .map(|(n, item)| (item, n))
+        .collect();
     let mut taken: HashMap<String, &str> = HashMap::new();
     let mut names = vec![(String::new(), None); items.len()];
     for (item, n) in order {
         let spelled = sanitized_name(item, rules);
         let (mut name, mut change) = match spelled.len() <= rules.max_length {
             true => (spelled.clone(), None),
-            false => (suffixed(&spelled, item, 0, rules.max_length), Some(NameChange::Truncated)),
+            false => (
+                suffixed(&spelled, item, 0, rules.max_length),
+                Some(NameChange::Truncated),
+            ),
         };
         let mut salt = 0;
         // Each salt gives another suffix, until a name is free.
@@ -78,15 +91,24 @@ pub fn assign(items: &[NameRequest<'_>], rules: &NameRules) -> Vec<AssignedName>
 
 /// Joins prefix, separator and name. Keeps only letters, digits, `_` and `-`, with a letter first.
 fn sanitized_name(item: &NameRequest<'_>, rules: &NameRules) -> String {
-    let mut text = String::with_capacity(item.prefix.len() + rules.separator.len() + item.name.len() + 1);
+    let mut text =
+        String::with_capacity(item.prefix.len() + rules.separator.len() + item.name.len() + 1);
     if !item.prefix.is_empty() {
         text.push_str(item.prefix);
         text.push_str(&rules.separator);
     }
     text.push_str(item.name);
     // 2025-11-25/server/tools.mdx, Tool Names, also allows dots. The APIs of models do not.
-    let mut spelled: String =
-        text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' }).collect();
+    let mut spelled: String = text
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || c == '_' || c == '-' {
+                c
+            } else {
+                '_'
+            }
+        })
+        .collect();
     // Some model APIs require a letter first.
     if !spelled.starts_with(|c: char| c.is_ascii_alphabetic()) {
         spelled.insert(0, 'x');
@@ -99,8 +121,15 @@ fn suffixed(spelled: &str, item: &NameRequest<'_>, salt: u32, max_length: usize)
     // NUL between the parts, so that no two items are joined to the same text.
     let identity = format!("{}\u{0}{}\u{0}{salt}", item.server, item.local);
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, identity.as_bytes());
-    let hex: String = digest.as_ref().iter().take(SUFFIX_DIGITS.div_ceil(2)).map(|b| format!("{b:02x}")).collect();
-    let keep = max_length.saturating_sub(SUFFIX_DIGITS + 1).min(spelled.len());
+    let hex: String = digest
+        .as_ref()
+        .iter()
+        .take(SUFFIX_DIGITS.div_ceil(2))
+        .map(|b| format!("{b:02x}"))
+        .collect();
+    let keep = max_length
+        .saturating_sub(SUFFIX_DIGITS + 1)
+        .min(spelled.len());
     format!("{}_{}", &spelled[..keep], &hex[..SUFFIX_DIGITS])
 }
 
@@ -111,25 +140,46 @@ mod tests {
     use super::*;
 
     fn rules() -> NameRules {
-        NameRules { separator: "__".to_owned(), max_length: 45 }
+        NameRules {
+            separator: "__".to_owned(),
+            max_length: 45,
+        }
     }
 
     fn names(items: &[(&str, &str, &str)]) -> Vec<String> {
-        let items: Vec<NameRequest<'_>> =
-            items.iter().map(|(server, prefix, name)| NameRequest { server, prefix, name, local: name }).collect();
-        assign(&items, &rules()).into_iter().map(|(name, _)| name).collect()
+        let items: Vec<NameRequest<'_>> = items
+            .iter()
+            .map(|(server, prefix, name)| NameRequest {
+                server,
+                prefix,
+                name,
+                local: name,
+            })
+            .collect();
+        assign(&items, &rules())
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect()
     }
 
     #[test]
     fn plain_names_stay() {
-        assert_eq!(names(&[("github", "github", "create_issue"), ("a", "", "echo")]), ["github__create_issue", "echo"]);
+        assert_eq!(
+            names(&[("github", "github", "create_issue"), ("a", "", "echo")]),
+            ["github__create_issue", "echo"]
+        );
         assert_eq!(names(&[("a", "a", "x.y/z w")]), ["a__x_y_z_w"]);
         assert_eq!(names(&[("a", "", "1st")]), ["x1st"]);
     }
 
     #[test]
     fn both_sides_of_a_collision_can_be_called() {
-        let got = names(&[("b", "", "same"), ("a", "", "same"), ("c", "", "sa.me"), ("c", "", "sa_me")]);
+        let got = names(&[
+            ("b", "", "same"),
+            ("a", "", "same"),
+            ("c", "", "sa.me"),
+            ("c", "", "sa_me"),
+        ]);
         assert_eq!(got[1], "same");
         assert!(got[0].starts_with("same_"), "{got:?}");
         assert_eq!(got[2], "sa_me");
@@ -139,12 +189,20 @@ mod tests {
     #[test]
     fn two_tools_of_one_name_by_config_are_both_there() {
         let rules = rules();
-        let tool = |name, local| NameRequest { server: "a", prefix: "a", name, local };
+        let tool = |name, local| NameRequest {
+            server: "a",
+            prefix: "a",
+            name,
+            local,
+        };
         let got = assign(&[tool("find", "search"), tool("find", "find")], &rules);
         assert_eq!(got[1], ("a__find".to_owned(), None));
         assert_eq!(got[0].1, Some(NameChange::Taken("a".to_owned())));
         let long = "x".repeat(90);
-        assert_eq!(assign(&[tool(&long, "x")], &rules)[0].1, Some(NameChange::Truncated));
+        assert_eq!(
+            assign(&[tool(&long, "x")], &rules)[0].1,
+            Some(NameChange::Truncated)
+        );
         assert!(got[0].0.starts_with("a__find_"), "{got:?}");
     }
 
@@ -156,7 +214,8 @@ mod tests {
         ) {
             let raw: Vec<(String, String)> = raw.into_iter().collect();
             let items: Vec<NameRequest<'_>> =
-                raw.iter().map(|(s, n)| NameRequest { server: s, prefix: if s.len() == 1 { "" } else { s }, name: n, local: n }).collect();
+                raw.iter().map(|(s, n)| NameRequest { server: s,
+                    prefix: if s.len() == 1 { "" } else { s }, name: n, local: n }).collect();
             let first = assign(&items, &rules());
             let mut order: Vec<usize> = (0..items.len()).collect();
             order.sort_by_key(|n| (*n as u64).wrapping_mul(shuffle | 1));

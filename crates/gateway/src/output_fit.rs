@@ -1,7 +1,8 @@
 //! Fit of tools' structured output to the schema that its client was listed.
 //!
-//! Owns what the tools of recent tasks were listed with. Does not know the forms (`moongate_protocol::fit_output`).
-//! Invariant: a result is fitted by the route that its call took, and by nothing that the catalogue learned since.
+//! Owns what the tools of recent tasks were listed with. Does not know the forms
+//! (`moongate_protocol::fit_output`). Invariant: a result is fitted by the route that its call
+//! took, and by nothing that the catalogue learned since.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -16,7 +17,8 @@ use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Caller, McpMethod, Outcome, TaskMethod};
 use moongate_protocol::{ListedOutput, OutputShape, fit_output};
 
-/// Maximum number of tasks whose shape is kept. The oldest goes first, and its result is fitted by its value alone.
+/// Maximum number of tasks whose shape is kept. The oldest goes first, and its result is fitted by
+/// its value alone.
 const TASKS_MAX: usize = 1024;
 
 /// Fit of one call's result.
@@ -34,14 +36,28 @@ impl OutputFit {
         caller: &Caller,
         method: &McpMethod,
     ) -> Option<Self> {
-        let has_output = matches!(method, McpMethod::CallTool | McpMethod::Task(TaskMethod::Result));
-        has_output.then(|| OutputFit { context: context.clone(), output: route.output, client: caller.revision })
+        let has_output = matches!(
+            method,
+            McpMethod::CallTool | McpMethod::Task(TaskMethod::Result)
+        );
+        has_output.then(|| OutputFit {
+            context: context.clone(),
+            output: route.output,
+            client: caller.revision,
+        })
     }
 
     /// Fits the end of the call. `answered` is the revision of its connection.
-    pub(super) fn fit(&self, outcome: &mut Outcome, server: &RunningServer, answered: &'static str) {
+    pub(super) fn fit(
+        &self,
+        outcome: &mut Outcome,
+        server: &RunningServer,
+        answered: &'static str,
+    ) {
         if let Some(task) = &outcome.task {
-            self.context.task_outputs.record(&server.name, &task.id, self.output);
+            self.context
+                .task_outputs
+                .record(&server.name, &task.id, self.output);
         }
         fit_output(self.client, self.output, answered, &mut outcome.result);
     }
@@ -68,7 +84,10 @@ impl TaskOutputs {
     pub(super) fn output_of(&self, server: &str, task: &ByteString) -> ListedOutput {
         let key = key(server, task);
         let recent = self.0.lock();
-        recent.iter().find(|(known, _)| *known == key).map_or_else(ListedOutput::default, |(_, output)| *output)
+        recent
+            .iter()
+            .find(|(known, _)| *known == key)
+            .map_or_else(ListedOutput::default, |(_, output)| *output)
     }
 }
 
@@ -84,13 +103,22 @@ mod tests {
     #[test]
     fn shapes_of_tasks_are_bounded() {
         let outputs = TaskOutputs::default();
-        let listed = ListedOutput { shape: OutputShape::Value, era: None };
+        let listed = ListedOutput {
+            shape: OutputShape::Value,
+            era: None,
+        };
         for n in 0..TASKS_MAX + 10 {
             outputs.record("a", &ByteString::from(format!("t{n}")), listed);
         }
         assert_eq!(outputs.0.lock().len(), TASKS_MAX);
-        assert_eq!(outputs.output_of("a", &ByteString::from("t0")), ListedOutput::default());
+        assert_eq!(
+            outputs.output_of("a", &ByteString::from("t0")),
+            ListedOutput::default()
+        );
         assert_eq!(outputs.output_of("a", &ByteString::from("t100")), listed);
-        assert_eq!(outputs.output_of("b", &ByteString::from("t100")), ListedOutput::default());
+        assert_eq!(
+            outputs.output_of("b", &ByteString::from("t100")),
+            ListedOutput::default()
+        );
     }
 }

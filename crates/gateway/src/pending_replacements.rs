@@ -1,7 +1,7 @@
 //! Replacement servers that are being connected, by name.
 //!
-//! Owns them until they are ready. Does not connect them (`reconfigure.rs`). Invariant: a name has one replacement at
-//! most.
+//! Owns them until they are ready. Does not connect them (`reconfigure.rs`). Invariant: a name has
+//! one replacement at most.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
@@ -33,13 +33,17 @@ impl PendingReplacements {
     }
 
     pub(super) fn find(&self, name: &str) -> Option<(Arc<Upstream>, ReplacementReason)> {
-        self.lock().get(name).map(|candidate| (candidate.upstream.clone(), candidate.reason))
+        self.lock()
+            .get(name)
+            .map(|candidate| (candidate.upstream.clone(), candidate.reason))
     }
 
     /// Removes a replacement, if it is still the current one.
     pub(super) fn take(&self, upstream: &Arc<Upstream>) -> bool {
         let mut table = self.lock();
-        let is_current = table.get(upstream.settings.name.as_str()).is_some_and(|c| Arc::ptr_eq(&c.upstream, upstream));
+        let is_current = table
+            .get(upstream.settings.name.as_str())
+            .is_some_and(|c| Arc::ptr_eq(&c.upstream, upstream));
         if is_current {
             table.remove(upstream.settings.name.as_str());
         }
@@ -55,6 +59,9 @@ impl PendingReplacements {
 
     /// Removes all replacements.
     pub(super) fn take_all(&self) -> Vec<Arc<Upstream>> {
-        std::mem::take(&mut *self.lock()).into_values().map(|candidate| candidate.upstream).collect()
+        std::mem::take(&mut *self.lock())
+            .into_values()
+            .map(|candidate| candidate.upstream)
+            .collect()
     }
 }

@@ -1,7 +1,8 @@
 //! Proof that policy lets a caller use a target, and the decisions that give it.
 //!
-//! Owns every decision about one item, resource or task. Does not search for targets (`catalog.rs`, `resolve_uri.rs`).
-//! Invariant: only this file makes a `Permitted`, and the gateway starts no call without one (`start_call.rs`).
+//! Owns every decision about one item, resource or task. Does not search for targets (`catalog.rs`,
+//! `resolve_uri.rs`). Invariant: only this file makes a `Permitted`, and the gateway starts no call
+//! without one (`start_call.rs`).
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -22,7 +23,8 @@ use moongate_protocol::{Era, ListedOutput};
 use moongate_telemetry::{CallMeter, DeniedRule};
 
 /// Target that policy lets a caller use.
-// The private field ensures it: outside this file there is no way to a value but through the decisions below.
+// The private field ensures it: outside this file there is no way to a value but through the
+// decisions below.
 #[derive(Clone)]
 pub(super) struct Permitted<T>(T);
 
@@ -36,12 +38,22 @@ impl<T> Deref for Permitted<T> {
 impl Permitted<Arc<CatalogRoute>> {
     /// Routes a call of a client of this era to the item.
     pub(super) fn route_call(&self, era: Era) -> Permitted<CallRoute> {
-        let CatalogRoute { upstream, meter, exposed, .. } = &*self.0;
+        let CatalogRoute {
+            upstream,
+            meter,
+            exposed,
+            ..
+        } = &*self.0;
         let server = upstream.clone();
         let meter = meter.clone();
         let tool = exposed.clone();
         let output = self.0.output_for(era);
-        Permitted(CallRoute { server, meter, tool, output })
+        Permitted(CallRoute {
+            server,
+            meter,
+            tool,
+            output,
+        })
     }
 
     /// Returns the item's server, for what concerns the item.
@@ -57,19 +69,43 @@ impl Permitted<Arc<RunningServer>> {
     }
 
     /// Routes a call that names no tool, and whose result was listed so.
-    pub(super) fn route_result(self, meter: Arc<CallMeter>, output: ListedOutput) -> Permitted<CallRoute> {
-        Permitted(CallRoute { server: self.0, meter, tool: ByteString::literal(""), output })
+    pub(super) fn route_result(
+        self,
+        meter: Arc<CallMeter>,
+        output: ListedOutput,
+    ) -> Permitted<CallRoute> {
+        Permitted(CallRoute {
+            server: self.0,
+            meter,
+            tool: ByteString::literal(""),
+            output,
+        })
     }
 }
 
 impl Endpoint {
     /// Returns true if a principal may see an item through this endpoint.
-    pub(super) fn permits(&self, principal: &Principal, kind: ItemKind, route: &CatalogRoute) -> bool {
+    pub(super) fn permits(
+        &self,
+        principal: &Principal,
+        kind: ItemKind,
+        route: &CatalogRoute,
+    ) -> bool {
         self.decide_route(principal, kind, route).is_visible()
     }
 
-    fn decide_route(&self, principal: &Principal, kind: ItemKind, route: &CatalogRoute) -> Decision {
-        self.decide(principal, kind, (&route.upstream.settings.name, &route.exposed), &mut ())
+    fn decide_route(
+        &self,
+        principal: &Principal,
+        kind: ItemKind,
+        route: &CatalogRoute,
+    ) -> Decision {
+        self.decide(
+            principal,
+            kind,
+            (&route.upstream.settings.name, &route.exposed),
+            &mut (),
+        )
     }
 
     /// Decides about an item, by its server and its exposed name. `recorder` sees each rule.
@@ -83,13 +119,24 @@ impl Endpoint {
         // Globs of keys apply to tools only.
         let allows = self.offers_named(kind, (server, exposed), recorder)
             && (kind != ItemKind::Tools
-                || recorder.record(DecisionRule::Principal, self.generation.access.allows_tool(principal, exposed)));
-        if allows { Decision::Allow } else { Decision::Deny }
+                || recorder.record(
+                    DecisionRule::Principal,
+                    self.generation.access.allows_tool(principal, exposed),
+                ));
+        if allows {
+            Decision::Allow
+        } else {
+            Decision::Deny
+        }
     }
 
     /// Returns true if this endpoint has an item, for principals that may use it.
     pub(super) fn offers(&self, kind: ItemKind, route: &CatalogRoute) -> bool {
-        self.offers_named(kind, (&route.upstream.settings.name, &route.exposed), &mut ())
+        self.offers_named(
+            kind,
+            (&route.upstream.settings.name, &route.exposed),
+            &mut (),
+        )
     }
 
     fn offers_named(
@@ -100,7 +147,8 @@ impl Endpoint {
     ) -> bool {
         // Globs of views apply to tools only.
         recorder.record(DecisionRule::Servers, self.includes(server))
-            && (kind != ItemKind::Tools || recorder.record(DecisionRule::Tools, self.scope.has_tool(server, exposed)))
+            && (kind != ItemKind::Tools
+                || recorder.record(DecisionRule::Tools, self.scope.has_tool(server, exposed)))
     }
 
     /// Permits an item of the catalogue.
@@ -110,7 +158,8 @@ impl Endpoint {
         kind: ItemKind,
         route: &Arc<CatalogRoute>,
     ) -> Option<Permitted<Arc<CatalogRoute>>> {
-        self.decide_route(principal, kind, route).allowed(|| Permitted(route.clone()))
+        self.decide_route(principal, kind, route)
+            .allowed(|| Permitted(route.clone()))
     }
 
     /// Finds the item that a client names, if it exists and may be used.
@@ -121,10 +170,19 @@ impl Endpoint {
         kind: ItemKind,
         key: &ByteString,
     ) -> Option<Permitted<Arc<CatalogRoute>>> {
-        let permitted = self.permit_item(&caller.principal, kind, self.find_route(snapshot, kind, key)?);
+        let permitted = self.permit_item(
+            &caller.principal,
+            kind,
+            self.find_route(snapshot, kind, key)?,
+        );
         if permitted.is_none() {
             // Operators see the refusal here. Clients get the error of an unknown name.
-            self.gateway.context().metrics.access.policy_denied.inc(DeniedRule(kind.member()));
+            self.gateway
+                .context()
+                .metrics
+                .access
+                .policy_denied
+                .inc(DeniedRule(kind.member()));
         }
         permitted
     }
@@ -136,23 +194,35 @@ impl Endpoint {
         server: &Arc<RunningServer>,
         local: &ByteString,
     ) -> Option<Permitted<Arc<RunningServer>>> {
-        let allowed =
-            self.includes(&server.settings.name) && self.gateway.context().allows_resource(snapshot, server, local);
+        let allowed = self.includes(&server.settings.name)
+            && self
+                .gateway
+                .context()
+                .allows_resource(snapshot, server, local);
         allowed.then(|| Permitted(server.clone()))
     }
 
-    /// Permits the extensions of this endpoint's server: methods that no rule can judge. `None` unless every rule
-    /// leaves everything of the server as it is.
-    pub(super) fn permit_extensions(&self, principal: &Principal) -> Option<Permitted<Arc<RunningServer>>> {
-        let EndpointScope::Server(only) = &self.scope else { return None };
-        let rules = [&only.settings.tools, &only.settings.resources, &only.settings.prompts];
-        let permits =
-            rules.into_iter().all(ItemRules::leaves_all) && self.generation.access.allows_all_tools(principal);
+    /// Permits the extensions of this endpoint's server: methods that no rule can judge. `None`
+    /// unless every rule leaves everything of the server as it is.
+    pub(super) fn permit_extensions(
+        &self,
+        principal: &Principal,
+    ) -> Option<Permitted<Arc<RunningServer>>> {
+        let EndpointScope::Server(only) = &self.scope else {
+            return None;
+        };
+        let rules = [
+            &only.settings.tools,
+            &only.settings.resources,
+            &only.settings.prompts,
+        ];
+        let permits = rules.into_iter().all(ItemRules::leaves_all)
+            && self.generation.access.allows_all_tools(principal);
         permits.then(|| Permitted(only.clone()))
     }
 
-    /// Returns true if tasks keep their servers' own ids. Holds on a single server's endpoint, where callers cannot be
-    /// told apart.
+    /// Returns true if tasks keep their servers' own ids. Holds on a single server's endpoint,
+    /// where callers cannot be told apart.
     pub(super) fn keeps_local_task_ids(&self, caller: &Caller) -> bool {
         matches!(self.scope, EndpointScope::Server(_)) && caller.principal.secret.is_none()
     }
@@ -168,31 +238,47 @@ impl Endpoint {
             return Some((Permitted(only.clone()), handle.clone()));
         }
         // A handle opens only for the principal that it was made for.
-        // 2025-11-25/basic/utilities/tasks.mdx, Security Considerations: "receivers MUST reject `tasks/get`,
-        // `tasks/result`, and `tasks/cancel` requests for tasks that do not belong to the same authorization
-        // context as the requestor".
+        // 2025-11-25/basic/utilities/tasks.mdx, Security Considerations: "receivers MUST reject
+        // `tasks/get`, `tasks/result`, and `tasks/cancel` requests for tasks that do not belong to
+        // the same authorization context as the requestor".
         let (name, local) = task_handles::open_handle(handle, secret)?;
-        let server = self.generation.servers.iter().find(|server| server.settings.name == name)?;
-        self.includes(name).then(|| (Permitted(server.clone()), ByteString::from(local)))
+        let server = self
+            .generation
+            .servers
+            .iter()
+            .find(|server| server.settings.name == name)?;
+        self.includes(name)
+            .then(|| (Permitted(server.clone()), ByteString::from(local)))
     }
 
     /// Permits the task list of a server, if it holds one principal's tasks only.
-    pub(super) fn permit_task_list(&self, server: &Arc<RunningServer>) -> Option<Permitted<Arc<RunningServer>>> {
+    pub(super) fn permit_task_list(
+        &self,
+        server: &Arc<RunningServer>,
+    ) -> Option<Permitted<Arc<RunningServer>>> {
         // A connection that several principals share lists the tasks of all of them.
-        // 2025-11-25/basic/utilities/tasks.mdx, Security Considerations: else "listing tasks would expose
-        // task metadata to any requestor regardless of task ID entropy".
-        let isolated = self.gateway.context().principals.is_single() || server.settings.share != SharingMode::Auto;
+        // 2025-11-25/basic/utilities/tasks.mdx, Security Considerations: else "listing tasks would
+        // expose task metadata to any requestor regardless of task ID entropy".
+        let isolated = self.gateway.context().principals.is_single()
+            || server.settings.share != SharingMode::Auto;
         (isolated && self.includes(&server.settings.name)).then(|| Permitted(server.clone()))
     }
 }
 
 impl EndpointContext {
-    /// Returns true if the config lets a server have a resource. Long URIs are not tried with patterns, so they must be
-    /// listed.
-    fn allows_resource(&self, snapshot: &Snapshot, server: &RunningServer, local: &ByteString) -> bool {
+    /// Returns true if the config lets a server have a resource. Long URIs are not tried with
+    /// patterns, so they must be listed.
+    fn allows_resource(
+        &self,
+        snapshot: &Snapshot,
+        server: &RunningServer,
+        local: &ByteString,
+    ) -> bool {
         let rules = &server.settings.resources;
         if local.len() > self.uri_max() && rules.has_patterns() {
-            return snapshot.find_local(ItemKind::Resources, &server_name(server), local).is_some();
+            return snapshot
+                .find_local(ItemKind::Resources, &server_name(server), local)
+                .is_some();
         }
         rules.allows_uri(local)
     }

@@ -1,7 +1,7 @@
 //! Preview of other settings: their effect on access, as far as the catalogue knows.
 //!
-//! Owns no state, and changes nothing. Does not apply settings (`reconfigure.rs`). Invariant: the rules that decide
-//! about calls decide here, too.
+//! Owns no state, and changes nothing. Does not apply settings (`reconfigure.rs`). Invariant: the
+//! rules that decide about calls decide here, too.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,35 +27,71 @@ impl Gateway {
         let before = self.generation();
         let known = settings.servers.into_iter().filter_map(|server| {
             let upstream = before.find_server(&server.name)?.upstream.clone();
-            Some(Arc::new(RunningServer { settings: Arc::new(server), upstream }))
+            Some(Arc::new(RunningServer {
+                settings: Arc::new(server),
+                upstream,
+            }))
         });
         // Only known servers count: nobody knows the lists of others yet.
-        let after = Generation::new(known.collect(), settings.names, settings.access, settings.views);
-        after.snapshot.store(Arc::new(Snapshot::build(&after.servers, &after.names, &self.meters)));
+        let after = Generation::new(
+            known.collect(),
+            settings.names,
+            settings.access,
+            settings.views,
+        );
+        after.snapshot.store(Arc::new(Snapshot::build(
+            &after.servers,
+            &after.names,
+            &self.meters,
+        )));
         let after = Arc::new(after);
         let change = |change: &PrincipalChange| {
             let callable = |generation: &Arc<Generation>, principal: &Option<Arc<Principal>>| {
-                principal.as_ref().map(|principal| self.callable_tools(generation, principal)).unwrap_or_default()
+                principal
+                    .as_ref()
+                    .map(|principal| self.callable_tools(generation, principal))
+                    .unwrap_or_default()
             };
             let then = callable(&before, &change.before);
             let now = callable(&after, &change.after);
             let but = |a: &BTreeSet<ByteString>, b: &BTreeSet<ByteString>| {
                 a.difference(b).map(ByteString::to_string).collect()
             };
-            ToolAccessChange { key: change.name.clone(), gains: but(&now, &then), loses: but(&then, &now) }
+            ToolAccessChange {
+                key: change.name.clone(),
+                gains: but(&now, &then),
+                loses: but(&then, &now),
+            }
         };
-        principals.iter().map(change).filter(|change| !change.gains.is_empty() || !change.loses.is_empty()).collect()
+        principals
+            .iter()
+            .map(change)
+            .filter(|change| !change.gains.is_empty() || !change.loses.is_empty())
+            .collect()
     }
 
     /// Returns the tools that a principal may call at any of its endpoints.
-    fn callable_tools(self: &Arc<Self>, generation: &Arc<Generation>, principal: &Principal) -> BTreeSet<ByteString> {
+    fn callable_tools(
+        self: &Arc<Self>,
+        generation: &Arc<Generation>,
+        principal: &Principal,
+    ) -> BTreeSet<ByteString> {
         let snapshot = generation.snapshot.load_full();
         let mut tools = BTreeSet::new();
-        let scopes = generation.scopes.keys().filter_map(|name| Some((name, generation.scope(name, principal)?)));
+        let scopes = generation
+            .scopes
+            .keys()
+            .filter_map(|name| Some((name, generation.scope(name, principal)?)));
         for (name, scope) in scopes {
-            let endpoint = Endpoint::new(self.clone(), generation.clone(), scope, ByteString::from(name.as_str()));
-            let routes =
-                snapshot.iter(ItemKind::Tools).filter(|route| endpoint.permits(principal, ItemKind::Tools, route));
+            let endpoint = Endpoint::new(
+                self.clone(),
+                generation.clone(),
+                scope,
+                ByteString::from(name.as_str()),
+            );
+            let routes = snapshot
+                .iter(ItemKind::Tools)
+                .filter(|route| endpoint.permits(principal, ItemKind::Tools, route));
             tools.extend(routes.map(|route| route.exposed.clone()));
         }
         tools

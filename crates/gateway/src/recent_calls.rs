@@ -1,7 +1,7 @@
 //! Recent calls: a ring of the last ones, for operators.
 //!
-//! Owns the facts of each call, and its cancellation by an operator. Does not keep arguments or results. Invariant: the
-//! number of slots is fixed, and a slot with a running call is not reused.
+//! Owns the facts of each call, and its cancellation by an operator. Does not keep arguments or
+//! results. Invariant: the number of slots is fixed, and a slot with a running call is not reused.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +20,8 @@ use moongate_telemetry::logs;
 /// Slots that a new call tries. All in use: the call is not recorded.
 // Few, because the search is on the path of each call.
 const SLOTS_TRIED: u64 = 8;
-/// Longest `clientInfo` that is kept as it came, in bytes. Of a longer one the name and the version are kept.
+/// Longest `clientInfo` that is kept as it came, in bytes. Of a longer one the name and the version
+/// are kept.
 const CLIENT_INFO_MAX: usize = 256;
 /// Longest client text and error, in characters.
 const TEXT_MAX: usize = 200;
@@ -59,11 +60,13 @@ pub struct CallResult {
     pub took: Duration,
     /// Part of `took` that the server used.
     pub server_time: Duration,
-    /// Part of `server_time` before the call was sent: in the server's queue, and for a connection. `None`: not known.
+    /// Part of `server_time` before the call was sent: in the server's queue, and for a connection.
+    /// `None`: not known.
     pub wait: Option<Duration>,
     /// Attempts after the first one.
     pub retries: u32,
-    /// Name of the failure as in metrics, and its text: the gateway's own, or the code of a server's error. Redacted.
+    /// Name of the failure as in metrics, and its text: the gateway's own, or the code of a
+    /// server's error. Redacted.
     pub error: Option<(&'static str, Box<str>)>,
 }
 
@@ -93,7 +96,9 @@ impl RecentCall {
 
     /// Returns the state now.
     pub fn state(&self) -> CallState {
-        self.result.as_ref().map_or(CallState::Running, |result| result.state)
+        self.result
+            .as_ref()
+            .map_or(CallState::Running, |result| result.state)
     }
 }
 
@@ -124,19 +129,30 @@ pub(super) struct CallTicket {
 impl RecentCalls {
     /// Creates a ring of `max` calls. With 0 no call is recorded.
     pub(super) fn new(max: usize) -> Self {
-        RecentCalls { slots: OnceLock::new(), max, next_id: AtomicU64::new(1), changes: AtomicU64::new(0) }
+        RecentCalls {
+            slots: OnceLock::new(),
+            max,
+            next_id: AtomicU64::new(1),
+            changes: AtomicU64::new(0),
+        }
     }
 
     fn slots(&self) -> &[CallSlot] {
-        self.slots.get_or_init(|| (0..self.max).map(|_| CallSlot::default()).collect())
+        self.slots
+            .get_or_init(|| (0..self.max).map(|_| CallSlot::default()).collect())
     }
 
-    /// Records the start of a call. Returns `None` if calls are not recorded, or too many are running.
+    /// Records the start of a call. Returns `None` if calls are not recorded, or too many are
+    /// running.
     pub(super) fn begin(&self, caller: &Caller, facts: CallFacts) -> Option<CallTicket> {
         let max = u64::try_from(self.max).ok().filter(|max| *max > 0)?;
         let at = SystemTime::now();
         // Also where no slot is free: the record may lack the call, and the key was used.
-        facts.principal.last_call.record(at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs());
+        facts.principal.last_call.record(
+            at.duration_since(SystemTime::UNIX_EPOCH)
+                .unwrap_or_default()
+                .as_secs(),
+        );
         // Relaxed: the number only has to be unique.
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         for tried in 0..SLOTS_TRIED.min(max) {
@@ -146,10 +162,20 @@ impl RecentCalls {
                 continue;
             }
             // The buffer of the call before is used again: most calls allocate nothing here.
-            let mut client_info = call.take().map(|before| before.client_info).unwrap_or_default();
+            let mut client_info = call
+                .take()
+                .map(|before| before.client_info)
+                .unwrap_or_default();
             copy_client_info(caller.client_info.as_ref(), &mut client_info);
             let change = self.next_change();
-            *call = Some(RecentCall { id, change, at, facts, result: None, client_info });
+            *call = Some(RecentCall {
+                id,
+                change,
+                at,
+                facts,
+                result: None,
+                client_info,
+            });
             return Some(CallTicket { slot, id });
         }
         None
@@ -178,11 +204,20 @@ impl RecentCalls {
 
     /// Cancels a running call. Returns false if there is none with this id.
     pub fn cancel(&self, id: u64) -> bool {
-        let Some(slots) = self.slots.get() else { return false };
-        let is_running = |slot: &&CallSlot| slot.call.lock().as_ref().is_some_and(|c| c.id == id && c.result.is_none());
-        let Some(slot) = slots.iter().find(is_running) else { return false };
-        // The id, not a flag: the next call of this slot is not meant. Stored before the wake, so that the woken task
-        // sees it.
+        let Some(slots) = self.slots.get() else {
+            return false;
+        };
+        let is_running = |slot: &&CallSlot| {
+            slot.call
+                .lock()
+                .as_ref()
+                .is_some_and(|c| c.id == id && c.result.is_none())
+        };
+        let Some(slot) = slots.iter().find(is_running) else {
+            return false;
+        };
+        // The id, not a flag: the next call of this slot is not meant. Stored before the wake, so
+        // that the woken task sees it.
         slot.cancelled.store(id, Ordering::Release);
         slot.waker.wake();
         true
@@ -203,19 +238,44 @@ impl RecentCalls {
         let mut last: HashMap<String, (u64, SystemTime, Box<str>)> = HashMap::new();
         for slot in self.slots.get().map_or(&[][..], |slots| slots) {
             let call = slot.call.lock();
-            let Some(call) = call.as_ref().filter(|call| call.state() == CallState::Error) else { continue };
-            let Some((_, text)) = call.result.as_ref().and_then(|result| result.error.as_ref()) else { continue };
-            if last.get(&*call.facts.server).is_none_or(|(change, ..)| *change < call.change) {
-                last.insert(call.facts.server.to_string(), (call.change, call.at, text.clone()));
+            let Some(call) = call
+                .as_ref()
+                .filter(|call| call.state() == CallState::Error)
+            else {
+                continue;
+            };
+            let Some((_, text)) = call
+                .result
+                .as_ref()
+                .and_then(|result| result.error.as_ref())
+            else {
+                continue;
+            };
+            if last
+                .get(&*call.facts.server)
+                .is_none_or(|(change, ..)| *change < call.change)
+            {
+                last.insert(
+                    call.facts.server.to_string(),
+                    (call.change, call.at, text.clone()),
+                );
             }
         }
-        last.into_iter().map(|(server, (_, at, text))| (server, (at, text))).collect()
+        last.into_iter()
+            .map(|(server, (_, at, text))| (server, (at, text)))
+            .collect()
     }
 
     /// Returns the calls that changed after `change`, newest first.
     pub fn changed_since(&self, change: u64) -> Vec<RecentCall> {
         let slots = self.slots.get().map_or(&[][..], |slots| slots);
-        let changed = |slot: &CallSlot| slot.call.lock().as_ref().filter(|call| call.change > change).cloned();
+        let changed = |slot: &CallSlot| {
+            slot.call
+                .lock()
+                .as_ref()
+                .filter(|call| call.change > change)
+                .cloned()
+        };
         let mut calls: Vec<RecentCall> = slots.iter().filter_map(changed).collect();
         calls.sort_by_key(|call| std::cmp::Reverse(call.id));
         calls
@@ -241,7 +301,11 @@ fn copy_client_info(info: Option<&RawJson>, buffer: &mut Vec<u8>) {
     // Icons and the like are not kept.
     let Some(info) = info.as_object() else { return };
     let text = |key: &str| info.get_string(key).map(|text| cut(&text));
-    buffer.extend(serde_json::json!({ "name": text("name"), "version": text("version") }).to_string().into_bytes());
+    buffer.extend(
+        serde_json::json!({ "name": text("name"), "version": text("version") })
+            .to_string()
+            .into_bytes(),
+    );
 }
 
 #[cfg(test)]
@@ -267,11 +331,25 @@ mod tests {
         let server_time = Duration::from_millis(2);
         let wait = Some(Duration::ZERO);
         let server_revision = "2026-07-28";
-        CallResult { state, server_revision, response_bytes: 9, took, server_time, wait, retries: 0, error: None }
+        CallResult {
+            state,
+            server_revision,
+            response_bytes: 9,
+            took,
+            server_time,
+            wait,
+            retries: 0,
+            error: None,
+        }
     }
 
     fn running(calls: &RecentCalls) -> Vec<u64> {
-        calls.changed_since(0).iter().filter(|call| call.state() == CallState::Running).map(|call| call.id).collect()
+        calls
+            .changed_since(0)
+            .iter()
+            .filter(|call| call.state() == CallState::Running)
+            .map(|call| call.id)
+            .collect()
     }
 
     #[test]
@@ -284,12 +362,27 @@ mod tests {
             calls.end(begin(item).unwrap(), end(CallState::Ok));
         }
         let kept = calls.changed_since(0);
-        let items: Vec<_> = kept.iter().map(|call| call.facts.item.to_string()).collect();
-        assert_eq!((items, running(&calls)), (vec!["f".to_owned(), "e".to_owned(), "first".to_owned()], vec![1]));
+        let items: Vec<_> = kept
+            .iter()
+            .map(|call| call.facts.item.to_string())
+            .collect();
+        assert_eq!(
+            (items, running(&calls)),
+            (
+                vec!["f".to_owned(), "e".to_owned(), "first".to_owned()],
+                vec![1]
+            )
+        );
         let change = calls.last_change();
         calls.end(first, end(CallState::ToolError));
         let changed = calls.changed_since(change);
-        assert_eq!(changed.iter().map(|call| (call.id, call.state().name())).collect::<Vec<_>>(), [(1, "tool_error")]);
+        assert_eq!(
+            changed
+                .iter()
+                .map(|call| (call.id, call.state().name()))
+                .collect::<Vec<_>>(),
+            [(1, "tool_error")]
+        );
         assert!(running(&calls).is_empty() && calls.changed_since(calls.last_change()).is_empty());
     }
 
@@ -300,14 +393,23 @@ mod tests {
         assert!((0..2).all(|_| calls.begin(&caller, facts("a")).is_some()));
         assert!(calls.begin(&caller, facts("a")).is_none());
         let off = RecentCalls::new(0);
-        assert!(off.begin(&caller, facts("a")).is_none() && off.changed_since(0).is_empty() && !off.cancel(1));
+        assert!(
+            off.begin(&caller, facts("a")).is_none()
+                && off.changed_since(0).is_empty()
+                && !off.cancel(1)
+        );
     }
 
     #[test]
     fn a_long_client_info_is_reduced_to_its_name() {
-        let info = serde_json::json!({ "name": "probe", "version": "1.2", "icons": "x".repeat(1000) }).to_string();
+        let info =
+            serde_json::json!({ "name": "probe", "version": "1.2", "icons": "x".repeat(1000) })
+                .to_string();
         let mut buffer = Vec::new();
-        copy_client_info(Some(&RawJson::parse(info.into_bytes().into()).unwrap()), &mut buffer);
+        copy_client_info(
+            Some(&RawJson::parse(info.into_bytes().into()).unwrap()),
+            &mut buffer,
+        );
         assert_eq!(buffer, br#"{"name":"probe","version":"1.2"}"#);
     }
 

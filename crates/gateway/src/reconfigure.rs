@@ -1,7 +1,8 @@
 //! Reconfiguration, from one generation to the next: servers that stay, come, go, or are replaced.
 //!
-//! Owns the replacement servers until they are ready. Does not read configs (`config`). Invariant: a connected server
-//! keeps serving until its replacement is ready. A server whose connection need not change keeps it.
+//! Owns the replacement servers until they are ready. Does not read configs (`config`). Invariant:
+//! a connected server keeps serving until its replacement is ready. A server whose connection need
+//! not change keeps it.
 
 use parking_lot::MutexGuard;
 use std::sync::Arc;
@@ -68,7 +69,9 @@ impl Gateway {
         let before = self.generation();
         self.drain_ms.store(settings.drain_ms(), Ordering::Relaxed);
         self.context.call_log.set(settings.call_log);
-        self.context.uri_max.store(settings.uri_max, Ordering::Relaxed);
+        self.context
+            .uri_max
+            .store(settings.uri_max, Ordering::Relaxed);
         let mut follow_up = FollowUpWork::default();
         let mut servers = Vec::new();
         for settings in settings.servers {
@@ -77,11 +80,19 @@ impl Gateway {
             servers.push(Arc::new(RunningServer { settings, upstream }));
         }
         let next = Generation::new(servers, settings.names, settings.access, settings.views);
-        let generation =
-            Generation { disabled: settings.disabled, schema: settings.schema, search: settings.search, ..next };
+        let generation = Generation {
+            disabled: settings.disabled,
+            schema: settings.schema,
+            search: settings.search,
+            ..next
+        };
         let generation = self.publish(generation, &before);
         // Those that are still disabled are reported again right after this.
-        for server in before.disabled.iter().filter(|server| generation.find_server(&server.name).is_none()) {
+        for server in before
+            .disabled
+            .iter()
+            .filter(|server| generation.find_server(&server.name).is_none())
+        {
             self.forget_server(&server.name);
         }
         self.report_disabled(&generation);
@@ -96,7 +107,11 @@ impl Gateway {
             tokio::spawn(upstream.run());
         }
         self.close_connections_of_removed(&generation);
-        for removed in before.servers.iter().filter(|entry| generation.find_server(&entry.settings.name).is_none()) {
+        for removed in before
+            .servers
+            .iter()
+            .filter(|entry| generation.find_server(&entry.settings.name).is_none())
+        {
             self.replacements.cancel(&removed.settings.name);
             self.retire(removed.upstream.clone());
         }
@@ -112,8 +127,13 @@ impl Gateway {
         for entry in &generation.servers {
             let upstream = entry.upstream.clone();
             let admitted = self.context.principals.ids();
-            // In a task, because connections take time to close, and the lock on changes may be held here.
-            tokio::spawn(async move { upstream.revoke_principals(&|id| !admitted.contains(&id)).await });
+            // In a task, because connections take time to close, and the lock on changes may be
+            // held here.
+            tokio::spawn(async move {
+                upstream
+                    .revoke_principals(&|id| !admitted.contains(&id))
+                    .await
+            });
         }
     }
 
@@ -159,7 +179,11 @@ impl Gateway {
     }
 
     fn new_upstream(&self, settings: &ServerSettings) -> Arc<Upstream> {
-        Upstream::new(settings.clone(), self.context.upstreams.clone(), self.sink.clone())
+        Upstream::new(
+            settings.clone(),
+            self.context.upstreams.clone(),
+            self.sink.clone(),
+        )
     }
 
     /// Publishes the next generation, and notifies subscribers.
@@ -168,7 +192,10 @@ impl Gateway {
         self.log_excluded(&before.snapshot.load(), &snapshot);
         generation.snapshot.store(Arc::new(snapshot));
         let generation = Arc::new(generation);
-        self.current.store(Arc::new(CurrentGeneration::new(&self.host(), generation.clone())));
+        self.current.store(Arc::new(CurrentGeneration::new(
+            &self.host(),
+            generation.clone(),
+        )));
         self.context.events.publish(GatewayEvent::Reconfigured);
         // An event that came while this generation was made may be in neither.
         self.sink.lists_changed();
@@ -176,12 +203,23 @@ impl Gateway {
     }
 
     /// Connects a replacement server, which takes over the name as soon as it is ready.
-    fn start_replacement(self: &Arc<Self>, settings: &ServerSettings, reason: ReplacementReason) -> Arc<Upstream> {
+    fn start_replacement(
+        self: &Arc<Self>,
+        settings: &ServerSettings,
+        reason: ReplacementReason,
+    ) -> Arc<Upstream> {
         let upstream = self.new_upstream(settings);
         // Two upstreams of one name must not write the same metrics.
         upstream.mute_metrics();
-        let candidate = ReplacementServer { upstream: upstream.clone(), reason };
-        if let Some(before) = self.replacements.lock().insert(settings.name.clone(), candidate) {
+        let candidate = ReplacementServer {
+            upstream: upstream.clone(),
+            reason,
+        };
+        if let Some(before) = self
+            .replacements
+            .lock()
+            .insert(settings.name.clone(), candidate)
+        {
             tokio::spawn(async move { before.upstream.stop().await });
         }
         tokio::spawn(upstream.clone().run());
@@ -190,7 +228,9 @@ impl Gateway {
         tokio::spawn(async move {
             let mut status = proposed.watch();
             let is_settled = status
-                .wait_for(|status| proposed.is_stopping() || gateway.can_replace(&proposed, status.state))
+                .wait_for(|status| {
+                    proposed.is_stopping() || gateway.can_replace(&proposed, status.state)
+                })
                 .await
                 .is_ok();
             if is_settled && !proposed.is_stopping() {
@@ -202,10 +242,15 @@ impl Gateway {
 
     /// Returns true if a server in this state can replace the one that serves.
     fn can_replace(&self, candidate: &Upstream, state: UpstreamState) -> bool {
-        let serving = || self.generation().find_server(&candidate.settings.name).map(|entry| entry.status().state);
+        let serving = || {
+            self.generation()
+                .find_server(&candidate.settings.name)
+                .map(|entry| entry.status().state)
+        };
         match state {
             UpstreamState::Ready => true,
-            // A degraded replacement is better than a server that is not ready, and worse than a ready one.
+            // A degraded replacement is better than a server that is not ready, and worse than a
+            // ready one.
             UpstreamState::Degraded => serving() != Some(UpstreamState::Ready),
             _ => false,
         }
@@ -218,9 +263,14 @@ impl Gateway {
             return;
         }
         let before = self.generation();
-        let Some(entry) = before.find_server(&candidate.settings.name) else { return };
+        let Some(entry) = before.find_server(&candidate.settings.name) else {
+            return;
+        };
         let old = entry.upstream.clone();
-        let entry = RunningServer { settings: entry.settings.clone(), upstream: candidate.clone() };
+        let entry = RunningServer {
+            settings: entry.settings.clone(),
+            upstream: candidate.clone(),
+        };
         self.publish(before.with_server(&Arc::new(entry)), &before);
         let status = candidate.status();
         if status.pid.is_some() {
@@ -236,8 +286,8 @@ impl Gateway {
 
     /// Directs new calls to `new`. `old` ends with its calls.
     fn switch_over(self: &Arc<Self>, old: &Arc<Upstream>, new: &Arc<Upstream>) {
-        // Redirected first: a call that found the old one then begins at the new one. Retired last, since that closes
-        // the old one.
+        // Redirected first: a call that found the old one then begins at the new one. Retired last,
+        // since that closes the old one.
         old.redirect_to(new);
         self.context.events.move_subscriptions(new);
         self.retire(old.clone());
@@ -264,23 +314,43 @@ impl Gateway {
                 gateway.forget_server(name);
                 gateway.report_disabled(&gateway.generation());
                 let row = Bytes::copy_from_slice(name.as_bytes());
-                gateway.context.upstreams.store.remove(StoreTable::SlowStarts, row.clone());
-                gateway.context.upstreams.store.remove(StoreTable::Catalog, row);
+                gateway
+                    .context
+                    .upstreams
+                    .store
+                    .remove(StoreTable::SlowStarts, row.clone());
+                gateway
+                    .context
+                    .upstreams
+                    .store
+                    .remove(StoreTable::Catalog, row);
             }
         });
     }
 
-    /// Restarts a server. The old one serves until the new one is ready, and stays if that does not come up.
+    /// Restarts a server. The old one serves until the new one is ready, and stays if that does not
+    /// come up.
     pub async fn restart(self: &Arc<Self>, name: &str) -> RestartOutcome {
         let candidate = {
             let _held = self.lock_changes();
             let generation = self.generation();
             let Some(entry) = generation.find_server(name) else {
-                let disabled = generation.disabled.iter().any(|disabled| disabled.name == *name);
-                return if disabled { RestartOutcome::Disabled } else { RestartOutcome::Unknown };
+                let disabled = generation
+                    .disabled
+                    .iter()
+                    .any(|disabled| disabled.name == *name);
+                return if disabled {
+                    RestartOutcome::Disabled
+                } else {
+                    RestartOutcome::Unknown
+                };
             };
             // A restart overrides a replacement for new settings, but not another restart.
-            if self.replacements.find(name).is_some_and(|(_, reason)| reason == ReplacementReason::Restart) {
+            if self
+                .replacements
+                .find(name)
+                .is_some_and(|(_, reason)| reason == ReplacementReason::Restart)
+            {
                 return RestartOutcome::Busy;
             }
             self.start_replacement(&entry.settings, ReplacementReason::Restart)
@@ -302,7 +372,9 @@ impl Gateway {
             return RestartOutcome::Replaced(end.pid);
         }
         let reason = match end.state {
-            UpstreamState::Stopped => "the config changed meanwhile, or the gateway stops".to_owned(),
+            UpstreamState::Stopped => {
+                "the config changed meanwhile, or the gateway stops".to_owned()
+            }
             state if end.reason.is_empty() => state.name().to_owned(),
             _ => end.reason,
         };
@@ -311,7 +383,10 @@ impl Gateway {
             candidate.stop().await;
             self.resume_replacement(name);
         }
-        RestartOutcome::Failed { reason, old_still_serves }
+        RestartOutcome::Failed {
+            reason,
+            old_still_serves,
+        }
     }
 
     /// Resumes the replacement of a server whose settings had changed before the restart.
@@ -331,7 +406,10 @@ impl Gateway {
     pub fn replacement_status(&self, name: &str) -> Option<ReplacementStatus> {
         let (upstream, _) = self.replacements.find(name)?;
         let status = upstream.status();
-        Some(ReplacementStatus { state: status.state, reason: status.reason })
+        Some(ReplacementStatus {
+            state: status.state,
+            reason: status.reason,
+        })
     }
 
     fn lock_changes(&self) -> MutexGuard<'_, ()> {

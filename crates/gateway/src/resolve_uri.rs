@@ -1,7 +1,8 @@
 //! URI resolution: the server of a URI, and the URI that clients see.
 //!
-//! Owns the order of the sources: lists, the URI itself, templates, learned links. Does not read requests
-//! (`resolve_call.rs`). Invariant: a URI longer than `limits.uri` is never tried with templates or learned links.
+//! Owns the order of the sources: lists, the URI itself, templates, learned links. Does not read
+//! requests (`resolve_call.rs`). Invariant: a URI longer than `limits.uri` is never tried with
+//! templates or learned links.
 
 use moongate_telemetry::DroppedItem;
 use std::sync::Arc;
@@ -41,11 +42,17 @@ impl Endpoint {
         let search = UriSearch::new(self.gateway.context(), snapshot, uri, budget);
         let listed = || self.lookup(snapshot, caller, ItemKind::Resources, uri);
         let resolved = self.resolve_in_order(search, listed, true);
-        resolved.ok_or_else(|| if search.is_long { too_long(self.gateway.context().uri_max()) } else { not_found(uri) })
+        resolved.ok_or_else(|| {
+            if search.is_long {
+                too_long(self.gateway.context().uri_max())
+            } else {
+                not_found(uri)
+            }
+        })
     }
 
-    /// Resolves a URI without a guess, for a caller that did not request it now. Returns `None` if no source names the
-    /// owner.
+    /// Resolves a URI without a guess, for a caller that did not request it now. Returns `None` if
+    /// no source names the owner.
     pub(super) fn resolve_known_uri(
         &self,
         snapshot: &Snapshot,
@@ -54,9 +61,17 @@ impl Endpoint {
         budget: &LookupBudget,
     ) -> Option<(Permitted<Arc<RunningServer>>, ByteString)> {
         let listed = || {
-            self.permit_item(&caller.principal, ItemKind::Resources, snapshot.find_exposed(ItemKind::Resources, uri)?)
+            self.permit_item(
+                &caller.principal,
+                ItemKind::Resources,
+                snapshot.find_exposed(ItemKind::Resources, uri)?,
+            )
         };
-        self.resolve_in_order(UriSearch::new(self.gateway.context(), snapshot, uri, budget), listed, false)
+        self.resolve_in_order(
+            UriSearch::new(self.gateway.context(), snapshot, uri, budget),
+            listed,
+            false,
+        )
     }
 
     fn resolve_in_order(
@@ -67,9 +82,13 @@ impl Endpoint {
     ) -> Option<(Permitted<Arc<RunningServer>>, ByteString)> {
         // An endpoint of one server shows that server's own URIs, so there is nothing to look up.
         if let EndpointScope::Server(upstream) = &self.scope {
-            return Some((self.permit_resource(search.snapshot, upstream, search.uri)?, search.uri.clone()));
+            return Some((
+                self.permit_resource(search.snapshot, upstream, search.uri)?,
+                search.uri.clone(),
+            ));
         }
-        // The lists come first: they are the servers' own words, and all later sources are conclusions.
+        // The lists come first: they are the servers' own words, and all later sources are
+        // conclusions.
         if let Some(route) = listed() {
             return Some((route.server(), route.local.clone()));
         }
@@ -78,10 +97,18 @@ impl Endpoint {
             Some((server, local)) => (ByteString::from(server), ByteString::from(&*local)),
             None => {
                 let only = || self.only_server(search.snapshot).filter(|_| guess);
-                (self.resolve_unlisted(search).or_else(only).filter(|_| !search.is_long)?, search.uri.clone())
+                (
+                    self.resolve_unlisted(search)
+                        .or_else(only)
+                        .filter(|_| !search.is_long)?,
+                    search.uri.clone(),
+                )
             }
         };
-        Some((self.server_for_uri(search.snapshot, &server, &local)?, local))
+        Some((
+            self.server_for_uri(search.snapshot, &server, &local)?,
+            local,
+        ))
     }
 
     /// Resolves a URI in no list, by templates and learned links.
@@ -89,9 +116,12 @@ impl Endpoint {
         if search.is_long {
             return None;
         }
-        let by_template =
-            search.snapshot.find_template(search.uri, search.budget).map(|route| server_name(&route.upstream));
-        // Templates before learned links: the latter depend on what clients happened to read before.
+        let by_template = search
+            .snapshot
+            .find_template(search.uri, search.budget)
+            .map(|route| server_name(&route.upstream));
+        // Templates before learned links: the latter depend on what clients happened to read
+        // before.
         by_template.or_else(|| self.gateway.context().learned_uris.server_of(search.uri))
     }
 
@@ -102,15 +132,21 @@ impl Endpoint {
         server: &str,
         local: &ByteString,
     ) -> Option<Permitted<Arc<RunningServer>>> {
-        let entry = self.generation.servers.iter().find(|entry| entry.settings.name == server)?;
+        let entry = self
+            .generation
+            .servers
+            .iter()
+            .find(|entry| entry.settings.name == server)?;
         self.permit_resource(snapshot, entry, local)
     }
 
     /// Returns the server of a URI in no list, if it is the only one with resources here.
     fn only_server(&self, snapshot: &Snapshot) -> Option<ByteString> {
-        // Only servers in this endpoint count, or the guess would tell about servers that the client cannot
-        // see.
-        let mut servers = snapshot.resource_servers().filter(|server| self.includes(server));
+        // Only servers in this endpoint count, or the guess would tell about servers that the
+        // client cannot see.
+        let mut servers = snapshot
+            .resource_servers()
+            .filter(|server| self.includes(server));
         let first = servers.next()?;
         servers.next().is_none().then(|| first.clone())
     }
@@ -123,7 +159,12 @@ impl<'a> UriSearch<'a> {
         uri: &'a ByteString,
         budget: &'a LookupBudget,
     ) -> UriSearch<'a> {
-        UriSearch { snapshot, uri, is_long: uri.len() > context.uri_max(), budget }
+        UriSearch {
+            snapshot,
+            uri,
+            is_long: uri.len() > context.uri_max(),
+            budget,
+        }
     }
 }
 
@@ -152,26 +193,42 @@ impl dyn EndpointHost {
             Some(_) => wrapped(),
             // Not all templates were tried, so the owner is unknown: the URI stays as it is.
             None if budget.is_spent() => {
-                self.context().metrics.calls.dropped.inc(DroppedItem::UriLookup);
+                self.context()
+                    .metrics
+                    .calls
+                    .dropped
+                    .inc(DroppedItem::UriLookup);
                 None
             }
-            // Another server may have used the URI before. Then only the wrapped form leads to this one.
-            None => (!self.context().learned_uris.learn(uri, server)).then(wrapped).flatten(),
+            // Another server may have used the URI before. Then only the wrapped form leads to this
+            // one.
+            None => (!self.context().learned_uris.learn(uri, server))
+                .then(wrapped)
+                .flatten(),
         }
     }
 }
 
-/// Error for a URI that leads nowhere. Describes its form only as far as that holds for every server.
+/// Error for a URI that leads nowhere. Describes its form only as far as that holds for every
+/// server.
 fn not_found(uri: &ByteString) -> Error {
     let data = JsonObject::new().with("uri", RawJson::string(uri));
     let spelling = match traverses(uri) {
-        true => " (dot segments, %2e, %2f and %5c are refused where patterns decide about resources)",
+        true => {
+            " (dot segments, %2e, %2f and %5c are refused where patterns decide about resources)"
+        }
         false => "",
     };
-    Error::new(McpErrorKind::UnknownResource, format!("Resource not found: {uri}{spelling}")).with_data(data.to_raw())
+    Error::new(
+        McpErrorKind::UnknownResource,
+        format!("Resource not found: {uri}{spelling}"),
+    )
+    .with_data(data.to_raw())
 }
 
 fn too_long(limit: usize) -> Error {
-    let message = format!("Invalid params: no server lists this uri, and it is longer than {limit} bytes (limits.uri)");
+    let message = format!(
+        "Invalid params: no server lists this uri, and it is longer than {limit} bytes (limits.uri)"
+    );
     Error::new(McpErrorKind::InvalidParams, message)
 }

@@ -1,7 +1,8 @@
 //! Link rewriting: URIs inside results lead back to the server that gave them.
 //!
-//! Owns the links learned from results that no list has. Does not choose the exposed URI (`resolve_uri.rs`). Invariant:
-//! a result without links is unchanged, and only the URI of a link or a page changes.
+//! Owns the links learned from results that no list has. Does not choose the exposed URI
+//! (`resolve_uri.rs`). Invariant: a result without links is unchanged, and only the URI of a link
+//! or a page changes.
 
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -85,7 +86,11 @@ pub(super) fn rewrite(method: &McpMethod, result: &mut JsonObject, map: UriMappe
         left.set(left.get().checked_sub(1)?);
         map(uri)
     };
-    if let Some(changed) = result.get(member).filter(has_links).and_then(|raw| items(raw, item, map)) {
+    if let Some(changed) = result
+        .get(member)
+        .filter(has_links)
+        .and_then(|raw| items(raw, item, map))
+    {
         result.set(ByteString::literal(member), changed);
     }
     map_app_pages(result, map);
@@ -103,14 +108,16 @@ fn items(raw: &RawJson, item: ItemRewriter, map: UriMapper<'_>) -> Option<RawJso
     changed.then(|| RawJson::array(all.iter()))
 }
 
-/// Rewrites a content block. A `resource_link` has a URI, and an embedded `resource` holds an object with one. Each may
-/// name a page.
+/// Rewrites a content block. A `resource_link` has a URI, and an embedded `resource` holds an
+/// object with one. Each may name a page.
 fn content(raw: &RawJson, map: UriMapper<'_>) -> Option<RawJson> {
     let block = raw.as_object()?;
     let linked = match block.get_string("type")?.as_str() {
         "resource_link" => return uri_member(raw, map),
         "resource" => {
-            let resource = block.get("resource").and_then(|resource| uri_member(resource, map));
+            let resource = block
+                .get("resource")
+                .and_then(|resource| uri_member(resource, map));
             resource.map(|resource| with_member(block.clone(), "resource", resource))
         }
         _ => None,
@@ -122,7 +129,11 @@ fn content(raw: &RawJson, map: UriMapper<'_>) -> Option<RawJson> {
 fn message(raw: &RawJson, map: UriMapper<'_>) -> Option<RawJson> {
     let message = raw.as_object()?;
     let block = message.get("content")?;
-    let new = if block.is_object() { content(block, map)? } else { items(block, content, map)? };
+    let new = if block.is_object() {
+        content(block, map)?
+    } else {
+        items(block, content, map)?
+    };
     Some(with_member(message.clone(), "content", new))
 }
 
@@ -150,7 +161,9 @@ mod tests {
 
     fn rewritten(method: McpMethod, json: &'static str) -> String {
         let mut result = JsonObject::parse(Bytes::from_static(json.as_bytes())).unwrap();
-        rewrite(&method, &mut result, &|uri| (uri.as_str() == "a://1").then(|| ByteString::from("w:a://1")));
+        rewrite(&method, &mut result, &|uri| {
+            (uri.as_str() == "a://1").then(|| ByteString::from("w:a://1"))
+        });
         String::from_utf8(result.bytes().to_vec()).unwrap()
     }
 
@@ -160,14 +173,21 @@ mod tests {
         let want = r#"{"content":[{"type":"text","text":"a://1"},{"type":"resource_link","uri":"w:a://1","n":1.0},{"type":"resource","resource":{"uri":"w:a://1"}}],"structuredContent":{"uri":"a://1"}}"#;
         assert_eq!(rewritten(McpMethod::CallTool, call), want);
         let read = r#"{"contents":[{"uri":"a://1","text":"x"},{"uri":"a://2"}]}"#;
-        assert_eq!(rewritten(McpMethod::ReadResource, read), read.replacen("a://1", "w:a://1", 1));
+        assert_eq!(
+            rewritten(McpMethod::ReadResource, read),
+            read.replacen("a://1", "w:a://1", 1)
+        );
         let prompt = r#"{"messages":[{"role":"user","content":{"type":"resource","resource":{"uri":"a://1"}}}]}"#;
-        assert_eq!(rewritten(McpMethod::GetPrompt, prompt), prompt.replace("a://1", "w:a://1"));
+        assert_eq!(
+            rewritten(McpMethod::GetPrompt, prompt),
+            prompt.replace("a://1", "w:a://1")
+        );
     }
 
     #[test]
     fn pages_in_meta_change_wherever_they_are_named() {
-        let map = |uri: &ByteString| (uri.as_str() == "ui://1").then(|| ByteString::from("ui://w/1"));
+        let map =
+            |uri: &ByteString| (uri.as_str() == "ui://1").then(|| ByteString::from("ui://w/1"));
         let meta = r#""_meta":{"k":[ ],"ui":{"resourceUri":"ui://1"},"ui/resourceUri":"ui://1","openai/outputTemplate":"ui:\/\/1"}"#;
         let all = [
             (
@@ -178,14 +198,27 @@ mod tests {
             ),
             (
                 McpMethod::CallTool,
-                format!(r#"{{"content":[{{"type":"resource","resource":{{"uri":"ui://1",{meta}}},{meta}}}]}}"#),
+                format!(
+                    r#"{{"content":[{{"type":"resource","resource":{{"uri":"ui://1",{meta}}},{meta}}}]}}"#
+                ),
             ),
-            (McpMethod::CallTool, format!(r#"{{"content":[{{"type":"resource_link","uri":"ui://1",{meta}}}]}}"#)),
-            (McpMethod::Task(TaskMethod::Result), format!(r#"{{{meta}}}"#)),
-            (McpMethod::ReadResource, format!(r#"{{"contents":[{{"uri":"ui://1","text":"ui://1",{meta}}}],{meta}}}"#)),
+            (
+                McpMethod::CallTool,
+                format!(r#"{{"content":[{{"type":"resource_link","uri":"ui://1",{meta}}}]}}"#),
+            ),
+            (
+                McpMethod::Task(TaskMethod::Result),
+                format!(r#"{{{meta}}}"#),
+            ),
+            (
+                McpMethod::ReadResource,
+                format!(r#"{{"contents":[{{"uri":"ui://1","text":"ui://1",{meta}}}],{meta}}}"#),
+            ),
             (
                 McpMethod::GetPrompt,
-                format!(r#"{{"messages":[{{"content":{{"type":"text","text":"",{meta}}}}}],{meta}}}"#),
+                format!(
+                    r#"{{"messages":[{{"content":{{"type":"text","text":"",{meta}}}}}],{meta}}}"#
+                ),
             ),
         ];
         let moved = r#""_meta":{"k":[ ],"ui":{"resourceUri":"ui://w/1"},"ui/resourceUri":"ui://w/1","openai/outputTemplate":"ui://w/1"}"#;
@@ -194,7 +227,9 @@ mod tests {
             rewrite(&method, &mut result, &map);
             let structured = format!(r#""structuredContent":{{{meta}}}"#);
             let expected = json.replace(&structured, "HERE").replace(meta, moved);
-            let expected = expected.replace(r#""uri":"ui://1""#, r#""uri":"ui://w/1""#).replace("HERE", &structured);
+            let expected = expected
+                .replace(r#""uri":"ui://1""#, r#""uri":"ui://w/1""#)
+                .replace("HERE", &structured);
             assert_eq!(String::from_utf8_lossy(&result.bytes()), expected);
         }
     }
@@ -204,8 +239,13 @@ mod tests {
         let block = r#"{"type":"text","text":"","_meta":{"ui/resourceUri":"ui://1"}},"#;
         let json = format!(r#"{{"content":[{}{{}}]}}"#, block.repeat(LINKS_MAX + 10));
         let mut result = JsonObject::parse(Bytes::from(json)).unwrap();
-        rewrite(&McpMethod::CallTool, &mut result, &|_| Some(ByteString::from("ui://w")));
-        assert_eq!(memchr::memmem::find_iter(&result.bytes(), b"ui://w").count(), LINKS_MAX);
+        rewrite(&McpMethod::CallTool, &mut result, &|_| {
+            Some(ByteString::from("ui://w"))
+        });
+        assert_eq!(
+            memchr::memmem::find_iter(&result.bytes(), b"ui://w").count(),
+            LINKS_MAX
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Server as it is configured now, with the upstream that serves it.
 //!
-//! Owns the pair of both. Does not replace either (`reconfigure.rs`). Invariant: the settings hold for what clients
-//! see, even while the upstream is still connected with earlier ones.
+//! Owns the pair of both. Does not replace either (`reconfigure.rs`). Invariant: the settings hold
+//! for what clients see, even while the upstream is still connected with earlier ones.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -27,9 +27,14 @@ impl RunningServer {
         }
     }
 
-    /// Returns the text about the server: the config's description, or the server's own instructions.
+    /// Returns the text about the server: the config's description, or the server's own
+    /// instructions.
     pub(super) fn about(&self) -> Option<String> {
-        let own = || self.upstream.description().and_then(|description| description.instructions);
+        let own = || {
+            self.upstream
+                .description()
+                .and_then(|description| description.instructions)
+        };
         self.settings.description.clone().or_else(own)
     }
 }

@@ -1,6 +1,7 @@
 //! Findings about tools whose input schema model APIs refuse.
 //!
-//! Owns their text. Does not change schemas (`schemas.rs`). Invariant: a finding says what was done about the tool.
+//! Owns their text. Does not change schemas (`schemas.rs`). Invariant: a finding says what was done
+//! about the tool.
 
 use std::sync::Arc;
 
@@ -17,24 +18,39 @@ pub(super) fn refused_tools(generation: &Generation, snapshot: &Snapshot) -> Vec
     let mut compatible: Vec<String> = Vec::new();
     for scope in generation.scopes.values() {
         match scope {
-            EndpointScope::All if generation.schema == SchemaStyle::Compatible => compatible.push("/mcp".to_owned()),
-            EndpointScope::View(view) if view.schema.unwrap_or(generation.schema) == SchemaStyle::Compatible => {
+            EndpointScope::All if generation.schema == SchemaStyle::Compatible => {
+                compatible.push("/mcp".to_owned())
+            }
+            EndpointScope::View(view)
+                if view.schema.unwrap_or(generation.schema) == SchemaStyle::Compatible =>
+            {
                 compatible.push(format!("/mcp/{}", view.name));
             }
             _ => {}
         }
     }
     compatible.sort_unstable();
-    let tools = snapshot.iter(ItemKind::Tools).filter_map(|route| Some((route, route.form.combined.as_ref()?)));
+    let tools = snapshot
+        .iter(ItemKind::Tools)
+        .filter_map(|route| Some((route, route.form.combined.as_ref()?)));
     let finding = |(route, combined): (&Arc<CatalogRoute>, &CombinedSchema)| {
         let done = match (&combined.compatible, compatible.is_empty()) {
             (None, _) => "listed as it is, since it cannot be written otherwise".to_owned(),
-            (Some(_), true) => "listed as it is; gateway.schema = \"compatible\" lists it without".to_owned(),
+            (Some(_), true) => {
+                "listed as it is; gateway.schema = \"compatible\" lists it without".to_owned()
+            }
             (Some(_), false) => format!("changed at {}", compatible.join(", ")),
         };
         let keywords = combined.keywords.join(", ");
-        let text = format!("{}: {keywords} at the top of its inputSchema: {done}", route.exposed);
-        CatalogFinding { server: Some(route.upstream.settings.name.clone()), topic: FindingTopic::Schema, text }
+        let text = format!(
+            "{}: {keywords} at the top of its inputSchema: {done}",
+            route.exposed
+        );
+        CatalogFinding {
+            server: Some(route.upstream.settings.name.clone()),
+            topic: FindingTopic::Schema,
+            text,
+        }
     };
     tools.map(finding).collect()
 }

@@ -1,7 +1,7 @@
 //! Item of a server that will be exposed, before it has its key.
 //!
-//! Owns the config's rules about single items. Does not choose keys (`build_catalog.rs`). Invariant: an item that
-//! cannot be exposed is named with the reason.
+//! Owns the config's rules about single items. Does not choose keys (`build_catalog.rs`).
+//! Invariant: an item that cannot be exposed is named with the reason.
 
 use std::sync::Arc;
 
@@ -72,8 +72,8 @@ fn rules_of(upstream: &RunningServer, kind: ItemKind) -> &ItemRules {
     }
 }
 
-/// Applies the config's rules and checks the item, which the server's face in an era lists. Returns `None` if the config
-/// excludes it.
+/// Applies the config's rules and checks the item, which the server's face in an era lists. Returns
+/// `None` if the config excludes it.
 pub(super) fn select_item<'a>(
     kind: ItemKind,
     upstream: &'a Arc<RunningServer>,
@@ -85,26 +85,39 @@ pub(super) fn select_item<'a>(
         item: format!(
             "{} {}",
             kind.member(),
-            item.get_string(kind.item_key()).map(|t| t.to_string()).unwrap_or_default()
+            item.get_string(kind.item_key())
+                .map(|t| t.to_string())
+                .unwrap_or_default()
         ),
         reason,
     };
-    // Clients parse a list as one document, with limited depth: one item must not cost them all the others.
+    // Clients parse a list as one document, with limited depth: one item must not cost them all the
+    // others.
     if item.to_raw().depth() > upstream.settings.lists.depth {
         let most = upstream.settings.lists.depth;
         let name = &upstream.settings.name;
-        return Err(left_out(format!("it is nested deeper than {most} levels (servers.{name}.max_depth)")));
+        return Err(left_out(format!(
+            "it is nested deeper than {most} levels (servers.{name}.max_depth)"
+        )));
     }
     let check = upstream.check_definition(kind, item);
-    let CheckedDefinition { mended, mends, legacy } =
-        check.as_ref().as_ref().map_err(|reason| left_out(reason.clone()))?;
+    let CheckedDefinition {
+        mended,
+        mends,
+        legacy,
+    } = check
+        .as_ref()
+        .as_ref()
+        .map_err(|reason| left_out(reason.clone()))?;
     let definition = mended.as_ref().unwrap_or(item).clone();
     if kind == ItemKind::Tools
         && let Some(problem) = upstream.tool_problem(era, &definition)
     {
         return Err(left_out(problem));
     }
-    let Some(local) = definition.get_string(kind.item_key()) else { return Ok(None) };
+    let Some(local) = definition.get_string(kind.item_key()) else {
+        return Ok(None);
+    };
     let rules = rules_of(upstream, kind);
     // The rules name items as their server does: exposed names depend on what other servers list.
     if !rules.allows_name(&local) {
@@ -112,11 +125,21 @@ pub(super) fn select_item<'a>(
     }
     if matches!(kind, ItemKind::Resources | ItemKind::Templates) && !rules.allows_uri(&local) {
         let name = &upstream.settings.name;
-        let reason = format!("it has dot segments, %2e, %2f or %5c, and servers.{name}.resources has patterns");
+        let reason = format!(
+            "it has dot segments, %2e, %2f or %5c, and servers.{name}.resources has patterns"
+        );
         return Err(left_out(reason));
     }
-    let stem = rules.rename.get(local.as_str()).cloned().unwrap_or_else(|| local.to_string());
-    let definition = ListedDefinition { item: definition, legacy: legacy.clone(), era: None };
+    let stem = rules
+        .rename
+        .get(local.as_str())
+        .cloned()
+        .unwrap_or_else(|| local.to_string());
+    let definition = ListedDefinition {
+        item: definition,
+        legacy: legacy.clone(),
+        era: None,
+    };
     Ok(Some(SelectedItem {
         upstream,
         local,
@@ -139,14 +162,30 @@ impl SelectedItem<'_> {
         let rules = rules_of(self.upstream, kind);
         let is_tool = kind == ItemKind::Tools;
         let form = |ListedDefinition { item, legacy, era }: ListedDefinition| ItemForm {
-            listed: expose::render_item(kind, &item, &exposed, rules.describe.get(self.local.as_str())),
-            combined: if is_tool { schemas::inspect_schema(&item) } else { None },
-            output: if is_tool { ToolOutput::of(&item) } else { ToolOutput::default() },
+            listed: expose::render_item(
+                kind,
+                &item,
+                &exposed,
+                rules.describe.get(self.local.as_str()),
+            ),
+            combined: if is_tool {
+                schemas::inspect_schema(&item)
+            } else {
+                None
+            },
+            output: if is_tool {
+                ToolOutput::of(&item)
+            } else {
+                ToolOutput::default()
+            },
             listed_era: era,
             legacy,
             definition: item,
         };
-        let other = self.other.map(|other| OtherForm { era: other.era, form: other.definition.map(form) });
+        let other = self.other.map(|other| OtherForm {
+            era: other.era,
+            form: other.definition.map(form),
+        });
         let form = form(self.definition);
         let method = match kind {
             ItemKind::Tools => McpMethod::CallTool,
@@ -184,17 +223,34 @@ mod tests {
 
     #[test]
     fn a_definition_is_checked_once_for_all_catalogues() {
-        let tool = RawJson::literal(r#"{"name":"a","title":7,"outputSchema":{"type":"array","pattern":"("}}"#);
-        let servers = [running_server("s", ItemKind::Tools, tool.as_object().into_iter())];
-        let rules = NameRules { separator: "__".to_owned(), max_length: 64 };
+        let tool = RawJson::literal(
+            r#"{"name":"a","title":7,"outputSchema":{"type":"array","pattern":"("}}"#,
+        );
+        let servers = [running_server(
+            "s",
+            ItemKind::Tools,
+            tool.as_object().into_iter(),
+        )];
+        let rules = NameRules {
+            separator: "__".to_owned(),
+            max_length: 64,
+        };
         let forms = [(); 2].map(|()| {
             let snapshot = snapshot(&servers, &rules);
             let route = snapshot.iter(ItemKind::Tools).next().unwrap();
             (route.form.definition.clone(), route.form.legacy.clone())
         });
-        let [(first, LegacyForm::Mended(mend)), (second, LegacyForm::Mended(same))] = forms else {
+        let [
+            (first, LegacyForm::Mended(mend)),
+            (second, LegacyForm::Mended(same)),
+        ] = forms
+        else {
             panic!("{forms:?}")
         };
-        assert!(Arc::ptr_eq(&first, &second) && Arc::ptr_eq(&mend, &same), "{:?}", mend.reasons);
+        assert!(
+            Arc::ptr_eq(&first, &second) && Arc::ptr_eq(&mend, &same),
+            "{:?}",
+            mend.reasons
+        );
     }
 }

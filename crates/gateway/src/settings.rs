@@ -1,6 +1,7 @@
 //! Settings of the gateway, as the config gives them.
 //!
-//! Owns no state. Does not read the config (`config`). Invariant: they change only as a whole (`reconfigure.rs`).
+//! Owns no state. Does not read the config (`config`). Invariant: they change only as a whole
+//! (`reconfigure.rs`).
 
 use std::time::Duration;
 
@@ -47,7 +48,8 @@ pub struct DisabledServer {
     pub icon: Option<String>,
     /// Prefix that the names of its items would have.
     pub prefix: String,
-    /// Place that it would be reached at, without headers and variables. `None` if the entry does not say it.
+    /// Place that it would be reached at, without headers and variables. `None` if the entry does
+    /// not say it.
     pub target: Option<ConnectTarget>,
 }
 
@@ -64,7 +66,11 @@ pub struct SearchRules {
 
 impl Default for SearchRules {
     fn default() -> Self {
-        SearchRules { always: GlobList::none(), resources: true, split_calls: false }
+        SearchRules {
+            always: GlobList::none(),
+            resources: true,
+            split_calls: false,
+        }
     }
 }
 
@@ -85,7 +91,9 @@ pub struct ViewRules {
 
 impl ViewRules {
     pub(super) fn includes(&self, server: &str) -> bool {
-        self.servers.as_ref().is_none_or(|names| names.iter().any(|name| name == server))
+        self.servers
+            .as_ref()
+            .is_none_or(|names| names.iter().any(|name| name == server))
     }
 }
 

@@ -1,11 +1,13 @@
 //! Start of a permitted call, and the way back of its events.
 //!
-//! Owns the translation of results: URIs, tasks and the server's name. Does not route (`resolve_call.rs`). Invariant:
-//! every call is permitted and can be revoked, and every call of a client is measured.
+//! Owns the translation of results: URIs, tasks and the server's name. Does not route
+//! (`resolve_call.rs`). Invariant: every call is permitted and can be revoked, and every call of a
+//! client is measured.
 //!
-//! The streams of a call are nested: `CancellableCall` wraps `MeteredCall`, which wraps `UpstreamCall`. That boxes
-//! `ActiveCall`, which holds the exchange of `LegacyCall` or `ModernCall`. No streams are `CallRoute` (a target),
-//! `CorrelationEntry` (an entry for correlation on a pipe) and `SessionCallGuard` (the guard of a legacy session).
+//! The streams of a call are nested: `CancellableCall` wraps `MeteredCall`, which wraps
+//! `UpstreamCall`. That boxes `ActiveCall`, which holds the exchange of `LegacyCall` or
+//! `ModernCall`. No streams are `CallRoute` (a target), `CorrelationEntry` (an entry for
+//! correlation on a pipe) and `SessionCallGuard` (the guard of a legacy session).
 
 use std::sync::Arc;
 
@@ -19,12 +21,18 @@ use crate::rewrite_links;
 use crate::templates::LookupBudget;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{
-    Call, Caller, Error, Exchange, ExchangeEvent, InputRequired, McpMethod, Outcome, Retryable, TaskMode,
+    Call, Caller, Error, Exchange, ExchangeEvent, InputRequired, McpMethod, Outcome, Retryable,
+    TaskMode,
 };
 use moongate_upstream::UpstreamCall;
 
-/// Begins a permitted call at its server. `tests/tidy.rs` checks that nothing else in the gateway reaches a server.
-pub(super) fn begin_permitted(route: &Permitted<CallRoute>, caller: &Arc<Caller>, call: Call) -> UpstreamCall {
+/// Begins a permitted call at its server. `tests/tidy.rs` checks that nothing else in the gateway
+/// reaches a server.
+pub(super) fn begin_permitted(
+    route: &Permitted<CallRoute>,
+    caller: &Arc<Caller>,
+    call: Call,
+) -> UpstreamCall {
     route.server.upstream.begin_call(caller, call)
 }
 
@@ -38,7 +46,12 @@ impl Endpoint {
     }
 
     /// Starts a permitted call, and translates what comes back for its client.
-    pub(super) fn start(&self, caller: &Arc<Caller>, route: Permitted<CallRoute>, mut call: Call) -> Exchange {
+    pub(super) fn start(
+        &self,
+        caller: &Arc<Caller>,
+        route: Permitted<CallRoute>,
+        mut call: Call,
+    ) -> Exchange {
         let method = call.method.clone();
         let extensions = self.permits_extensions(&caller.principal);
         call.extensions = extensions;
@@ -55,10 +68,17 @@ impl Endpoint {
                 }
                 if let (Ok(outcome), Some(gateway)) = (&mut end, &links) {
                     let budget = LookupBudget::new();
-                    let exposed = |uri: &ByteString| gateway.exposed_uri(&server.name, uri, &budget);
+                    let exposed =
+                        |uri: &ByteString| gateway.exposed_uri(&server.name, uri, &budget);
                     rewrite_links::rewrite(&method, &mut outcome.result, &exposed);
                 }
-                if let (Ok(Outcome { task: Some(task), .. }), Some(naming)) = (&mut end, &naming) {
+                if let (
+                    Ok(Outcome {
+                        task: Some(task), ..
+                    }),
+                    Some(naming),
+                ) = (&mut end, &naming)
+                {
                     naming.expose_task(task);
                 }
                 ExchangeEvent::Done(end)
@@ -67,14 +87,17 @@ impl Endpoint {
                 if let Some(error) = extensions::refusal(&request).filter(|_| !extensions) {
                     return ExchangeEvent::Done(Err(error));
                 }
-                ExchangeEvent::InputRequired(InputRequired { server: Some(server.name.clone()), ..request })
+                ExchangeEvent::InputRequired(InputRequired {
+                    server: Some(server.name.clone()),
+                    ..request
+                })
             }
             other => other,
         })
     }
 
-    /// Starts a permitted call and watches it. `map_event` changes its events on their way to the client. It also gets the
-    /// revision of the call's connection.
+    /// Starts a permitted call and watches it. `map_event` changes its events on their way to the
+    /// client. It also gets the revision of the call's connection.
     pub(super) fn start_metered(
         &self,
         caller: &Arc<Caller>,
@@ -84,9 +107,16 @@ impl Endpoint {
     ) -> Exchange {
         let watch = CallWatch::new(self, caller, &call, route);
         let server = watch.route().server.name.clone();
-        let events = MeteredCall::new(begin_permitted(watch.route(), caller, call), watch, map_event);
+        let events = MeteredCall::new(
+            begin_permitted(watch.route(), caller, call),
+            watch,
+            map_event,
+        );
         let context = self.gateway.context();
-        context.in_flight.track(&caller.principal, &context.metrics, events).run_by(Some(server))
+        context
+            .in_flight
+            .track(&caller.principal, &context.metrics, events)
+            .run_by(Some(server))
     }
 
     /// Ends a call that never left the gateway.

@@ -1,8 +1,9 @@
 //! Client subscription on an endpoint: the events it gets, and the resources it is subscribed to.
 //!
-//! Owns the path of a subscription from server to server, as lists and configs change. Does not count subscriptions
-//! (`events.rs`). Invariant: a subscription is at the server that has the resource, as far as known. Where the owner is
-//! unknown, it stays where it was, or waits for that server.
+//! Owns the path of a subscription from server to server, as lists and configs change. Does not
+//! count subscriptions (`events.rs`). Invariant: a subscription is at the server that has the
+//! resource, as far as known. Where the owner is unknown, it stays where it was, or waits for that
+//! server.
 
 use moongate_telemetry::Limit;
 use std::sync::Arc;
@@ -66,23 +67,46 @@ struct ResourceSearch<'a> {
 }
 
 impl WatchedResource {
-    /// Finds the resource. `first` means that it was never found before, so that a guess is better than nothing.
-    fn find(&self, search: &ResourceSearch<'_>, first: bool) -> Option<(Permitted<Arc<RunningServer>>, ByteString)> {
-        let ResourceSearch { endpoint, snapshot, caller, budget } = search;
+    /// Finds the resource. `first` means that it was never found before, so that a guess is better
+    /// than nothing.
+    fn find(
+        &self,
+        search: &ResourceSearch<'_>,
+        first: bool,
+    ) -> Option<(Permitted<Arc<RunningServer>>, ByteString)> {
+        let ResourceSearch {
+            endpoint,
+            snapshot,
+            caller,
+            budget,
+        } = search;
         if first {
-            return endpoint.resolve_uri(snapshot, caller, &self.uri, budget).ok();
+            return endpoint
+                .resolve_uri(snapshot, caller, &self.uri, budget)
+                .ok();
         }
         let before = || {
             let (server, local) = self.location.as_ref()?;
-            Some((endpoint.server_for_uri(snapshot, server, local)?, local.clone()))
+            Some((
+                endpoint.server_for_uri(snapshot, server, local)?,
+                local.clone(),
+            ))
         };
-        endpoint.resolve_known_uri(snapshot, caller, &self.uri, budget).or_else(before)
+        endpoint
+            .resolve_known_uri(snapshot, caller, &self.uri, budget)
+            .or_else(before)
     }
 
     /// Returns true if it is elsewhere than where it is subscribed to.
     fn is_moved(&self, search: &ResourceSearch<'_>) -> bool {
-        let Some((server, local)) = self.find(search, false) else { return false };
-        !self.acknowledged || self.location.as_ref().is_none_or(|(name, uri)| *name != server.name || *uri != local)
+        let Some((server, local)) = self.find(search, false) else {
+            return false;
+        };
+        !self.acknowledged
+            || self
+                .location
+                .as_ref()
+                .is_none_or(|(name, uri)| *name != server.name || *uri != local)
     }
 }
 
@@ -103,8 +127,16 @@ impl ClientSubscription {
         let mut watched: Vec<WatchedResource> = filter.uris.iter().map(watch).collect();
         let (subscriptions, left_out) = endpoint.subscribe_resources(caller, &mut watched, true);
         let seen_digests = endpoint.list_digests(caller, &filter);
-        let LeftOutCauses { exceeded_limit, unoffered } = left_out;
-        let filter = SubscriptionFilter { uris: acknowledged_uris(&watched), exceeded_limit, unoffered, ..filter };
+        let LeftOutCauses {
+            exceeded_limit,
+            unoffered,
+        } = left_out;
+        let filter = SubscriptionFilter {
+            uris: acknowledged_uris(&watched),
+            exceeded_limit,
+            unoffered,
+            ..filter
+        };
         let acknowledged = filter.clone();
         let subscription = ClientSubscription {
             _upstream_guard: endpoint.subscribe_dedicated(caller, &filter, &subscriptions),
@@ -132,10 +164,13 @@ impl ClientSubscription {
                     notification: Notification::ListChanged(kind),
                 })) => {
                     // A change of resources may move one to another server.
-                    if matches!(kind, ItemKind::Resources | ItemKind::Templates) && self.is_moved() {
+                    if matches!(kind, ItemKind::Resources | ItemKind::Templates) && self.is_moved()
+                    {
                         self.relocate()?;
                     }
-                    if self.endpoint.includes(&server) && self.filter.matches(&Notification::ListChanged(kind)) {
+                    if self.endpoint.includes(&server)
+                        && self.filter.matches(&Notification::ListChanged(kind))
+                    {
                         self.diff_lists();
                     }
                 }
@@ -146,7 +181,8 @@ impl ClientSubscription {
                 Ok(GatewayEvent::FromServer(event)) => {
                     let notification = self.endpoint.translate_event(&self.caller, event);
                     match notification.filter(|notification| self.filter.matches(notification)) {
-                        // A change on the client's own connection is sent once, whether or not the shared lists differ.
+                        // A change on the client's own connection is sent once, whether or not the
+                        // shared lists differ.
                         Some(Notification::ListChanged(kind)) => {
                             self.diff_lists();
                             // In search mode the client's list of tools may be the same still.
@@ -177,20 +213,30 @@ impl ClientSubscription {
         }
     }
 
-    /// Follows the endpoint to its current generation. Returns `None` if it no longer exists for this principal.
+    /// Follows the endpoint to its current generation. Returns `None` if it no longer exists for
+    /// this principal.
     fn relocate(&mut self) -> Option<()> {
-        self.endpoint = self.endpoint.gateway.endpoint(&self.endpoint.name, &self.caller.principal)?.clone_endpoint();
+        self.endpoint = self
+            .endpoint
+            .gateway
+            .endpoint(&self.endpoint.name, &self.caller.principal)?
+            .clone_endpoint();
         if self.watched.is_empty() {
             return Some(());
         }
         let before = self.watched.clone();
         // New subscriptions come before the old ones go, so that shared resources stay subscribed.
-        (self._subscriptions, _) = self.endpoint.subscribe_resources(&self.caller, &mut self.watched, false);
+        (self._subscriptions, _) =
+            self.endpoint
+                .subscribe_resources(&self.caller, &mut self.watched, false);
         self.filter.uris = acknowledged_uris(&self.watched);
-        self._upstream_guard = self.endpoint.subscribe_dedicated(&self.caller, &self.filter, &self._subscriptions);
+        self._upstream_guard =
+            self.endpoint
+                .subscribe_dedicated(&self.caller, &self.filter, &self._subscriptions);
         for (now, before) in self.watched.clone().iter().zip(before) {
             // Changes cannot be known while the resource was subscribed nowhere, or elsewhere.
-            let missed = before.location.is_some() && (!before.acknowledged || before.location != now.location);
+            let missed = before.location.is_some()
+                && (!before.acknowledged || before.location != now.location);
             if now.acknowledged && missed {
                 self.queue_update(&now.uri);
             }
@@ -201,8 +247,12 @@ impl ClientSubscription {
     fn is_moved(&self) -> bool {
         let snapshot = self.endpoint.generation.snapshot.load();
         let budget = LookupBudget::new();
-        let search =
-            ResourceSearch { endpoint: &self.endpoint, snapshot: &snapshot, caller: &self.caller, budget: &budget };
+        let search = ResourceSearch {
+            endpoint: &self.endpoint,
+            snapshot: &snapshot,
+            caller: &self.caller,
+            budget: &budget,
+        };
         self.watched.iter().any(|watched| watched.is_moved(&search))
     }
 
@@ -210,7 +260,10 @@ impl ClientSubscription {
     fn diff_lists(&mut self) {
         let now = self.endpoint.list_digests(&self.caller, &self.filter);
         let seen = std::mem::replace(&mut self.seen_digests, now);
-        for kind in ItemKind::ALL.into_iter().filter(|kind| now[*kind as usize] != seen[*kind as usize]) {
+        for kind in ItemKind::ALL
+            .into_iter()
+            .filter(|kind| now[*kind as usize] != seen[*kind as usize])
+        {
             self.queue_list_change(kind);
         }
     }
@@ -219,22 +272,37 @@ impl ClientSubscription {
     fn queue_update(&mut self, uri: &ByteString) {
         let params = JsonObject::new().with("uri", RawJson::string(uri));
         // One update is enough: the client reads the resource again.
-        self.pending.retain(|pending| !matches!(pending, Notification::ResourceUpdated(other, _) if other == uri));
-        self.pending.push(Notification::ResourceUpdated(uri.clone(), params));
+        self.pending.retain(
+            |pending| !matches!(pending, Notification::ResourceUpdated(other, _) if other == uri),
+        );
+        self.pending
+            .push(Notification::ResourceUpdated(uri.clone(), params));
     }
 
     /// Queues the change of a list, once.
     fn queue_list_change(&mut self, kind: ItemKind) {
         // Templates have no notification of their own.
-        let kind = if kind == ItemKind::Templates { ItemKind::Resources } else { kind };
-        if !self.pending.iter().any(|pending| matches!(pending, Notification::ListChanged(other) if *other == kind)) {
+        let kind = if kind == ItemKind::Templates {
+            ItemKind::Resources
+        } else {
+            kind
+        };
+        if !self
+            .pending
+            .iter()
+            .any(|pending| matches!(pending, Notification::ListChanged(other) if *other == kind))
+        {
             self.pending.push(Notification::ListChanged(kind));
         }
     }
 }
 
 fn acknowledged_uris(watched: &[WatchedResource]) -> Vec<ByteString> {
-    watched.iter().filter(|resource| resource.acknowledged).map(|resource| resource.uri.clone()).collect()
+    watched
+        .iter()
+        .filter(|resource| resource.acknowledged)
+        .map(|resource| resource.uri.clone())
+        .collect()
 }
 
 impl Endpoint {
@@ -247,51 +315,86 @@ impl Endpoint {
     ) -> (Vec<ResourceSubscription>, LeftOutCauses) {
         let snapshot = self.generation.snapshot.load();
         let budget = LookupBudget::new();
-        let search = ResourceSearch { endpoint: self, snapshot: &snapshot, caller, budget: &budget };
+        let search = ResourceSearch {
+            endpoint: self,
+            snapshot: &snapshot,
+            caller,
+            budget: &budget,
+        };
         let mut subscriptions = Vec::new();
         let mut left_out = LeftOutCauses::default();
         for resource in watched {
             resource.acknowledged = false;
-            let Some((server, local)) = resource.find(&search, first) else { continue };
-            let capabilities = server.description().map(|description| description.capabilities);
-            if capabilities.is_some_and(|capabilities| !capabilities.subscribe && !capabilities.subscribe_untried) {
+            let Some((server, local)) = resource.find(&search, first) else {
+                continue;
+            };
+            let capabilities = server
+                .description()
+                .map(|description| description.capabilities);
+            if capabilities.is_some_and(|capabilities| {
+                !capabilities.subscribe && !capabilities.subscribe_untried
+            }) {
                 left_out.unoffered = Some(server.name.clone());
                 continue;
             }
             if local.len() > SUBSCRIBED_URI_MAX {
                 continue;
             }
-            match self.gateway.context().events.subscribe_resource(&server.upstream, &local) {
+            match self
+                .gateway
+                .context()
+                .events
+                .subscribe_resource(&server.upstream, &local)
+            {
                 Some(subscription) => {
-                    (resource.location, resource.acknowledged) = (Some(subscription.location()), true);
+                    (resource.location, resource.acknowledged) =
+                        (Some(subscription.location()), true);
                     subscriptions.push(subscription);
                 }
                 None => {
-                    self.gateway.context().metrics.calls.refused.inc(Limit::MaxSubscriptions);
-                    left_out.exceeded_limit =
-                        Some(ByteString::from(format!("servers.{}.max_subscriptions", server.settings.name)));
+                    self.gateway
+                        .context()
+                        .metrics
+                        .calls
+                        .refused
+                        .inc(Limit::MaxSubscriptions);
+                    left_out.exceeded_limit = Some(ByteString::from(format!(
+                        "servers.{}.max_subscriptions",
+                        server.settings.name
+                    )));
                 }
             }
         }
         (subscriptions, left_out)
     }
 
-    /// Probes the resources' servers that deny subscriptions and were not probed before, all at once.
+    /// Probes the resources' servers that deny subscriptions and were not probed before, all at
+    /// once.
     pub(super) fn start_trials(
         &self,
         caller: &Caller,
         uris: &[ByteString],
     ) -> Option<BoxFuture<'static, Result<(), Error>>> {
-        let untried =
-            |server: &RunningServer| server.description().is_some_and(|known| known.capabilities.subscribe_untried);
-        if !self.generation.servers.iter().any(|server| self.includes(&server.name) && untried(server)) {
+        let untried = |server: &RunningServer| {
+            server
+                .description()
+                .is_some_and(|known| known.capabilities.subscribe_untried)
+        };
+        if !self
+            .generation
+            .servers
+            .iter()
+            .any(|server| self.includes(&server.name) && untried(server))
+        {
             return None;
         }
         let snapshot = self.generation.snapshot.load();
         let budget = LookupBudget::new();
         let mut trials: Vec<(Permitted<Arc<RunningServer>>, ByteString)> = Vec::new();
         for uri in uris {
-            let Ok((server, local)) = self.resolve_uri(&snapshot, caller, uri, &budget) else { continue };
+            let Ok((server, local)) = self.resolve_uri(&snapshot, caller, uri, &budget) else {
+                continue;
+            };
             // One trial for each server is enough.
             let is_new = trials.iter().all(|(other, _)| other.name != server.name);
             if is_new && local.len() <= SUBSCRIBED_URI_MAX && untried(&server) {
@@ -300,7 +403,9 @@ impl Endpoint {
         }
         (!trials.is_empty()).then(|| {
             Box::pin(async move {
-                let outcomes = trials.iter().map(|(server, uri)| server.try_subscription(uri));
+                let outcomes = trials
+                    .iter()
+                    .map(|(server, uri)| server.try_subscription(uri));
                 join_all(outcomes).await.into_iter().collect()
             }) as BoxFuture<'static, _>
         })
@@ -315,16 +420,26 @@ impl Endpoint {
     ) -> OwnerSubscriptionGuard {
         let wants_lists = filter.tools || filter.prompts || filter.resources || filter.logs;
         let lists = wants_lists.then_some(SubscriptionTopic::ListsAndLogs);
-        let topics = lists.into_iter().chain(subscriptions.iter().map(ResourceSubscription::topic)).collect();
-        self.gateway.context().upstreams.subscriptions.subscribe(caller, topics)
+        let topics = lists
+            .into_iter()
+            .chain(subscriptions.iter().map(ResourceSubscription::topic))
+            .collect();
+        self.gateway
+            .context()
+            .upstreams
+            .subscriptions
+            .subscribe(caller, topics)
     }
 
-    /// Returns a digest of each subscribed list. Lists without a subscription all get the same digest.
+    /// Returns a digest of each subscribed list. Lists without a subscription all get the same
+    /// digest.
     fn list_digests(&self, caller: &Caller, filter: &SubscriptionFilter) -> [u64; 4] {
-        ItemKind::ALL.map(|kind| match filter.matches(&Notification::ListChanged(kind)) {
-            true => self.rendered_list(caller, kind, false).digest,
-            false => 0,
-        })
+        ItemKind::ALL.map(
+            |kind| match filter.matches(&Notification::ListChanged(kind)) {
+                true => self.rendered_list(caller, kind, false).digest,
+                false => 0,
+            },
+        )
     }
 }
 
@@ -345,7 +460,10 @@ mod tests {
     async fn a_lagging_subscription_gets_its_missed_notifications() {
         let gateway = gateway();
         let caller = testing::caller(ANONYMOUS, None);
-        let endpoint = gateway.endpoints().find_endpoint("a", &caller.principal).unwrap();
+        let endpoint = gateway
+            .endpoints()
+            .find_endpoint("a", &caller.principal)
+            .unwrap();
         let filter = SubscriptionFilter {
             tools: true,
             uris: vec![ByteString::from("x:1"), ByteString::from("x:2")],
@@ -353,13 +471,20 @@ mod tests {
         };
         let mut notifications = endpoint.subscribe(&caller, filter);
         for _ in 0..2000 {
-            gateway.context.events.publish(GatewayEvent::FromServer(UpstreamEvent {
-                server: ByteString::from("a"),
-                audience: Audience::Everyone,
-                notification: Notification::Log(None, JsonObject::new()),
-            }));
+            gateway
+                .context
+                .events
+                .publish(GatewayEvent::FromServer(UpstreamEvent {
+                    server: ByteString::from("a"),
+                    audience: Audience::Everyone,
+                    notification: Notification::Log(None, JsonObject::new()),
+                }));
         }
-        let next = || unconstrained(notifications.stream.next()).now_or_never().flatten();
+        let next = || {
+            unconstrained(notifications.stream.next())
+                .now_or_never()
+                .flatten()
+        };
         let mut received: Vec<String> = std::iter::from_fn(next)
             .map(|notification| match notification {
                 Notification::ResourceUpdated(uri, params) => {
@@ -369,7 +494,11 @@ mod tests {
                 other => format!("{other:?}"),
             })
             .collect();
-        assert_eq!(received.pop().as_deref(), Some("ListChanged(Tools)"), "lists are looked at last");
+        assert_eq!(
+            received.pop().as_deref(),
+            Some("ListChanged(Tools)"),
+            "lists are looked at last"
+        );
         received.sort();
         assert_eq!(received, ["x:1", "x:2"]);
     }

@@ -1,8 +1,8 @@
 //! URI templates, found by their literal prefix.
 //!
-//! Owns how templates are parsed, indexed and tried, and the budget of one request. Does not know the owners of URIs
-//! (`resolve_uri.rs`). Invariant: the cost of a lookup is bounded, whatever templates servers list and URIs clients
-//! send.
+//! Owns how templates are parsed, indexed and tried, and the budget of one request. Does not know
+//! the owners of URIs (`resolve_uri.rs`). Invariant: the cost of a lookup is bounded, whatever
+//! templates servers list and URIs clients send.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
@@ -15,11 +15,13 @@ use crate::running_server::RunningServer;
 
 /// Number of expressions at which a template is refused.
 const EXPRESSIONS_MAX: usize = 32;
-/// Maximum number of a server's templates that begin with an expression. Every URI has to be tried with each of them.
+/// Maximum number of a server's templates that begin with an expression. Every URI has to be tried
+/// with each of them.
 pub(super) const OPEN_TEMPLATES_MAX: usize = 16;
 /// Maximum bytes that one request may compare with templates.
 const REQUEST_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Maximum bytes that one lookup may compare with the templates of one server. Leaves room for the others.
+/// Maximum bytes that one lookup may compare with the templates of one server. Leaves room for the
+/// others.
 const SERVER_BYTES_MAX: usize = 1024 * 1024;
 /// Cost of an attempt beside its bytes.
 // Without it, attempts on an empty text would be free, and their number unbounded.
@@ -64,28 +66,40 @@ impl LookupBudget {
 impl TemplateIndex {
     /// Indexes templates. Of several with one prefix, the first that matches is found.
     pub(super) fn new<'a>(routes: impl Iterator<Item = &'a Arc<CatalogRoute>>) -> Self {
-        let mut by_literal: BTreeMap<String, Vec<(UriTemplate, Arc<CatalogRoute>)>> = BTreeMap::new();
+        let mut by_literal: BTreeMap<String, Vec<(UriTemplate, Arc<CatalogRoute>)>> =
+            BTreeMap::new();
         // A wrapped template matches no URI: a wrapped URI names its server itself.
         for route in routes.filter(|route| route.exposed == route.local) {
             if let Some((literal, template)) = UriTemplate::parse(&route.local) {
-                by_literal.entry(literal.to_owned()).or_default().push((template, route.clone()));
+                by_literal
+                    .entry(literal.to_owned())
+                    .or_default()
+                    .push((template, route.clone()));
             }
         }
         let mut prefixes: Vec<TemplatePrefix> = Vec::with_capacity(by_literal.len());
         let mut open: Vec<usize> = Vec::new();
         for (literal, templates) in by_literal {
             // Prefixes are sorted: one that does not begin this text begins none of the later ones.
-            while open.last().is_some_and(|last| !literal.starts_with(prefixes[*last].literal.as_str())) {
+            while open
+                .last()
+                .is_some_and(|last| !literal.starts_with(prefixes[*last].literal.as_str()))
+            {
                 open.pop();
             }
             let parent = open.last().copied();
             open.push(prefixes.len());
-            prefixes.push(TemplatePrefix { literal, parent, templates });
+            prefixes.push(TemplatePrefix {
+                literal,
+                parent,
+                templates,
+            });
         }
         TemplateIndex { prefixes }
     }
 
-    /// Finds the template that a URI can come from. The longest prefix wins, then the first of several.
+    /// Finds the template that a URI can come from. The longest prefix wins, then the first of
+    /// several.
     pub(super) fn find(&self, uri: &str, budget: &LookupBudget) -> Option<&Arc<CatalogRoute>> {
         let mut index = self.longest_prefix(uri);
         let mut spent: HashMap<*const RunningServer, usize> = HashMap::new();
@@ -113,10 +127,16 @@ impl TemplateIndex {
     /// Finds the longest prefix that a URI begins with.
     fn longest_prefix(&self, uri: &str) -> Option<usize> {
         // The last prefix that sorts before the URI shares the longest beginning with it.
-        let behind = self.prefixes.partition_point(|prefix| prefix.literal.as_str() <= uri);
+        let behind = self
+            .prefixes
+            .partition_point(|prefix| prefix.literal.as_str() <= uri);
         let mut index = behind.checked_sub(1)?;
         let last = self.prefixes[index].literal.as_bytes();
-        let common = last.iter().zip(uri.as_bytes()).take_while(|(a, b)| a == b).count();
+        let common = last
+            .iter()
+            .zip(uri.as_bytes())
+            .take_while(|(a, b)| a == b)
+            .count();
         // Any prefix of both the URI and this text is among this one's parents.
         while self.prefixes[index].literal.len() > common {
             index = self.prefixes[index].parent?;
@@ -125,8 +145,9 @@ impl TemplateIndex {
     }
 }
 
-/// URI template (RFC 6570) behind its literal prefix, as far as a URI can be told from the text around expressions.
-/// `{x}` stands for anything without a slash. `{+x}`, `{/x*}` and their like stand for anything.
+/// URI template (RFC 6570) behind its literal prefix, as far as a URI can be told from the text
+/// around expressions. `{x}` stands for anything without a slash. `{+x}`, `{/x*}` and their like
+/// stand for anything.
 pub(super) struct UriTemplate {
     steps: Vec<TemplateStep>,
 }
@@ -139,8 +160,8 @@ struct TemplateStep {
 }
 
 impl UriTemplate {
-    /// Parses a template into its literal prefix and the rest. Returns `None` if it is malformed or has too many
-    /// expressions.
+    /// Parses a template into its literal prefix and the rest. Returns `None` if it is malformed or
+    /// has too many expressions.
     pub(super) fn parse(template: &str) -> Option<(&str, Self)> {
         let (literal, mut rest) = template.split_at(template.find('{').unwrap_or(template.len()));
         let mut steps: Vec<TemplateStep> = Vec::new();
@@ -156,7 +177,11 @@ impl UriTemplate {
                     last.takes_slashes |= takes_slashes;
                     last.text.push_str(text);
                 }
-                _ => steps.push(TemplateStep { takes_slashes, text: text.to_owned(), is_last: false }),
+                _ => steps.push(TemplateStep {
+                    takes_slashes,
+                    text: text.to_owned(),
+                    is_last: false,
+                }),
             }
             rest = next;
         }
@@ -169,11 +194,12 @@ impl UriTemplate {
         Some((literal, UriTemplate { steps }))
     }
 
-    /// Returns true if the rest of a URI behind the literal prefix matches. Each step takes the shortest fit, so the
-    /// cost grows with the length of the URI alone.
+    /// Returns true if the rest of a URI behind the literal prefix matches. Each step takes the
+    /// shortest fit, so the cost grows with the length of the URI alone.
     pub(super) fn matches_rest(&self, mut rest: &str) -> bool {
         for step in &self.steps {
-            let fits = |value: &str| step.takes_slashes || (!value.is_empty() && !value.contains('/'));
+            let fits =
+                |value: &str| step.takes_slashes || (!value.is_empty() && !value.contains('/'));
             if step.is_last {
                 return rest.strip_suffix(step.text.as_str()).is_some_and(fits);
             }
@@ -189,7 +215,10 @@ impl UriTemplate {
 /// Returns true if a URI can come from a URI template.
 pub fn matches(template: &str, uri: &str) -> bool {
     let read = UriTemplate::parse(template);
-    read.is_some_and(|(literal, rest)| uri.strip_prefix(literal).is_some_and(|uri| rest.matches_rest(uri)))
+    read.is_some_and(|(literal, rest)| {
+        uri.strip_prefix(literal)
+            .is_some_and(|uri| rest.matches_rest(uri))
+    })
 }
 
 fn is_simple(expression: &str) -> bool {
@@ -209,13 +238,25 @@ mod tests {
     /// Returns the server of the template that a URI is found by, and the rest of the budget.
     fn found(servers: &[(&str, Vec<String>)], uri: &str) -> (Option<String>, usize) {
         let template = |uri: &String| {
-            JsonObject::new().with("uriTemplate", RawJson::string(uri)).with("name", RawJson::string("t"))
+            JsonObject::new()
+                .with("uriTemplate", RawJson::string(uri))
+                .with("name", RawJson::string("t"))
         };
-        let members: Vec<_> =
-            servers.iter().map(|(n, all)| running_server(n, ItemKind::Templates, all.iter().map(template))).collect();
-        let snapshot = snapshot(&members, &NameRules { separator: "__".to_owned(), max_length: 45 });
+        let members: Vec<_> = servers
+            .iter()
+            .map(|(n, all)| running_server(n, ItemKind::Templates, all.iter().map(template)))
+            .collect();
+        let snapshot = snapshot(
+            &members,
+            &NameRules {
+                separator: "__".to_owned(),
+                max_length: 45,
+            },
+        );
         let budget = LookupBudget::new();
-        let found = snapshot.find_template(uri, &budget).map(|route| route.upstream.settings.name.clone());
+        let found = snapshot
+            .find_template(uri, &budget)
+            .map(|route| route.upstream.settings.name.clone());
         (found, REQUEST_BYTES_MAX - budget.0.get())
     }
 
@@ -246,8 +287,13 @@ mod tests {
     #[test]
     fn a_lookup_has_a_bound_that_leaves_room_for_other_servers() {
         let hostile: Vec<String> = (0..9000).map(|n| format!("x:{{+a}}aab{n}{{+b}}")).collect();
-        let chained: Vec<String> = (1..4000).map(|n| format!("{}{{+b}}!", "x".repeat(n))).collect();
-        let servers = [("a", [hostile, chained].concat()), ("b", vec!["x:{+rest}".to_owned()])];
+        let chained: Vec<String> = (1..4000)
+            .map(|n| format!("{}{{+b}}!", "x".repeat(n)))
+            .collect();
+        let servers = [
+            ("a", [hostile, chained].concat()),
+            ("b", vec!["x:{+rest}".to_owned()]),
+        ];
         let (server, spent) = found(&servers, &format!("x:{}", "a".repeat(8000)));
         assert_eq!(server.as_deref(), Some("b"));
         assert!(spent <= SERVER_BYTES_MAX + 2 * 8100, "{spent}");

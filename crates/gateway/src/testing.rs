@@ -14,7 +14,9 @@ use moongate_jsonrpc::json::JsonObject;
 use moongate_model::ItemKind;
 use moongate_telemetry::{CallLog, MeterFactory, Metrics};
 use moongate_transport::reaper::Reaper;
-use moongate_upstream::{ConnectTarget, ItemList, NoSink, ServerLists, ServerSettings, Upstream, UpstreamRuntime};
+use moongate_upstream::{
+    ConnectTarget, ItemList, NoSink, ServerLists, ServerSettings, Upstream, UpstreamRuntime,
+};
 
 /// Creates a server that lists these items of a kind.
 pub(crate) fn running_server(
@@ -22,32 +24,71 @@ pub(crate) fn running_server(
     kind: ItemKind,
     items: impl Iterator<Item = JsonObject>,
 ) -> Arc<RunningServer> {
-    let connect = ConnectTarget::Stdio { command: "none".to_owned(), args: Vec::new(), env: Vec::new(), cwd: None };
-    let shared = Arc::new(UpstreamRuntime::new(Arc::new(Metrics::new()), Reaper::disabled()));
+    let connect = ConnectTarget::Stdio {
+        command: "none".to_owned(),
+        args: Vec::new(),
+        env: Vec::new(),
+        cwd: None,
+    };
+    let shared = Arc::new(UpstreamRuntime::new(
+        Arc::new(Metrics::new()),
+        Reaper::disabled(),
+    ));
     let upstream = Upstream::new(ServerSettings::new(name, connect), shared, Arc::new(NoSink));
     let mut lists = ServerLists::default();
-    lists.set(kind, ItemList { items: items.map(Arc::new).collect(), ..ItemList::default() });
+    lists.set(
+        kind,
+        ItemList {
+            items: items.map(Arc::new).collect(),
+            ..ItemList::default()
+        },
+    );
     upstream.serve_lists(lists);
-    Arc::new(RunningServer { settings: upstream.settings.clone(), upstream })
+    Arc::new(RunningServer {
+        settings: upstream.settings.clone(),
+        upstream,
+    })
 }
 
 /// Creates a gateway with the server `a` and without keys.
 pub(crate) fn gateway() -> Arc<Gateway> {
-    let connect = ConnectTarget::Stdio { command: "none".to_owned(), args: Vec::new(), env: Vec::new(), cwd: None };
-    gateway_of(vec![ServerSettings::new("a", connect)], Vec::new(), Vec::new()).0
+    let connect = ConnectTarget::Stdio {
+        command: "none".to_owned(),
+        args: Vec::new(),
+        env: Vec::new(),
+        cwd: None,
+    };
+    gateway_of(
+        vec![ServerSettings::new("a", connect)],
+        Vec::new(),
+        Vec::new(),
+    )
+    .0
 }
 
-/// Creates a gateway with these servers, views and keys. The server `off`, with the prefix `away`, is disabled.
+/// Creates a gateway with these servers, views and keys. The server `off`, with the prefix `away`,
+/// is disabled.
 pub(crate) fn gateway_of(
     servers: Vec<ServerSettings>,
     views: Vec<ViewRules>,
     keys: Vec<KeySettings>,
 ) -> (Arc<Gateway>, Arc<AuthMethods>) {
-    let (auth, access) = AuthMethods::new(&AuthSettings { keys, ..AuthSettings::default() });
-    let off =
-        DisabledServer { name: "off".to_owned(), title: None, icon: None, prefix: "away".to_owned(), target: None };
+    let (auth, access) = AuthMethods::new(&AuthSettings {
+        keys,
+        ..AuthSettings::default()
+    });
+    let off = DisabledServer {
+        name: "off".to_owned(),
+        title: None,
+        icon: None,
+        prefix: "away".to_owned(),
+        target: None,
+    };
     let settings = GatewaySettings {
-        names: NameRules { separator: "__".to_owned(), max_length: 64 },
+        names: NameRules {
+            separator: "__".to_owned(),
+            max_length: 64,
+        },
         servers,
         disabled: vec![off],
         views,
@@ -59,8 +100,14 @@ pub(crate) fn gateway_of(
         schema: SchemaStyle::AsIs,
         search: None,
     };
-    let shared = Arc::new(UpstreamRuntime::new(Arc::new(Metrics::new()), Reaper::disabled()));
-    (Gateway::new(settings, auth.principals().clone(), shared), auth)
+    let shared = Arc::new(UpstreamRuntime::new(
+        Arc::new(Metrics::new()),
+        Reaper::disabled(),
+    ));
+    (
+        Gateway::new(settings, auth.principals().clone(), shared),
+        auth,
+    )
 }
 
 /// Builds the catalogue of these servers.

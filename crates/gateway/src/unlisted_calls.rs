@@ -1,7 +1,8 @@
 //! Calls of names that no list has: they may be newer than the list.
 //!
-//! Owns which servers are relisted for a name, and the second lookup. Does not decide the server of a name: the
-//! catalogue does. Invariant: a name that may not be used takes the same path and time as one that does not exist.
+//! Owns which servers are relisted for a name, and the second lookup. Does not decide the server of
+//! a name: the catalogue does. Invariant: a name that may not be used takes the same path and time
+//! as one that does not exist.
 
 use std::sync::Arc;
 
@@ -17,8 +18,14 @@ use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Call, Caller, Error, Exchange, ItemKind, McpErrorKind, McpMethod};
 
 impl Endpoint {
-    /// Relists the servers that may have a name, in the client's era as well, and calls it if it is there by then.
-    pub(super) fn call_unlisted(&self, caller: &Arc<Caller>, mut call: Call, error: Error) -> Exchange {
+    /// Relists the servers that may have a name, in the client's era as well, and calls it if it is
+    /// there by then.
+    pub(super) fn call_unlisted(
+        &self,
+        caller: &Arc<Caller>,
+        mut call: Call,
+        error: Error,
+    ) -> Exchange {
         let is_unknown = error.kind == McpErrorKind::UnknownName;
         let found = is_unknown.then(|| self.candidate_servers(&call)).flatten();
         let Some((kind, servers)) = found else {
@@ -33,7 +40,10 @@ impl Endpoint {
             let before: Vec<_> = servers.iter().map(load_list).collect();
             join_all(servers.iter().map(|server| server.relist_for(era, kind))).await;
             // Unchanged lists cannot hold the name, so the catalogue need not be built again.
-            let is_same = servers.iter().zip(&before).all(|(server, before)| Arc::ptr_eq(&load_list(server), before));
+            let is_same = servers
+                .iter()
+                .zip(&before)
+                .all(|(server, before)| Arc::ptr_eq(&load_list(server), before));
             if is_same {
                 if let Some(route) = endpoint.route_to_gateway(&caller, &call) {
                     return endpoint.start(&caller, route, call);
@@ -43,12 +53,15 @@ impl Endpoint {
             endpoint.gateway.rebuild();
             match endpoint.route(&caller, &mut call) {
                 Ok(route) => endpoint.start(&caller, route, call),
-                Err(error) => endpoint.answer_locally(&caller, LocalCall::from_call(&call), Err(error)),
+                Err(error) => {
+                    endpoint.answer_locally(&caller, LocalCall::from_call(&call), Err(error))
+                }
             }
         })
     }
 
-    /// Routes an unknown name through a bridge to another gateway, which may know it by now: its list comes from memory.
+    /// Routes an unknown name through a bridge to another gateway, which may know it by now: its
+    /// list comes from memory.
     fn route_to_gateway(&self, caller: &Caller, call: &Call) -> Option<Permitted<CallRoute>> {
         // A bridge has no rules.
         let gateway = self.permit_extensions(&caller.principal)?;
@@ -56,7 +69,8 @@ impl Endpoint {
         is_there.then(|| gateway.route_call(self.method_meter(&call.method)))
     }
 
-    /// Returns the servers that a name could belong to, by their prefixes. Returns `None` if there is none.
+    /// Returns the servers that a name could belong to, by their prefixes. Returns `None` if there
+    /// is none.
     fn candidate_servers(&self, call: &Call) -> Option<(ItemKind, Vec<Arc<RunningServer>>)> {
         let kind = match call.method {
             McpMethod::CallTool => ItemKind::Tools,
@@ -64,8 +78,16 @@ impl Endpoint {
             _ => return None,
         };
         let name = call.params.get_string("name")?;
-        let is_one = |server: &&Arc<RunningServer>| self.includes(&server.name) && self.may_belong_to(&name, server);
-        let servers: Vec<Arc<RunningServer>> = self.generation.servers.iter().filter(is_one).cloned().collect();
+        let is_one = |server: &&Arc<RunningServer>| {
+            self.includes(&server.name) && self.may_belong_to(&name, server)
+        };
+        let servers: Vec<Arc<RunningServer>> = self
+            .generation
+            .servers
+            .iter()
+            .filter(is_one)
+            .cloned()
+            .collect();
         (!servers.is_empty()).then_some((kind, servers))
     }
 
@@ -76,6 +98,7 @@ impl Endpoint {
             EndpointScope::Server(_) => return true,
             _ => name.strip_prefix(&*server.settings.prefix),
         };
-        server.settings.prefix.is_empty() || rest.is_some_and(|rest| rest.starts_with(&self.generation.names.separator))
+        server.settings.prefix.is_empty()
+            || rest.is_some_and(|rest| rest.starts_with(&self.generation.names.separator))
     }
 }

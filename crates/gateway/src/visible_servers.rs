@@ -1,7 +1,8 @@
 //! Servers that a caller may know: those of which it may use something.
 //!
-//! Owns that decision, and the numbers of tools behind it. Does not decide about items (`permitted.rs`). Invariant: a
-//! server whose tools are all denied looks like none, whether it is up or not.
+//! Owns that decision, and the numbers of tools behind it. Does not decide about items
+//! (`permitted.rs`). Invariant: a server whose tools are all denied looks like none, whether it is
+//! up or not.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -19,7 +20,11 @@ pub(super) struct VisibleServer<'a> {
 
 impl Endpoint {
     /// Returns the servers that a caller may know, sorted by name.
-    pub(super) fn visible_servers(&self, principal: &Principal, snapshot: &Snapshot) -> Vec<VisibleServer<'_>> {
+    pub(super) fn visible_servers(
+        &self,
+        principal: &Principal,
+        snapshot: &Snapshot,
+    ) -> Vec<VisibleServer<'_>> {
         let key = (self.name.clone(), principal.role());
         // Each `initialize` asks, and the walk over all tools is long.
         let counts = snapshot.tool_counts(key, || self.count_tools(principal, snapshot));
@@ -46,12 +51,18 @@ impl Endpoint {
         let visible = self.servers().filter_map(|server| {
             let name = server.settings.name.as_str();
             let (all, tools) = counts.get(name).copied().unwrap_or_default();
-            // A server that is starting has no tools yet. It looks unknown only if all that it may have is denied.
+            // A server that is starting has no tools yet. It looks unknown only if all that it may
+            // have is denied.
             let may_have_tools = || {
-                let beginning = self.generation.names.beginning(&server.settings.prefix).unwrap_or_default();
+                let beginning = self
+                    .generation
+                    .names
+                    .beginning(&server.settings.prefix)
+                    .unwrap_or_default();
                 all == 0 && self.generation.access.may_allow_from(principal, &beginning)
             };
-            (tools > 0 || others.contains(name) || may_have_tools()).then(|| (name.to_owned(), tools))
+            (tools > 0 || others.contains(name) || may_have_tools())
+                .then(|| (name.to_owned(), tools))
         });
         visible.collect()
     }

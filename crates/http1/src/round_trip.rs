@@ -1,6 +1,7 @@
 //! Test of both sides on one connection.
 //!
-//! Owns no code of the crate. Does not open sockets. Invariant: one side reads what the other wrote.
+//! Owns no code of the crate. Does not open sockets. Invariant: one side reads what the other
+//! wrote.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -11,7 +12,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
 use proptest::prelude::*;
 use tokio::io::DuplexStream;
 
-use crate::{ClientPool, HttpIo, NextRequest, Persistence, PoolLimits, RequestTemplate, SendBody, ServerConnection};
+use crate::{
+    ClientPool, HttpIo, NextRequest, Persistence, PoolLimits, RequestTemplate, SendBody,
+    ServerConnection,
+};
 
 const REQUESTS: usize = 3;
 const MARK: HeaderName = HeaderName::from_static("x-mark");
@@ -22,23 +26,36 @@ async fn serve(stream: DuplexStream, parts: &[Bytes], is_stream: bool) -> Vec<By
     let mut bodies = Vec::new();
     while bodies.len() < REQUESTS {
         let next = std::future::poll_fn(|cx| connection.poll_next(cx, &mut |_| Some(()))).await;
-        let NextRequest::Request(request) = next else { panic!("the request is a simple one") };
-        assert_eq!((&request.head.method, request.head.uri.path()), (&Method::POST, "/mcp"));
+        let NextRequest::Request(request) = next else {
+            panic!("the request is a simple one")
+        };
+        assert_eq!(
+            (&request.head.method, request.head.uri.path()),
+            (&Method::POST, "/mcp")
+        );
         bodies.push(request.body);
         let body = match is_stream {
             true => SendBody::Chunks(stream::iter(parts.to_vec()).boxed()),
             false => SendBody::Whole(parts.iter().cloned().collect()),
         };
         let mut response = Response::new(body);
-        response.headers_mut().insert(MARK, request.head.headers[MARK].clone());
-        connection.write_response(response, Persistence::KeepAlive).await.unwrap();
+        response
+            .headers_mut()
+            .insert(MARK, request.head.headers[MARK].clone());
+        connection
+            .write_response(response, Persistence::KeepAlive)
+            .await
+            .unwrap();
     }
     bodies
 }
 
 /// Sends the requests over one connection, and returns the bodies of the answers.
 async fn ask(stream: DuplexStream, body: &Bytes) -> Vec<Bytes> {
-    let pool = ClientPool::new(PoolLimits { idle: 1, idle_time: Duration::from_secs(60) });
+    let pool = ClientPool::new(PoolLimits {
+        idle: 1,
+        idle_time: Duration::from_secs(60),
+    });
     let template = RequestTemplate::new("/mcp".to_owned(), &HeaderMap::new());
     let mut stream = Some(stream);
     let mut answers = Vec::new();
@@ -55,7 +72,10 @@ async fn ask(stream: DuplexStream, body: &Bytes) -> Vec<Bytes> {
             Ok::<HttpIo, Infallible>(HttpIo::from((Box::new(reader) as _, Box::new(writer) as _)))
         };
         let response = pool.request(request, connect).await.unwrap();
-        assert_eq!((response.status().as_u16(), &response.headers()[MARK]), (200, &mark));
+        assert_eq!(
+            (response.status().as_u16(), &response.headers()[MARK]),
+            (200, &mark)
+        );
         let mut body = response.into_body();
         let mut all = BytesMut::new();
         while body.fill(&mut all).await.unwrap() {}

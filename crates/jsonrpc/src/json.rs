@@ -1,8 +1,9 @@
 //! JSON by span: values keep the bytes of their sender.
 //!
-//! Owns [`RawJson`] (one value), [`ByteString`] (one decoded string) and [`JsonObject`] (one level of an object). Does
-//! not know JSON-RPC or MCP. Invariant: the bytes that were checked are the bytes that are forwarded. A duplicate key
-//! on a parsed level is an error, since two readers could disagree about the one that counts.
+//! Owns [`RawJson`] (one value), [`ByteString`] (one decoded string) and [`JsonObject`] (one level
+//! of an object). Does not know JSON-RPC or MCP. Invariant: the bytes that were checked are the
+//! bytes that are forwarded. A duplicate key on a parsed level is an error, since two readers could
+//! disagree about the one that counts.
 
 mod case_fold;
 mod lenient;
@@ -69,12 +70,16 @@ impl RawJson {
 
     /// Encodes a whole number.
     pub fn number(value: u64) -> Self {
-        RawJson(Bytes::copy_from_slice(itoa::Buffer::new().format(value).as_bytes()))
+        RawJson(Bytes::copy_from_slice(
+            itoa::Buffer::new().format(value).as_bytes(),
+        ))
     }
 
     /// Serialises one of our own values. Not for payloads.
     pub fn from_value<T: serde::Serialize>(value: &T) -> Self {
-        RawJson(Bytes::from(serde_json::to_vec(value).expect("our own values have string keys and finite numbers")))
+        RawJson(Bytes::from(
+            serde_json::to_vec(value).expect("our own values have string keys and finite numbers"),
+        ))
     }
 
     /// Returns the span of `value`, which was found in `whole`.
@@ -118,7 +123,9 @@ impl RawJson {
         if memchr::memchr(b'\\', inner).is_none() {
             return Some(ByteString(self.0.slice(1..self.0.len() - 1)));
         }
-        serde_json::from_slice::<String>(&self.0).ok().map(ByteString::from)
+        serde_json::from_slice::<String>(&self.0)
+            .ok()
+            .map(ByteString::from)
     }
 
     /// Parses the value into one of our own types.
@@ -149,13 +156,19 @@ impl RawJson {
     pub fn as_array(&self) -> Option<Vec<RawJson>> {
         // `RawValue` borrows, so that each item is a span of the array.
         let items: Vec<&RawValue> = serde_json::from_slice(&self.0).ok()?;
-        Some(items.into_iter().map(|v| RawJson::slice(&self.0, v)).collect())
+        Some(
+            items
+                .into_iter()
+                .map(|v| RawJson::slice(&self.0, v))
+                .collect(),
+        )
     }
 }
 
 impl serde::Serialize for RawJson {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let value: &RawValue = serde_json::from_slice(&self.0).map_err(serde::ser::Error::custom)?;
+        let value: &RawValue =
+            serde_json::from_slice(&self.0).map_err(serde::ser::Error::custom)?;
         serde::Serialize::serialize(value, serializer)
     }
 }
@@ -262,7 +275,10 @@ impl fmt::Display for ByteString {
 impl JsonObject {
     /// Creates an object without members.
     pub const fn new() -> Self {
-        JsonObject { whole: None, entries: Vec::new() }
+        JsonObject {
+            whole: None,
+            entries: Vec::new(),
+        }
     }
 
     /// Parses one level of an object.
@@ -282,7 +298,8 @@ impl JsonObject {
         Ok(object)
     }
 
-    /// Scans one level of an object in `whole`, at the position of `scan`. `None` if serde has to decide.
+    /// Scans one level of an object in `whole`, at the position of `scan`. `None` if serde has to
+    /// decide.
     pub(crate) fn scanned(scan: &mut JsonScanner<'_>, whole: &Bytes) -> Option<Self> {
         scan.peek()?;
         let start = scan.position();
@@ -296,13 +313,23 @@ impl JsonObject {
             entries.push((ByteString::span(whole, key), RawJson::span(whole, value)));
             Some(())
         })?;
-        let text = if entries.is_empty() { Bytes::from_static(b"{}") } else { whole.slice(start..scan.position()) };
-        Some(JsonObject { whole: Some(text), entries })
+        let text = if entries.is_empty() {
+            Bytes::from_static(b"{}")
+        } else {
+            whole.slice(start..scan.position())
+        };
+        Some(JsonObject {
+            whole: Some(text),
+            entries,
+        })
     }
 
     /// Returns the value of `key`.
     pub fn get(&self, key: &str) -> Option<&RawJson> {
-        self.entries.iter().find(|(k, _)| k.0 == key.as_bytes()).map(|(_, v)| v)
+        self.entries
+            .iter()
+            .find(|(k, _)| k.0 == key.as_bytes())
+            .map(|(_, v)| v)
     }
 
     /// Returns the decoded string at `key`, if there is one.
@@ -335,7 +362,10 @@ impl JsonObject {
 
     /// Removes `key` and keeps the order of the others.
     pub fn remove(&mut self, key: &str) -> Option<RawJson> {
-        let at = self.entries.iter().position(|(k, _)| k.0 == key.as_bytes())?;
+        let at = self
+            .entries
+            .iter()
+            .position(|(k, _)| k.0 == key.as_bytes())?;
         self.whole = None;
         Some(self.entries.remove(at).1)
     }
@@ -357,10 +387,14 @@ impl JsonObject {
 
     /// Creates an empty object that its sender wrote.
     pub const fn given_empty() -> Self {
-        JsonObject { whole: Some(Bytes::from_static(b"{}")), entries: Vec::new() }
+        JsonObject {
+            whole: Some(Bytes::from_static(b"{}")),
+            entries: Vec::new(),
+        }
     }
 
-    /// Returns false for params that a message does not have: those are empty, and nobody wrote them.
+    /// Returns false for params that a message does not have: those are empty, and nobody wrote
+    /// them.
     pub fn is_given(&self) -> bool {
         self.whole.is_some() || !self.entries.is_empty()
     }
@@ -398,7 +432,13 @@ impl JsonObject {
     pub fn size_hint(&self) -> usize {
         match &self.whole {
             Some(whole) => whole.len(),
-            None => 2 + self.entries.iter().map(|(k, v)| k.0.len() + v.0.len() + 4).sum::<usize>(),
+            None => {
+                2 + self
+                    .entries
+                    .iter()
+                    .map(|(k, v)| k.0.len() + v.0.len() + 4)
+                    .sum::<usize>()
+            }
         }
     }
 
@@ -414,7 +454,8 @@ impl JsonObject {
         out.put_u8(b'}');
     }
 
-    /// Appends the members without braces. A leading comma is written if `comma` is set and a member follows.
+    /// Appends the members without braces. A leading comma is written if `comma` is set and a
+    /// member follows.
     pub fn write_members(&self, out: &mut BytesMut, comma: bool) {
         for (n, (key, value)) in self.entries.iter().enumerate() {
             if n > 0 || comma {
@@ -429,7 +470,8 @@ impl JsonObject {
         }
     }
 
-    /// Returns the bytes between the braces of an unmodified object, so that members can precede them without a copy.
+    /// Returns the bytes between the braces of an unmodified object, so that members can precede
+    /// them without a copy.
     pub fn whole_members(&self) -> Option<Bytes> {
         let whole = self.whole.as_ref()?;
         Some(whole.slice(1..whole.len() - 1))
@@ -481,15 +523,24 @@ impl ShallowObject<'_> {
     /// Binds the spans to their buffer.
     pub(crate) fn within(self, buffer: &Bytes) -> JsonObject {
         let whole = self.whole(buffer);
-        let entries =
-            self.0.into_iter().map(|(key, value)| (ByteString::within(buffer, key), RawJson::slice(buffer, value)));
-        JsonObject { entries: entries.collect(), whole }
+        let entries = self.0.into_iter().map(|(key, value)| {
+            (
+                ByteString::within(buffer, key),
+                RawJson::slice(buffer, value),
+            )
+        });
+        JsonObject {
+            entries: entries.collect(),
+            whole,
+        }
     }
 
-    /// Returns the text from brace to brace without a second pass, by the positions of the first key and the last
-    /// value. `None` if the first key has escapes, since it is then no span of the buffer.
+    /// Returns the text from brace to brace without a second pass, by the positions of the first
+    /// key and the last value. `None` if the first key has escapes, since it is then no span of the
+    /// buffer.
     fn whole(&self, buffer: &Bytes) -> Option<Bytes> {
-        let (Some((Cow::Borrowed(first), _)), Some((_, last))) = (self.0.first(), self.0.last()) else {
+        let (Some((Cow::Borrowed(first), _)), Some((_, last))) = (self.0.first(), self.0.last())
+        else {
             return self.0.is_empty().then(|| Bytes::from_static(b"{}"));
         };
         let base = buffer.as_ptr() as usize;
@@ -510,11 +561,14 @@ impl<'de: 'a, 'a> Deserialize<'de> for ShallowObject<'a> {
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a JSON object")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ShallowObject<'de>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(
+                self,
+                mut map: A,
+            ) -> Result<ShallowObject<'de>, A::Error> {
                 let mut entries: Vec<(Cow<'de, str>, &'de RawValue)> = Vec::with_capacity(4);
                 while let Some(key) = map.next_key::<BorrowedKey<'de>>()? {
-                    // A linear scan suits the handful of keys in a params object. The limit keeps a client from causing
-                    // quadratic work.
+                    // A linear scan suits the handful of keys in a params object. The limit keeps a
+                    // client from causing quadratic work.
                     if entries.len() >= MEMBERS_MAX {
                         return Err(de::Error::custom("too many members in one object"));
                     }
@@ -533,7 +587,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for ShallowObject<'a> {
 /// Limit of members on one level. The largest object of the protocol has about fifteen.
 pub(crate) const MEMBERS_MAX: usize = 1024;
 
-/// String that borrows from the text if it has no escapes. Serde never borrows for a `Cow` inside an `Option`.
+/// String that borrows from the text if it has no escapes. Serde never borrows for a `Cow` inside
+/// an `Option`.
 pub(crate) struct BorrowedKey<'a>(pub(crate) Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for BorrowedKey<'a> {

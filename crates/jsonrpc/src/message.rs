@@ -1,7 +1,8 @@
 //! JSON-RPC 2.0 messages, parsed in one pass and written by splicing.
 //!
-//! Owns [`RequestId`], [`RpcMessage`] and their codec. Does not know methods, revisions or transports. Invariant: a
-//! parsed message has exactly one meaning: no duplicate members, no result beside an error, an id of a legal type.
+//! Owns [`RequestId`], [`RpcMessage`] and their codec. Does not know methods, revisions or
+//! transports. Invariant: a parsed message has exactly one meaning: no duplicate members, no result
+//! beside an error, an id of a legal type.
 
 mod fault;
 mod from_server;
@@ -14,7 +15,8 @@ use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::json::{
-    BorrowedKey, ByteString, JsonObject, JsonScanner, RawJson, ShallowObject, is_lookalike, utf8, write_string,
+    BorrowedKey, ByteString, JsonObject, JsonScanner, RawJson, ShallowObject, is_lookalike, utf8,
+    write_string,
 };
 
 pub use from_server::{ServerPayload, answered_id, batch_items, echoed_number, mended_length};
@@ -132,11 +134,16 @@ impl RpcPayload {
             RpcPayload::One(message) => (Some(message), None),
             RpcPayload::Batch(items) => (None, Some(items)),
         };
-        let all = all.into_iter().flatten().filter_map(|item| item.as_ref().ok());
-        one.into_iter().chain(all).filter_map(|message| match message {
-            RpcMessage::Request(request) => Some(&request.id),
-            _ => None,
-        })
+        let all = all
+            .into_iter()
+            .flatten()
+            .filter_map(|item| item.as_ref().ok());
+        one.into_iter()
+            .chain(all)
+            .filter_map(|message| match message {
+                RpcMessage::Request(request) => Some(&request.id),
+                _ => None,
+            })
     }
 }
 
@@ -160,8 +167,8 @@ impl RequestId {
     pub fn from_raw(raw: RawJson) -> Option<Self> {
         let bytes = raw.bytes();
         // JSON-RPC allows fractions and `null`; MCP ids are strings or integers.
-        // 2025-11-25/basic/index.mdx, Requests: "Requests MUST include a string or integer ID." "Unlike base JSON-RPC,
-        // the ID MUST NOT be `null`."
+        // 2025-11-25/basic/index.mdx, Requests: "Requests MUST include a string or integer ID."
+        // "Unlike base JSON-RPC, the ID MUST NOT be `null`."
         let legal = match bytes.first()? {
             b'"' => true,
             b'-' | b'0'..=b'9' => bytes[1..].iter().all(u8::is_ascii_digit),
@@ -224,12 +231,16 @@ impl RpcMessage {
         }
     }
 
-    /// Parses one message of a client. Also refuses members that only some readers would take for JSON-RPC's.
+    /// Parses one message of a client. Also refuses members that only some readers would take for
+    /// JSON-RPC's.
     pub fn parse_from_client(bytes: &Bytes) -> Result<Self, MalformedMessage> {
         match RpcMessage::parse_fast(bytes)? {
             Some(message) => Ok(message),
             None => match lookalike(bytes) {
-                Some(member) => Err(MalformedMessage::Lookalike { member, id: readable_id(bytes) }),
+                Some(member) => Err(MalformedMessage::Lookalike {
+                    member,
+                    id: readable_id(bytes),
+                }),
                 None => RpcMessage::parse_strict(bytes, RequestId::from_raw),
             },
         }
@@ -245,7 +256,10 @@ impl RpcMessage {
     }
 
     /// Parses any message. `read_id` decides which ids are legal.
-    fn parse_strict(bytes: &Bytes, read_id: fn(RawJson) -> Option<RequestId>) -> Result<Self, MalformedMessage> {
+    fn parse_strict(
+        bytes: &Bytes,
+        read_id: fn(RawJson) -> Option<RequestId>,
+    ) -> Result<Self, MalformedMessage> {
         let text = utf8(bytes).map_err(MalformedMessage::Json)?;
         // Serde would accept an array as the members in their order.
         if bytes.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'[') {
@@ -262,7 +276,8 @@ impl RpcMessage {
         };
         let id = envelope.id.map(|raw| read_id(RawJson::slice(bytes, raw)));
         let shape = || shape_error(bytes, id.clone().flatten());
-        // JSON-RPC 2.0, section 4: "A String specifying the version of the JSON-RPC protocol. MUST be exactly "2.0"."
+        // JSON-RPC 2.0, section 4: "A String specifying the version of the JSON-RPC protocol. MUST
+        // be exactly "2.0"."
         if envelope.jsonrpc.map(RawValue::get) != Some("\"2.0\"") {
             return Err(shape());
         }
@@ -271,27 +286,33 @@ impl RpcMessage {
             let method = ByteString::within(bytes, method);
             let params = envelope.params.map(|p| p.within(bytes)).unwrap_or_default();
             return match id {
-                // JSON-RPC 2.0, section 4.1: "A Notification is a Request object without an "id" member."
+                // JSON-RPC 2.0, section 4.1: "A Notification is a Request object without an "id"
+                // member."
                 None => Ok(RpcMessage::Notification(RpcNotification { method, params })),
                 Some(Some(id)) => Ok(RpcMessage::Request(RpcRequest { id, method, params })),
                 Some(None) => Err(shape()),
             };
         }
-        // A response may carry `"id": null` if its request could not be read (JSON-RPC 2.0, section 5).
+        // A response may carry `"id": null` if its request could not be read (JSON-RPC 2.0, section
+        // 5).
         if id == Some(None) && envelope.id.is_some_and(|raw| raw.get() != "null") {
             return Err(shape());
         }
         let outcome = match (envelope.method, envelope.result, envelope.error) {
-            // 2025-11-25/basic/index.mdx, Result Responses: "Result responses MUST include a `result` field." Error
-            // Responses have `error` instead.
+            // 2025-11-25/basic/index.mdx, Result Responses: "Result responses MUST include a
+            // `result` field." Error Responses have `error` instead.
             (None, Some(result), None) => Ok(result.within(bytes)),
             (None, None, Some(error)) => Err(read_error(bytes, error).ok_or_else(shape)?),
             _ => return Err(shape()),
         };
-        Ok(RpcMessage::Response(RpcResponse { id: id.flatten(), outcome }))
+        Ok(RpcMessage::Response(RpcResponse {
+            id: id.flatten(),
+            outcome,
+        }))
     }
 
-    /// Scans a message of the common form. `None` if it must be parsed with care, and perhaps refused.
+    /// Scans a message of the common form. `None` if it must be parsed with care, and perhaps
+    /// refused.
     fn scanned(bytes: &Bytes) -> Option<Self> {
         let mut version = None;
         let mut id = None;
@@ -302,8 +323,12 @@ impl RpcMessage {
         scan.object(|scan, key| {
             let first = match &bytes[key] {
                 b"jsonrpc" => version.replace(scan.value()?).is_none(),
-                b"id" => id.replace(RequestId::from_raw(RawJson::span(bytes, scan.value()?))?).is_none(),
-                b"method" => method.replace(ByteString::span(bytes, scan.plain_string()?)).is_none(),
+                b"id" => id
+                    .replace(RequestId::from_raw(RawJson::span(bytes, scan.value()?))?)
+                    .is_none(),
+                b"method" => method
+                    .replace(ByteString::span(bytes, scan.plain_string()?))
+                    .is_none(),
                 b"params" => params.replace(JsonObject::scanned(scan, bytes)?).is_none(),
                 b"result" => result.replace(JsonObject::scanned(scan, bytes)?).is_none(),
                 // Errors are rare, and their members need more checks than a scan makes.
@@ -316,13 +341,19 @@ impl RpcMessage {
             return None;
         }
         match (method, result, id) {
-            (Some(method), None, Some(id)) => {
-                Some(RpcMessage::Request(RpcRequest { id, method, params: params.unwrap_or_default() }))
-            }
-            (Some(method), None, None) => {
-                Some(RpcMessage::Notification(RpcNotification { method, params: params.unwrap_or_default() }))
-            }
-            (None, Some(result), id @ Some(_)) => Some(RpcMessage::Response(RpcResponse { id, outcome: Ok(result) })),
+            (Some(method), None, Some(id)) => Some(RpcMessage::Request(RpcRequest {
+                id,
+                method,
+                params: params.unwrap_or_default(),
+            })),
+            (Some(method), None, None) => Some(RpcMessage::Notification(RpcNotification {
+                method,
+                params: params.unwrap_or_default(),
+            })),
+            (None, Some(result), id @ Some(_)) => Some(RpcMessage::Response(RpcResponse {
+                id,
+                outcome: Ok(result),
+            })),
             _ => None,
         }
     }
@@ -344,12 +375,19 @@ fn read_error(buffer: &Bytes, raw: &RawValue) -> Option<RpcError> {
     let shape: ErrorShape<'_> = serde_json::from_str(raw.get()).ok()?;
     // The data keeps its bytes; only code and message are read.
     let data = shape.data.map(|d| RawJson::slice(buffer, d));
-    Some(RpcError { code: shape.code, message: ByteString::from(shape.message), data })
+    Some(RpcError {
+        code: shape.code,
+        message: ByteString::from(shape.message),
+        data,
+    })
 }
 
 /// Builds the error for JSON that is no message.
 fn shape_error(bytes: &Bytes, id: Option<RequestId>) -> MalformedMessage {
-    MalformedMessage::Shape { reason: fault::describe(bytes), id }
+    MalformedMessage::Shape {
+        reason: fault::describe(bytes),
+        id,
+    }
 }
 
 /// Tells JSON of the wrong shape from invalid JSON, and finds the id for the response.
@@ -379,7 +417,8 @@ fn is_envelope_lookalike(key: &[u8]) -> bool {
     ENVELOPE.iter().any(|name| is_lookalike(key, name))
 }
 
-/// Returns the first member that differs only by case from one of JSON-RPC's. `None` if the text is no object.
+/// Returns the first member that differs only by case from one of JSON-RPC's. `None` if the text is
+/// no object.
 fn lookalike(bytes: &[u8]) -> Option<String> {
     struct Members(Option<String>);
     struct MembersVisitor;
@@ -424,7 +463,10 @@ impl RpcPayload {
         message: impl Fn(&Bytes) -> Result<RpcMessage, MalformedMessage>,
     ) -> Result<Self, MalformedMessage> {
         // Only the first byte tells a batch from a message.
-        let start = bytes.iter().position(|b| !b.is_ascii_whitespace()).unwrap_or(0);
+        let start = bytes
+            .iter()
+            .position(|b| !b.is_ascii_whitespace())
+            .unwrap_or(0);
         if bytes.get(start) != Some(&b'[') {
             return message(bytes).map(RpcPayload::One);
         }
@@ -432,8 +474,13 @@ impl RpcPayload {
         let items: Vec<&RawValue> = serde_json::from_slice(bytes)?;
         if items.is_empty() || items.len() > batch_max {
             let count = items.len();
-            let reason = format!("a batch has at least one message and at most {batch_max}, and this has {count}");
-            return Err(MalformedMessage::Shape { reason: reason.into(), id: None });
+            let reason = format!(
+                "a batch has at least one message and at most {batch_max}, and this has {count}"
+            );
+            return Err(MalformedMessage::Shape {
+                reason: reason.into(),
+                id: None,
+            });
         }
         let read = |item: &RawValue| message(&bytes.slice_ref(item.get().as_bytes()));
         Ok(RpcPayload::Batch(items.into_iter().map(read).collect()))
@@ -503,9 +550,9 @@ pub fn write_error(out: &mut BytesMut, id: Option<&RequestId>, error: &RpcError)
     out.put_slice(b"}}");
 }
 
-/// Encodes a message as one line. "Messages are delimited by newlines, and MUST NOT contain embedded newlines"
-/// (2026-07-28/basic/transports/stdio.mdx). JSON has newlines only as white space between tokens, where a space means
-/// the same.
+/// Encodes a message as one line. "Messages are delimited by newlines, and MUST NOT contain
+/// embedded newlines" (2026-07-28/basic/transports/stdio.mdx). JSON has newlines only as white
+/// space between tokens, where a space means the same.
 pub fn encode_line(message: &[u8]) -> Bytes {
     let mut out = BytesMut::with_capacity(message.len() + 1);
     let mut rest = message;

@@ -1,7 +1,7 @@
 //! Server-sent events of the WHATWG standard: a bounded decoder and an encoder.
 //!
-//! Owns the framing only. Does not know the meaning of an event's data. Invariant: an event never exceeds the decoder's
-//! limit, and the result does not depend on how the bytes were split.
+//! Owns the framing only. Does not know the meaning of an event's data. Invariant: an event never
+//! exceeds the decoder's limit, and the result does not depend on how the bytes were split.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -80,8 +80,8 @@ impl SseDecoder {
         self.retry_ms
     }
 
-    /// Returns the standard's last event ID string: the id of the last event that had one, even without data. `None` if
-    /// the server reset it.
+    /// Returns the standard's last event ID string: the id of the last event that had one, even
+    /// without data. `None` if the server reset it.
     pub fn last_id(&self) -> Option<&str> {
         self.last_id.as_deref().filter(|id| !id.is_empty())
     }
@@ -111,7 +111,11 @@ impl SseDecoder {
         let Some(at) = memchr::memchr2(b'\n', b'\r', &self.buffer[self.scanned..]) else {
             self.scanned = self.buffer.len();
             // A line without an end must not grow without a bound either.
-            return if self.scanned > self.limit { Err(EventTooLong { limit: self.limit }) } else { Ok(None) };
+            return if self.scanned > self.limit {
+                Err(EventTooLong { limit: self.limit })
+            } else {
+                Ok(None)
+            };
         };
         let end = self.scanned + at;
         self.scanned = 0;
@@ -153,15 +157,21 @@ impl SseDecoder {
                     }
                 }
             }
-            // A long one is none that anybody knows, whatever its end. Bytes that are not UTF-8, such as half a character
-            // at the cut, are replaced as the standard says: without a type, an event is a message.
-            b"event" => self.kind = Some(String::from_utf8_lossy(&value[..value.len().min(KIND_MAX)]).into_owned()),
-            // The standard ignores an id with a NULL character. A long one would be refused as a header.
+            // A long one is none that anybody knows, whatever its end. Bytes that are not UTF-8,
+            // such as half a character at the cut, are replaced as the standard says: without a
+            // type, an event is a message.
+            b"event" => {
+                self.kind =
+                    Some(String::from_utf8_lossy(&value[..value.len().min(KIND_MAX)]).into_owned())
+            }
+            // The standard ignores an id with a NULL character. A long one would be refused as a
+            // header.
             b"id" if !value.contains(&0) && value.len() <= ID_MAX => {
                 self.id = std::str::from_utf8(&value).ok().map(str::to_owned)
             }
             b"retry" => self.retry_ms = milliseconds(&value).or(self.retry_ms),
-            // "Otherwise: The field is ignored." A comment begins with a colon, so that its name is empty.
+            // "Otherwise: The field is ignored." A comment begins with a colon, so that its name is
+            // empty.
             _ => {}
         }
         Ok(())
@@ -171,7 +181,8 @@ impl SseDecoder {
         // An empty type counts as absent.
         let kind = self.kind.take().filter(|kind| !kind.is_empty());
         let id = self.id.take();
-        // The standard sets the last event ID before it looks at the data, so that an event without data counts.
+        // The standard sets the last event ID before it looks at the data, so that an event without
+        // data counts.
         if id.is_some() {
             self.last_id.clone_from(&id);
         }
@@ -184,15 +195,21 @@ impl SseDecoder {
     }
 }
 
-/// Encodes a reconnection time without an event. Readers of the standard do not show it to their programs.
+/// Encodes a reconnection time without an event. Readers of the standard do not show it to their
+/// programs.
 pub fn encode_retry(after: std::time::Duration) -> Bytes {
     Bytes::from(format!("retry: {}\n\n", after.as_millis()))
 }
 
-/// Parses digits. "If the field value consists of only ASCII digits": a sign, which Rust accepts, is none.
+/// Parses digits. "If the field value consists of only ASCII digits": a sign, which Rust accepts,
+/// is none.
 fn milliseconds(value: &[u8]) -> Option<u64> {
     let digits = value.iter().all(u8::is_ascii_digit);
-    std::str::from_utf8(value).ok().filter(|_| digits)?.parse().ok()
+    std::str::from_utf8(value)
+        .ok()
+        .filter(|_| digits)?
+        .parse()
+        .ok()
 }
 
 /// Comment line that keeps a quiet stream alive.
@@ -219,15 +236,20 @@ pub fn encode_named_event(kind: &str, data: &str) -> Bytes {
     Bytes::from(format!("event: {kind}\ndata: {data}\n\n"))
 }
 
-/// Encodes an event with an id and no data, and the reconnection time. Readers record the id and pass nothing on.
+/// Encodes an event with an id and no data, and the reconnection time. Readers record the id and
+/// pass nothing on.
 pub fn encode_priming_event(id: &str, retry: std::time::Duration) -> Bytes {
-    Bytes::from(format!("id: {id}\nretry: {}\ndata: \n\n", retry.as_millis()))
+    Bytes::from(format!(
+        "id: {id}\nretry: {}\ndata: \n\n",
+        retry.as_millis()
+    ))
 }
 
 fn put_data(mut out: BytesMut, json: &[u8]) -> Bytes {
     for line in json.split(|b| *b == b'\n') {
         out.put_slice(b"data: ");
-        // A CR would end the line for the reader. JSON has it only as white space, never inside strings.
+        // A CR would end the line for the reader. JSON has it only as white space, never inside
+        // strings.
         put_without(&mut out, line, b'\r');
         out.put_u8(b'\n');
     }
@@ -254,8 +276,14 @@ mod tests {
 
     /// Decodes the whole text at once by the wording of the standard, line by line.
     fn reference(text: &str) -> Vec<SseEvent> {
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n").replace('\r', "\n");
-        let Some((lines, _unfinished)) = text.rsplit_once('\n') else { return Vec::new() };
+        let text = text
+            .strip_prefix('\u{feff}')
+            .unwrap_or(text)
+            .replace("\r\n", "\n")
+            .replace('\r', "\n");
+        let Some((lines, _unfinished)) = text.rsplit_once('\n') else {
+            return Vec::new();
+        };
         let mut events = Vec::new();
         let mut kind = None;
         let mut id = None;
@@ -266,7 +294,11 @@ mod tests {
                 let id = id.take();
                 let data = std::mem::take(&mut data);
                 if !data.concat().is_empty() || data.len() > 1 {
-                    events.push(SseEvent { kind, id, data: Bytes::from(data.join("\n")) });
+                    events.push(SseEvent {
+                        kind,
+                        id,
+                        data: Bytes::from(data.join("\n")),
+                    });
                 }
                 continue;
             }
@@ -283,18 +315,41 @@ mod tests {
     }
 
     fn lines() -> impl Strategy<Value = String> {
-        let field =
-            prop::sample::select(vec!["data", "data", "data", "event", "id", "retry", "", "other", "\u{feff}data"]);
-        let value = prop::sample::select(vec!["", ":", ": ", ":x", ": x", ":  é: ", ":{\"a\":1}", ":\0", ": 15"]);
-        let end = prop::sample::select(vec!["\n", "\r", "\r\n", "\n\n", "\r\r", "\r\n\r\n", "\n\r"]);
-        let line = (field, value, end).prop_map(|(field, value, end)| format!("{field}{value}{end}"));
+        let field = prop::sample::select(vec![
+            "data",
+            "data",
+            "data",
+            "event",
+            "id",
+            "retry",
+            "",
+            "other",
+            "\u{feff}data",
+        ]);
+        let value = prop::sample::select(vec![
+            "",
+            ":",
+            ": ",
+            ":x",
+            ": x",
+            ":  é: ",
+            ":{\"a\":1}",
+            ":\0",
+            ": 15",
+        ]);
+        let end =
+            prop::sample::select(vec!["\n", "\r", "\r\n", "\n\n", "\r\r", "\r\n\r\n", "\n\r"]);
+        let line =
+            (field, value, end).prop_map(|(field, value, end)| format!("{field}{value}{end}"));
         let bom = prop::sample::select(vec!["", "", "\u{feff}"]);
-        (bom, prop::collection::vec(line, 0..12)).prop_map(|(bom, lines)| format!("{bom}{}", lines.concat()))
+        (bom, prop::collection::vec(line, 0..12))
+            .prop_map(|(bom, lines)| format!("{bom}{}", lines.concat()))
     }
 
     proptest! {
         #[test]
-        fn reading_is_as_the_standard_says_at_every_cut(text in lines(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8)) {
+        fn reading_is_as_the_standard_says_at_every_cut(text in lines(),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8)) {
             let bytes = text.as_bytes();
             let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
             cuts.extend([0, bytes.len()]);
@@ -314,14 +369,16 @@ mod tests {
         }
 
         #[test]
-        fn framed_messages_read_back(messages in prop::collection::vec(crate::json::tests::value(), 1..4), size in 1..9_usize) {
+        fn framed_messages_read_back(messages in prop::collection::vec(crate::json::tests::value(),
+            1..4), size in 1..9_usize) {
             let text: Vec<u8> = messages.iter().flat_map(|json| encode_event(json.as_bytes())).collect();
             let events = read_in_pieces(&text, size);
             prop_assert_eq!(events.len(), messages.len());
             for (event, json) in events.iter().zip(&messages) {
                 // A CR between tokens becomes a space: equal value, equal length.
                 prop_assert_eq!(event.data.len(), json.len());
-                prop_assert_eq!(String::from_utf8(event.data.to_vec()).unwrap(), json.replace('\r', " "));
+                prop_assert_eq!(String::from_utf8(event.data.to_vec()).unwrap(),
+                    json.replace('\r', " "));
             }
         }
     }
@@ -341,7 +398,8 @@ mod tests {
     #[test]
     fn the_cut_does_not_matter() {
         let text =
-            "\u{feff}: hi\r\nevent: message\rid: 7\ndata: {\"a\":\r\ndata: \"\u{e9}\"}\n\nretry: 5\ndata\n\ndata:x\r\r"
+            "\u{feff}: hi\r\nevent: message\rid: 7\ndata: {\"a\":\r\ndata: \"\u{e9}\"}\n\nretry: \
+             5\ndata\n\ndata:x\r\r"
                 .as_bytes();
         let whole = read_in_pieces(text, text.len());
         assert_eq!(whole.len(), 2);
@@ -388,20 +446,38 @@ mod tests {
     #[test]
     fn a_decoder_keeps_no_memory_of_a_long_event() {
         let mut reader = SseDecoder::new(1 << 23);
-        reader.push(&[b"event: ", &*vec![b'e'; 1 << 20], b"\nid: ", &*vec![b'i'; 1 << 20], b"\n"].concat());
+        reader.push(
+            &[
+                b"event: ",
+                &*vec![b'e'; 1 << 20],
+                b"\nid: ",
+                &*vec![b'i'; 1 << 20],
+                b"\n",
+            ]
+            .concat(),
+        );
         reader.push(&[b"data: ", &*vec![b'x'; 1 << 22], b"\n\ndata: 1\n\n"].concat());
         let event = reader.next_event().unwrap().unwrap();
         assert_eq!(event.kind.unwrap().len(), KIND_MAX);
         assert_eq!(event.id, None);
         assert_eq!(reader.next_event().unwrap().unwrap().data, "1");
         reader.push(b"data: 2");
-        assert!(reader.buffer.capacity() <= 2 * BUFFER_KEPT, "{}", reader.buffer.capacity());
+        assert!(
+            reader.buffer.capacity() <= 2 * BUFFER_KEPT,
+            "{}",
+            reader.buffer.capacity()
+        );
     }
 
     #[test]
     fn a_foreign_type_is_not_taken_for_a_message_whatever_its_bytes_are() {
         let cut = [&*vec![b'x'; KIND_MAX - 1], "\u{e9}".as_bytes()].concat();
-        for kind in [&cut[..], "\u{1f600}".repeat(KIND_MAX).as_bytes(), b"\xff", b"message\xc3"] {
+        for kind in [
+            &cut[..],
+            "\u{1f600}".repeat(KIND_MAX).as_bytes(),
+            b"\xff",
+            b"message\xc3",
+        ] {
             let mut reader = SseDecoder::new(1 << 20);
             reader.push(&[b"event: ", kind, b"\ndata: {}\n\n"].concat());
             let event = reader.next_event().unwrap().unwrap();

@@ -1,7 +1,8 @@
 //! Failures to accept a connection.
 //!
-//! Owns the pause after each, and the log line about them. Does not choose who makes room (`eviction.rs`). Invariant:
-//! however many attempts fail, there is at most one line a minute, and no loop without a pause.
+//! Owns the pause after each, and the log line about them. Does not choose who makes room
+//! (`eviction.rs`). Invariant: however many attempts fail, there is at most one line a minute, and
+//! no loop without a pause.
 
 use std::io;
 use std::sync::Arc;
@@ -35,10 +36,14 @@ struct LoggedFailures {
 
 impl AcceptFailures {
     pub(super) fn new(limit: Arc<ConnectionLimit>) -> Self {
-        AcceptFailures { limit, logged: Mutex::default() }
+        AcceptFailures {
+            limit,
+            logged: Mutex::default(),
+        }
     }
 
-    /// Logs a failure and waits. Without free files, connections make room, as they do at the limit.
+    /// Logs a failure and waits. Without free files, connections make room, as they do at the
+    /// limit.
     pub(super) async fn handle(&self, error: &io::Error) {
         if let Some(repeated) = self.due_count(Instant::now()) {
             tracing::warn!(repeated, "connection not accepted: {error}");
@@ -51,7 +56,8 @@ impl AcceptFailures {
         tokio::time::sleep(pause).await;
     }
 
-    /// Returns the number of failures without a line since the last one, or `None` if it is too early for another.
+    /// Returns the number of failures without a line since the last one, or `None` if it is too
+    /// early for another.
     fn due_count(&self, now: Instant) -> Option<u64> {
         let mut logged = self.logged.lock();
         if logged.last.is_some_and(|last| now < last + LOG_INTERVAL) {
@@ -74,7 +80,11 @@ mod tests {
     async fn a_line_a_minute_tells_of_all_failures() {
         let metrics = Metrics::new();
         let logged = capture();
-        let failures = AcceptFailures::new(ConnectionLimit::new(1, &metrics.clients.connections, &metrics));
+        let failures = AcceptFailures::new(ConnectionLimit::new(
+            1,
+            &metrics.clients.connections,
+            &metrics,
+        ));
         let error = io::Error::other("no files");
         let began = Instant::now();
         while began.elapsed() < LOG_INTERVAL {
@@ -83,6 +93,9 @@ mod tests {
         failures.handle(&error).await;
         let lines = logged.lines();
         assert_eq!(lines.len(), 2, "{lines:?}");
-        assert!(lines[0].contains("connection not accepted") && lines[1].contains("repeated=599"), "{lines:?}");
+        assert!(
+            lines[0].contains("connection not accepted") && lines[1].contains("repeated=599"),
+            "{lines:?}"
+        );
     }
 }

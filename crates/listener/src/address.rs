@@ -1,6 +1,7 @@
 //! Addresses of a listener and of its clients. Owns the form of the first in a config and in logs.
 //!
-//! Does not bind sockets (`socket.rs`). Invariant: an address is displayed in the form that a config accepts.
+//! Does not bind sockets (`socket.rs`). Invariant: an address is displayed in the form that a
+//! config accepts.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -15,7 +16,8 @@ pub enum ListenAddress {
     TcpLines(SocketAddr),
     /// Path of a Unix socket.
     Unix(PathBuf),
-    /// Sockets that the service manager opened: those of this name, or all that no other listener takes.
+    /// Sockets that the service manager opened: those of this name, or all that no other listener
+    /// takes.
     Inherited(Option<String>),
 }
 
@@ -44,12 +46,15 @@ impl ListenAddress {
         matches!(self, ListenAddress::Tcp(address) if !address.ip().to_canonical().is_loopback())
     }
 
-    /// Returns true if only the gateway's own user may connect. `socket_mode` is the mode of its Unix sockets.
+    /// Returns true if only the gateway's own user may connect. `socket_mode` is the mode of its
+    /// Unix sockets.
     pub fn is_private(&self, socket_mode: u32) -> bool {
         match self {
             ListenAddress::Unix(_) => socket_mode & 0o077 == 0,
             // Of a socket that the service manager opened, the mode is unknown.
-            ListenAddress::Inherited(_) | ListenAddress::Tcp(_) | ListenAddress::TcpLines(_) => false,
+            ListenAddress::Inherited(_) | ListenAddress::Tcp(_) | ListenAddress::TcpLines(_) => {
+                false
+            }
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Admission control: bounds that hold before a request starts anything. Owns the limits of memory, of calls in total
-//! and by key, and of request rates.
+//! Admission control: bounds that hold before a request starts anything. Owns the limits of memory,
+//! of calls in total and by key, and of request rates.
 //!
-//! Does not count calls (`gateway`). Invariant: a refused request has cost only its reading. Its response names the
-//! setting that refused it and the time to retry.
+//! Does not count calls (`gateway`). Invariant: a refused request has cost only its reading. Its
+//! response names the setting that refused it and the time to retry.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,13 +67,25 @@ impl AdmissionControl {
         let uploads = Arc::<UploadTable>::default();
         memory.budget.relieved_by(uploads.clone());
         let fetches = Arc::new(Semaphore::new(FETCHES_MAX));
-        let none =
-            AdmissionControl { calls: 0, calls_per_key: 0, rates: RequestRates::none(), memory, uploads, fetches };
+        let none = AdmissionControl {
+            calls: 0,
+            calls_per_key: 0,
+            rates: RequestRates::none(),
+            memory,
+            uploads,
+            fetches,
+        };
         none.reloaded(settings, access, principals)
     }
 
-    /// Returns the control after a change of principals or limits. An unchanged rate keeps what was used of it.
-    pub fn reloaded(&self, settings: AdmissionSettings, access: &AccessTable, principals: &PrincipalTable) -> Self {
+    /// Returns the control after a change of principals or limits. An unchanged rate keeps what was
+    /// used of it.
+    pub fn reloaded(
+        &self,
+        settings: AdmissionSettings,
+        access: &AccessTable,
+        principals: &PrincipalTable,
+    ) -> Self {
         AdmissionControl {
             calls: settings.calls,
             calls_per_key: settings.calls_per_key,
@@ -101,8 +113,17 @@ impl AdmissionControl {
 
     /// Refuses large bodies and new calls while memory is over its limit.
     pub(super) fn check_memory(&self) -> Result<(), AdmissionRejection> {
-        let Some(limit) = self.memory.watch.limit.filter(|_| self.memory.watch.is_over_limit()) else { return Ok(()) };
-        let message = format!("The gateway uses more than nine tenths of its {limit} bytes of memory (limits.memory)");
+        let Some(limit) = self
+            .memory
+            .watch
+            .limit
+            .filter(|_| self.memory.watch.is_over_limit())
+        else {
+            return Ok(());
+        };
+        let message = format!(
+            "The gateway uses more than nine tenths of its {limit} bytes of memory (limits.memory)"
+        );
         Err(AdmissionRejection::at_capacity(Limit::Memory, message))
     }
 
@@ -115,17 +136,22 @@ impl AdmissionControl {
     ) -> Result<(), AdmissionRejection> {
         // Memory first: no other limit matters while the process may be killed for it.
         self.check_memory()?;
-        // Read without a lock: requests at once may exceed the limit by their own number. An exact count
-        // would serialise all calls.
+        // Read without a lock: requests at once may exceed the limit by their own number. An exact
+        // count would serialise all calls.
         let (calls, principal_calls) = endpoints.in_flight(principal);
         if calls.saturating_add(count) > self.calls {
-            let message = format!("There are {} calls at once, and no more are allowed (limits.calls)", self.calls);
+            let message = format!(
+                "There are {} calls at once, and no more are allowed (limits.calls)",
+                self.calls
+            );
             return Err(AdmissionRejection::at_capacity(Limit::Calls, message));
         }
         // Without keys all clients are one principal: only the total limit applies.
         if principal.id != ANONYMOUS && principal_calls.saturating_add(count) > self.calls_per_key {
             let most = self.calls_per_key;
-            let message = format!("This key has {most} calls at once, and no more are allowed (limits.calls_per_key)");
+            let message = format!(
+                "This key has {most} calls at once, and no more are allowed (limits.calls_per_key)"
+            );
             return Err(AdmissionRejection {
                 // 429 where the limit is the client's own, 503 where others have used it up.
                 status: StatusCode::TOO_MANY_REQUESTS,
@@ -140,19 +166,31 @@ impl AdmissionRejection {
     /// Refuses requests above a rate.
     pub(super) fn over_rate(message: String, retry_after: Duration) -> Self {
         let status = StatusCode::TOO_MANY_REQUESTS;
-        AdmissionRejection { status, retry_after, ..AdmissionRejection::at_capacity(Limit::Rate, message) }
+        AdmissionRejection {
+            status,
+            retry_after,
+            ..AdmissionRejection::at_capacity(Limit::Rate, message)
+        }
     }
 
     fn at_capacity(limit: Limit, message: String) -> Self {
         let error = Error::new(McpErrorKind::Overloaded, message);
-        AdmissionRejection { limit, status: StatusCode::SERVICE_UNAVAILABLE, error, retry_after: DEFAULT_RETRY_AFTER }
+        AdmissionRejection {
+            limit,
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            error,
+            retry_after: DEFAULT_RETRY_AFTER,
+        }
     }
 
     /// Counts the refusal of a client without HTTP. Returns the error, which says everything.
     pub(super) fn record(self, metrics: &Metrics) -> Error {
         metrics.calls.refused.inc(self.limit);
         let seconds = self.seconds();
-        Error { message: format!("{}; come again in {seconds} s", self.error.message).into(), ..self.error }
+        Error {
+            message: format!("{}; come again in {seconds} s", self.error.message).into(),
+            ..self.error
+        }
     }
 
     fn seconds(&self) -> u64 {
@@ -161,11 +199,17 @@ impl AdmissionRejection {
     }
 
     /// Counts the refusal, and sets status and Retry-After of the response.
-    pub(super) fn apply_to(self, mut response: Response<Body>, metrics: &Metrics) -> Response<Body> {
+    pub(super) fn apply_to(
+        self,
+        mut response: Response<Body>,
+        metrics: &Metrics,
+    ) -> Response<Body> {
         metrics.calls.refused.inc(self.limit);
         *response.status_mut() = self.status;
         // Whole seconds (RFC 9110, Retry-After).
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(self.seconds()));
+        response
+            .headers_mut()
+            .insert(header::RETRY_AFTER, HeaderValue::from(self.seconds()));
         response
     }
 }

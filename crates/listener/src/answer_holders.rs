@@ -1,7 +1,7 @@
 //! Holders of the memory of an answer. Owns the question whether an answer is somebody's.
 //!
-//! Does not end answers (`h2_stall.rs`, `stalled_writes.rs`). Invariant: an answer whose holders are unknown is nobody's,
-//! so that it never ends for the sake of others.
+//! Does not end answers (`h2_stall.rs`, `stalled_writes.rs`). Invariant: an answer whose holders
+//! are unknown is nobody's, so that it never ends for the sake of others.
 
 use http::Response;
 use http_body::Body;
@@ -24,19 +24,31 @@ pub(super) struct CurrentAnswer(Mutex<AnswerHolders>);
 
 impl AnswerHolders {
     /// Returns the holders of a response. A small one has none: an end would free nothing.
-    pub(super) fn of<B: Body>(client: impl FnOnce() -> Option<MemoryHolder>, response: &Response<B>) -> Self {
+    pub(super) fn of<B: Body>(
+        client: impl FnOnce() -> Option<MemoryHolder>,
+        response: &Response<B>,
+    ) -> Self {
         let size = response.body().size_hint().exact().map(usize::try_from);
         if matches!(size, Some(Ok(size)) if size <= SMALL_MESSAGE) {
             return AnswerHolders::default();
         }
-        let server = response.extensions().get::<AnsweringServer>().map(|AnsweringServer(name)| name.clone());
-        AnswerHolders { client: client(), server }
+        let server = response
+            .extensions()
+            .get::<AnsweringServer>()
+            .map(|AnsweringServer(name)| name.clone());
+        AnswerHolders {
+            client: client(),
+            server,
+        }
     }
 
     /// Returns true if the answer is for this client, or of this server.
     pub(super) fn include(&self, holder: &MemoryHolder) -> bool {
         match holder {
-            MemoryHolder::Server(name) => self.server.as_ref().is_some_and(|server| **server == **name),
+            MemoryHolder::Server(name) => self
+                .server
+                .as_ref()
+                .is_some_and(|server| **server == **name),
             client => self.client.as_ref() == Some(client),
         }
     }
@@ -59,7 +71,9 @@ mod tests {
 
     fn response(size: usize) -> Response<Body> {
         let mut response = Response::new(Body::full(vec![b'x'; size]));
-        response.extensions_mut().insert(AnsweringServer(ByteString::literal("a")));
+        response
+            .extensions_mut()
+            .insert(AnsweringServer(ByteString::literal("a")));
         response
     }
 

@@ -1,18 +1,25 @@
-//! Expiry date of a certificate. Owns the parser for that one field, since nothing else here reads certificates.
+//! Expiry date of a certificate. Owns the parser for that one field, since nothing else here reads
+//! certificates.
 //!
-//! Does not verify anything. Invariant: unknown input yields `None`, and no byte beyond the certificate is read.
+//! Does not verify anything. Invariant: unknown input yields `None`, and no byte beyond the
+//! certificate is read.
 
 /// Returns the end of a certificate's validity, in seconds since 1970 (RFC 5280, section 4.1).
 pub(super) fn not_after(certificate: &[u8]) -> Option<i64> {
-    let (tbs, _) = take_value(certificate, SEQUENCE).and_then(|(inside, _)| take_value(inside, SEQUENCE))?;
+    let (tbs, _) =
+        take_value(certificate, SEQUENCE).and_then(|(inside, _)| take_value(inside, SEQUENCE))?;
     // `[0] version` may be missing. Then come serialNumber, signature, issuer and validity.
     let rest = take_value(tbs, VERSION).map_or(tbs, |(_, rest)| rest);
     let (_, rest) = take_value(rest, INTEGER)?;
     let (_, rest) = take_value(rest, SEQUENCE)?;
     let (_, rest) = take_value(rest, SEQUENCE)?;
     let (validity, _) = take_value(rest, SEQUENCE)?;
-    let (_, rest) = take_value(validity, UTC_TIME).or_else(|| take_value(validity, GENERALIZED_TIME))?;
-    let text = match (take_value(rest, UTC_TIME), take_value(rest, GENERALIZED_TIME)) {
+    let (_, rest) =
+        take_value(validity, UTC_TIME).or_else(|| take_value(validity, GENERALIZED_TIME))?;
+    let text = match (
+        take_value(rest, UTC_TIME),
+        take_value(rest, GENERALIZED_TIME),
+    ) {
         // "Where YY is greater than or equal to 50, the year SHALL be interpreted as 19YY".
         (Some((text, _)), _) => {
             let text = std::str::from_utf8(text).ok()?;
@@ -22,7 +29,13 @@ pub(super) fn not_after(certificate: &[u8]) -> Option<i64> {
         (None, None) => return None,
     };
     let not_after = jiff::civil::DateTime::strptime("%Y%m%d%H%M%SZ", &text).ok()?;
-    Some(not_after.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().as_second())
+    Some(
+        not_after
+            .to_zoned(jiff::tz::TimeZone::UTC)
+            .ok()?
+            .timestamp()
+            .as_second(),
+    )
 }
 
 // DER tags (ITU-T X.690): the class, then the number of the type.
@@ -34,7 +47,9 @@ const GENERALIZED_TIME: u8 = 0x18;
 
 /// Returns the contents of the first value if it has this tag, and the bytes behind it.
 fn take_value(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
-    let [first, length, rest @ ..] = der else { return None };
+    let [first, length, rest @ ..] = der else {
+        return None;
+    };
     if *first != tag {
         return None;
     }
@@ -43,8 +58,9 @@ fn take_value(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
         // X.690, 8.1.3.5: the low bits are the number of bytes of the length, which follow.
         long => {
             let (digits, rest) = rest.split_at_checked(long - 0x80)?;
-            let length =
-                digits.iter().try_fold(0_usize, |sum, byte| sum.checked_mul(256)?.checked_add((*byte).into()))?;
+            let length = digits.iter().try_fold(0_usize, |sum, byte| {
+                sum.checked_mul(256)?.checked_add((*byte).into())
+            })?;
             (length, rest)
         }
     };

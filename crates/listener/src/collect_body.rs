@@ -1,7 +1,7 @@
 //! Collection of a request's body in one buffer.
 //!
-//! Owns the limits of its size and of what the connection reads for it. Does not count time. Invariant: a body holds at
-//! most twice its own size, however it is cut into chunks.
+//! Owns the limits of its size and of what the connection reads for it. Does not count time.
+//! Invariant: a body holds at most twice its own size, however it is cut into chunks.
 
 use std::sync::Arc;
 
@@ -27,7 +27,8 @@ const H2_FRAME_HEAD: u64 = 9;
 pub enum WireBytes {
     /// Bytes of the connection since the head of the request. Its requests come one after another.
     Connection(Arc<SlotRequest>),
-    /// Frames of HTTP/2, or of a body that came over no connection. Requests share a connection there.
+    /// Frames of HTTP/2, or of a body that came over no connection. Requests share a connection
+    /// there.
     Frames(u64),
 }
 
@@ -64,7 +65,9 @@ impl WireBytes {
         match self {
             WireBytes::Connection(slot) => slot.received(),
             WireBytes::Frames(sum) => {
-                *sum += u64::try_from(length).unwrap_or(u64::MAX).saturating_add(H2_FRAME_HEAD);
+                *sum += u64::try_from(length)
+                    .unwrap_or(u64::MAX)
+                    .saturating_add(H2_FRAME_HEAD);
                 *sum
             }
         }
@@ -88,8 +91,14 @@ pub(super) async fn collect_upload(
     mut wire: WireBytes,
     mut upload: ArrivingBody,
 ) -> Result<Bytes, BodyError> {
-    let wire_max = u64::try_from(limit).unwrap_or(u64::MAX).saturating_mul(WIRE_FACTOR).saturating_add(WIRE_SLACK);
-    let announced = body.size_hint().exact().and_then(|length| usize::try_from(length).ok());
+    let wire_max = u64::try_from(limit)
+        .unwrap_or(u64::MAX)
+        .saturating_mul(WIRE_FACTOR)
+        .saturating_add(WIRE_SLACK);
+    let announced = body
+        .size_hint()
+        .exact()
+        .and_then(|length| usize::try_from(length).ok());
     if announced.is_some_and(|length| length > limit) {
         return Err(BodyError::TooLarge);
     }
@@ -128,23 +137,36 @@ mod tests {
     }
 
     fn reservation() -> MemoryReservation {
-        MemoryBudget::unlimited(&Metrics::new()).share(MemoryHolder::Local).begin()
+        MemoryBudget::unlimited(&Metrics::new())
+            .share(MemoryHolder::Local)
+            .begin()
     }
 
     async fn collected(body: AxumBody, limit: usize) -> Result<usize, BodyError> {
-        collect_body(body, limit, WireBytes::Frames(0), reservation()).await.map(|bytes| bytes.len())
+        collect_body(body, limit, WireBytes::Frames(0), reservation())
+            .await
+            .map(|bytes| bytes.len())
     }
 
     #[tokio::test]
     async fn a_body_is_one_buffer_of_its_own_size() {
         for (number, size) in [(0, 1), (1, 1), (3, 7), (5, 20_000), (100, 1000)] {
-            assert_eq!(collected(chunks(number, size), 200_000).await, Ok(number * size), "{number} times {size}");
+            assert_eq!(
+                collected(chunks(number, size), 200_000).await,
+                Ok(number * size),
+                "{number} times {size}"
+            );
         }
         assert_eq!(collected(AxumBody::from("whole"), 5).await, Ok(5));
-        assert_eq!(collected(AxumBody::from("whole"), 4).await, Err(BodyError::TooLarge));
+        assert_eq!(
+            collected(AxumBody::from("whole"), 4).await,
+            Err(BodyError::TooLarge)
+        );
         assert_eq!(collected(chunks(3, 7), 20).await, Err(BodyError::TooLarge));
-        let broken =
-            AxumBody::from_stream(stream::iter([Ok(Bytes::from_static(b"x")), Err(std::io::Error::other("gone"))]));
+        let broken = AxumBody::from_stream(stream::iter([
+            Ok(Bytes::from_static(b"x")),
+            Err(std::io::Error::other("gone")),
+        ]));
         assert_eq!(collected(broken, 100).await, Err(BodyError::Broken));
     }
 
@@ -152,7 +174,13 @@ mod tests {
     async fn frames_count_with_their_heads() {
         // Ten bytes each: 400 KiB and 64 KiB are enough for 47,513 of them.
         assert_eq!(collected(chunks(47_513, 1), 100 * 1024).await, Ok(47_513));
-        assert_eq!(collected(chunks(47_514, 1), 100 * 1024).await, Err(BodyError::TooManyChunks));
-        assert_eq!(collected(chunks(100_000, 0), 100 * 1024).await, Err(BodyError::TooManyChunks));
+        assert_eq!(
+            collected(chunks(47_514, 1), 100 * 1024).await,
+            Err(BodyError::TooManyChunks)
+        );
+        assert_eq!(
+            collected(chunks(100_000, 0), 100 * 1024).await,
+            Err(BodyError::TooManyChunks)
+        );
     }
 }

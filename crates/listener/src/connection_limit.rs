@@ -1,11 +1,13 @@
-//! Connection limit shared by one or more listeners. Owns the slots, and ends connections that make room for others.
+//! Connection limit shared by one or more listeners. Owns the slots, and ends connections that make
+//! room for others.
 //!
-//! Does not accept or read connections, and does not choose (`eviction.rs`). An evicted connection that had requests
-//! closes itself, and is dropped if it takes longer than [`LEAVE_TIMEOUT`]. All others are dropped at once. Invariant: a
-//! connection with an admitted request is never evicted.
+//! Does not accept or read connections, and does not choose (`eviction.rs`). An evicted connection
+//! that had requests closes itself, and is dropped if it takes longer than [`LEAVE_TIMEOUT`]. All
+//! others are dropped at once. Invariant: a connection with an admitted request is never evicted.
 //!
-//! A request is admitted once its sender is known, or once the admin listener answers it. Requests that are not
-//! admitted cost their sender nothing. Without eviction they would hold the slots of clients that have a key.
+//! A request is admitted once its sender is known, or once the admin listener answers it. Requests
+//! that are not admitted cost their sender nothing. Without eviction they would hold the slots of
+//! clients that have a key.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -25,7 +27,9 @@ use tokio::time::{Instant, Sleep};
 
 use crate::answer_holders::{AnswerHolders, CurrentAnswer};
 use crate::eviction::{self, Eviction};
-use moongate_telemetry::{CountGuard, CounterHandle, DroppedItem, GaugeHandle, MemoryHolder, Metrics};
+use moongate_telemetry::{
+    CountGuard, CounterHandle, DroppedItem, GaugeHandle, MemoryHolder, Metrics,
+};
 
 /// Places of an operators' listener that are for probes.
 const PROBE_PLACES: usize = 16;
@@ -53,7 +57,8 @@ pub(super) struct ConnectionSlot {
     begun: Instant,
     /// Admitted requests that are open.
     requests: AtomicUsize,
-    /// End of the last admitted request, in milliseconds after `begun`. 0 means that there was none.
+    /// End of the last admitted request, in milliseconds after `begun`. 0 means that there was
+    /// none.
     last: AtomicU64,
     /// Bytes that were read of the connection, as far as hyper reads it.
     received: AtomicU64,
@@ -91,11 +96,19 @@ impl ConnectionLimit {
         Arc::new(ConnectionLimit::with_places(most, 0, open, metrics))
     }
 
-    /// Creates the limit of operators' listeners. It has some more places, which serve probes alone while no other place
-    /// can be had. Where files are short, the `clients` make room first.
-    pub fn for_operators(most: usize, clients: &Arc<Self>, open: &GaugeHandle, metrics: &Metrics) -> Arc<Self> {
+    /// Creates the limit of operators' listeners. It has some more places, which serve probes alone
+    /// while no other place can be had. Where files are short, the `clients` make room first.
+    pub fn for_operators(
+        most: usize,
+        clients: &Arc<Self>,
+        open: &GaugeHandle,
+        metrics: &Metrics,
+    ) -> Arc<Self> {
         let clients = Some(clients.clone());
-        Arc::new(ConnectionLimit { clients, ..ConnectionLimit::with_places(most, PROBE_PLACES, open, metrics) })
+        Arc::new(ConnectionLimit {
+            clients,
+            ..ConnectionLimit::with_places(most, PROBE_PLACES, open, metrics)
+        })
     }
 
     fn with_places(most: usize, probes: usize, open: &GaugeHandle, metrics: &Metrics) -> Self {
@@ -126,8 +139,11 @@ impl ConnectionLimit {
                     None => pause,
                 },
             };
-            // Wakes when a slot is free or the wait is over. In both cases another connection may have taken the slot.
-            if let Ok(Ok(permit)) = tokio::time::timeout(pause, self.free.clone().acquire_owned()).await {
+            // Wakes when a slot is free or the wait is over. In both cases another connection may
+            // have taken the slot.
+            if let Ok(Ok(permit)) =
+                tokio::time::timeout(pause, self.free.clone().acquire_owned()).await
+            {
                 return self.occupy(Some(permit), ConnectionSlot::new());
             }
         }
@@ -140,20 +156,31 @@ impl ConnectionLimit {
             Err(_) => {
                 let oldest = eviction::oldest_for_probes(self.occupied.lock().values())?;
                 let pause = self.evict(vec![oldest]);
-                tokio::time::timeout(pause, self.probe_places.clone().acquire_owned()).await.ok()?.ok()?
+                tokio::time::timeout(pause, self.probe_places.clone().acquire_owned())
+                    .await
+                    .ok()?
+                    .ok()?
             }
         };
         Some(self.occupy(Some(permit), ConnectionSlot::for_probes()))
     }
 
-    /// Takes a slot, or exceeds the limit. For connections that the kernel accepted before the listener closed.
+    /// Takes a slot, or exceeds the limit. For connections that the kernel accepted before the
+    /// listener closed.
     pub(super) fn acquire_or_exceed(self: &Arc<Self>) -> HeldSlot {
-        self.occupy(self.free.clone().try_acquire_owned().ok(), ConnectionSlot::new())
+        self.occupy(
+            self.free.clone().try_acquire_owned().ok(),
+            ConnectionSlot::new(),
+        )
     }
 
     /// Evicts connections although there are free slots. False if none can go.
     pub(super) fn make_room(&self) -> bool {
-        if self.clients.as_ref().is_some_and(|clients| clients.make_room()) {
+        if self
+            .clients
+            .as_ref()
+            .is_some_and(|clients| clients.make_room())
+        {
             return true;
         }
         let eviction = eviction::choose_without_files(self.occupied.lock().values());
@@ -166,11 +193,21 @@ impl ConnectionLimit {
         }
     }
 
-    fn occupy(self: &Arc<Self>, permit: Option<OwnedSemaphorePermit>, slot: ConnectionSlot) -> HeldSlot {
+    fn occupy(
+        self: &Arc<Self>,
+        permit: Option<OwnedSemaphorePermit>,
+        slot: ConnectionSlot,
+    ) -> HeldSlot {
         let slot = Arc::new(slot);
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.occupied.lock().insert(id, slot.clone());
-        HeldSlot { slot, id, limit: self.clone(), _permit: permit, _count: CountGuard::new(&self.open) }
+        HeldSlot {
+            slot,
+            id,
+            limit: self.clone(),
+            _permit: permit,
+            _count: CountGuard::new(&self.open),
+        }
     }
 
     fn choose(&self) -> Eviction {
@@ -184,7 +221,8 @@ impl ConnectionLimit {
             slot.task.wake();
             self.evicted.inc();
         }
-        // An evicted connection has LEAVE_TIMEOUT to end. Twice that lets its slot arrive before a second eviction.
+        // An evicted connection has LEAVE_TIMEOUT to end. Twice that lets its slot arrive before a
+        // second eviction.
         LEAVE_TIMEOUT * 2
     }
 }
@@ -219,7 +257,10 @@ impl ConnectionSlot {
 
     /// Creates a slot beyond the limit.
     fn for_probes() -> Self {
-        ConnectionSlot { is_for_probes: true, ..ConnectionSlot::new() }
+        ConnectionSlot {
+            is_for_probes: true,
+            ..ConnectionSlot::new()
+        }
     }
 
     /// True if the connection had an admitted request that has ended.
@@ -261,7 +302,9 @@ impl ConnectionSlot {
             if !self.had_requests() {
                 return Poll::Ready(());
             }
-            leave_timeout.get_or_insert_with(|| LeaveTimeout::new(self)).poll(cx)
+            leave_timeout
+                .get_or_insert_with(|| LeaveTimeout::new(self))
+                .poll(cx)
         })
         .await;
     }
@@ -279,7 +322,8 @@ impl ConnectionSlot {
 
     /// Counts bytes that were read of the connection.
     pub(super) fn add_received(&self, bytes: usize) {
-        self.received.fetch_add(u64::try_from(bytes).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.received
+            .fetch_add(u64::try_from(bytes).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 }
 
@@ -324,14 +368,16 @@ impl Drop for SlotRequest {
     fn drop(&mut self) {
         if *self.is_admitted.get_mut() {
             let last = self.slot.begun.elapsed().as_millis().max(1);
-            self.slot.last.store(u64::try_from(last).unwrap_or(u64::MAX), Ordering::Release);
+            self.slot
+                .last
+                .store(u64::try_from(last).unwrap_or(u64::MAX), Ordering::Release);
             self.slot.requests.fetch_sub(1, Ordering::AcqRel);
         }
     }
 }
 
-/// Idle timeout of a connection. Ends it after too long without an admitted request. Other traffic does not prolong the
-/// time.
+/// Idle timeout of a connection. Ends it after too long without an admitted request. Other traffic
+/// does not prolong the time.
 pub(super) struct IdleTimeout {
     slot: Arc<ConnectionSlot>,
     limit: Duration,
@@ -341,12 +387,17 @@ pub(super) struct IdleTimeout {
 impl IdleTimeout {
     /// Starts the timeout.
     pub(super) fn new(slot: Arc<ConnectionSlot>, limit: Duration) -> Self {
-        IdleTimeout { slot, limit, timer: Box::pin(tokio::time::sleep(limit)) }
+        IdleTimeout {
+            slot,
+            limit,
+            timer: Box::pin(tokio::time::sleep(limit)),
+        }
     }
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            // A chatty peer uses up the whole cooperative budget of the task. The timer must be polled all the same.
+            // A chatty peer uses up the whole cooperative budget of the task. The timer must be
+            // polled all the same.
             ready!(pin!(coop::unconstrained(self.timer.as_mut())).poll(cx));
             let now = Instant::now();
             let until = self.slot.idle_since().unwrap_or(now) + self.limit;
@@ -366,7 +417,10 @@ pub(super) struct LeaveTimeout {
 
 impl LeaveTimeout {
     pub(super) fn new(slot: &Arc<ConnectionSlot>) -> Self {
-        LeaveTimeout { slot: slot.clone(), timer: Box::pin(tokio::time::sleep(LEAVE_TIMEOUT)) }
+        LeaveTimeout {
+            slot: slot.clone(),
+            timer: Box::pin(tokio::time::sleep(LEAVE_TIMEOUT)),
+        }
     }
 
     /// Waits for the limit. A request that was admitted meanwhile gets all its time.
@@ -389,7 +443,10 @@ mod tests {
 
     fn connection_limit(most: usize) -> (Arc<ConnectionLimit>, Metrics) {
         let metrics = Metrics::new();
-        (ConnectionLimit::new(most, &metrics.clients.connections, &metrics), metrics)
+        (
+            ConnectionLimit::new(most, &metrics.clients.connections, &metrics),
+            metrics,
+        )
     }
 
     /// Connection that does nothing, in its own task. Returns its slot and the time of its end.
@@ -425,19 +482,29 @@ mod tests {
         let (_, last) = idle(limit.acquire().await);
         assert!(empty_end.is_finished() && !worked_end.is_finished());
         assert_eq!(metrics.calls.dropped.get(DroppedItem::IdleConnection), 1);
-        // The newest connection is safe for a moment. Only after it is the one that has worked next.
+        // The newest connection is safe for a moment. Only after it is the one that has worked
+        // next.
         let before = Instant::now();
         let (_, _) = idle(limit.acquire().await);
-        assert!(before.elapsed() < LEAVE_TIMEOUT * 2 && worked_end.is_finished() && !last.is_finished());
+        assert!(
+            before.elapsed() < LEAVE_TIMEOUT * 2 && worked_end.is_finished() && !last.is_finished()
+        );
         // A new connection waits where all others work.
         let (limit, _metrics) = connection_limit(1);
         let held = limit.acquire().await;
         let working = held.slot().begin();
         working.admit();
         tokio::time::sleep(second * 60).await;
-        assert!(tokio::time::timeout(second * 60, limit.acquire()).await.is_err());
+        assert!(
+            tokio::time::timeout(second * 60, limit.acquire())
+                .await
+                .is_err()
+        );
         drop(working);
-        assert!(limit.acquire().now_or_never().is_none(), "asked to leave, and not gone yet");
+        assert!(
+            limit.acquire().now_or_never().is_none(),
+            "asked to leave, and not gone yet"
+        );
         drop(held);
         assert!(limit.acquire().now_or_never().is_some());
     }

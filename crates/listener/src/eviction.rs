@@ -1,7 +1,7 @@
 //! Choice of the connections that make room for another.
 //!
-//! Owns the order in which connections go. Does not close them (`connection_limit.rs`). Invariant: a connection with an
-//! open admitted request is never chosen.
+//! Owns the order in which connections go. Does not close them (`connection_limit.rs`). Invariant:
+//! a connection with an open admitted request is never chosen.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,26 +27,38 @@ pub(super) enum Eviction {
 
 /// Chooses among the connections of a limit with so many places.
 ///
-/// Connections that never had an admitted request go first, the oldest of them. If they take more than half of the
-/// places, their time of grace does not count: a flood of them must not use up everybody's.
-pub(super) fn choose<'a>(slots: impl Iterator<Item = &'a Arc<ConnectionSlot>>, places: usize) -> Eviction {
+/// Connections that never had an admitted request go first, the oldest of them. If they take more
+/// than half of the places, their time of grace does not count: a flood of them must not use up
+/// everybody's.
+pub(super) fn choose<'a>(
+    slots: impl Iterator<Item = &'a Arc<ConnectionSlot>>,
+    places: usize,
+) -> Eviction {
     choose_share(slots, places, places / SHARE_AT_ONCE)
 }
 
 /// Chooses where open files are short, and the limit itself may be far away.
-pub(super) fn choose_without_files<'a>(slots: impl ExactSizeIterator<Item = &'a Arc<ConnectionSlot>>) -> Eviction {
+pub(super) fn choose_without_files<'a>(
+    slots: impl ExactSizeIterator<Item = &'a Arc<ConnectionSlot>>,
+) -> Eviction {
     let open = slots.len();
     choose_share(slots, open, open / SHARE_WITHOUT_FILES)
 }
 
-fn choose_share<'a>(slots: impl Iterator<Item = &'a Arc<ConnectionSlot>>, places: usize, at_once: usize) -> Eviction {
+fn choose_share<'a>(
+    slots: impl Iterator<Item = &'a Arc<ConnectionSlot>>,
+    places: usize,
+    at_once: usize,
+) -> Eviction {
     let now = Instant::now();
     let mut newcomers = Vec::new();
     let mut idlest = None;
     let mut next = EVICTION_GRACE;
     // Connections that were asked to leave already are no candidates for a second eviction.
     for slot in slots.filter(|slot| !slot.is_evicted() && !slot.is_for_probes) {
-        let Some(since) = slot.idle_since() else { continue };
+        let Some(since) = slot.idle_since() else {
+            continue;
+        };
         let left = (since + EVICTION_GRACE).saturating_duration_since(now);
         if !left.is_zero() {
             next = next.min(left);
@@ -62,9 +74,16 @@ fn choose_share<'a>(slots: impl Iterator<Item = &'a Arc<ConnectionSlot>>, places
     newcomers.truncate(at_once.max(1));
     newcomers.retain(|(since, _)| is_crowded || *since + EVICTION_GRACE <= now);
     if !newcomers.is_empty() {
-        return Eviction::Chosen(newcomers.into_iter().map(|(_, slot)| slot.clone()).collect());
+        return Eviction::Chosen(
+            newcomers
+                .into_iter()
+                .map(|(_, slot)| slot.clone())
+                .collect(),
+        );
     }
-    idlest.map_or(Eviction::Wait(next), |(_, slot)| Eviction::Chosen(vec![slot.clone()]))
+    idlest.map_or(Eviction::Wait(next), |(_, slot)| {
+        Eviction::Chosen(vec![slot.clone()])
+    })
 }
 
 /// Returns the oldest connection in a place for probes, without an open admitted request.
@@ -73,7 +92,8 @@ pub(super) fn oldest_for_probes<'a>(
 ) -> Option<Arc<ConnectionSlot>> {
     let idle = slots.filter(|slot| slot.is_for_probes && !slot.is_evicted());
     let idle = idle.filter_map(|slot| Some((slot.idle_since()?, slot)));
-    idle.min_by_key(|(since, _)| *since).map(|(_, slot)| slot.clone())
+    idle.min_by_key(|(since, _)| *since)
+        .map(|(_, slot)| slot.clone())
 }
 
 #[cfg(test)]
@@ -83,7 +103,9 @@ mod tests {
     fn chosen(slots: &[Arc<ConnectionSlot>], places: usize) -> Vec<usize> {
         match choose(slots.iter(), places) {
             Eviction::Chosen(chosen) => {
-                let place = |one: &Arc<ConnectionSlot>| slots.iter().position(|slot| Arc::ptr_eq(slot, one));
+                let place = |one: &Arc<ConnectionSlot>| {
+                    slots.iter().position(|slot| Arc::ptr_eq(slot, one))
+                };
                 chosen.iter().filter_map(place).collect()
             }
             Eviction::Wait(_) => Vec::new(),
@@ -124,7 +146,8 @@ mod tests {
         assert_eq!(chosen(&slots, 1000).len(), 1000 / SHARE_AT_ONCE);
         // Far from the limit they have their time of grace, unless open files are short.
         assert!(chosen(&slots, 16_384).is_empty());
-        assert!(matches!(choose_without_files(slots.iter()), Eviction::Chosen(slots) if slots.len() == 250));
+        assert!(matches!(choose_without_files(slots.iter()),
+                Eviction::Chosen(slots) if slots.len() == 250));
         let busy: Vec<_> = slots.iter().map(|slot| slot.begin()).collect();
         busy.iter().for_each(|request| request.admit());
         assert!(chosen(&slots, 1000).is_empty(), "all of them work");

@@ -1,11 +1,13 @@
-//! Fast path of a connection: simple POSTs to the endpoints, without a general HTTP server in between.
+//! Fast path of a connection: simple POSTs to the endpoints, without a general HTTP server in
+//! between.
 //!
-//! Owns the timeouts and the drain of a connection while each request is a simple POST to an endpoint. The first other
-//! request goes to hyper. Does not parse (`moongate-http1`) and does not serve requests (`serve_request.rs`).
-//! Invariant: every response is the endpoint's own.
+//! Owns the timeouts and the drain of a connection while each request is a simple POST to an
+//! endpoint. The first other request goes to hyper. Does not parse (`moongate-http1`) and does not
+//! serve requests (`serve_request.rs`). Invariant: every response is the endpoint's own.
 //!
-//! A general server keeps a buffer for each direction and a channel between a request's head and its body. It sets a
-//! timer for each head. Together that is a sixth of all instructions of a small call.
+//! A general server keeps a buffer for each direction and a channel between a request's head and
+//! its body. It sets a timer for each head. Together that is a sixth of all instructions of a small
+//! call.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -14,7 +16,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use http::request::Parts;
-use moongate_http1::{BufferedRequest, NextRequest, Persistence, Rewind, SendBody, ServerConnection};
+use moongate_http1::{
+    BufferedRequest, NextRequest, Persistence, Rewind, SendBody, ServerConnection,
+};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -68,7 +72,8 @@ struct RequestWait {
     has_head: bool,
 }
 
-/// Serves the simple POSTs of a connection. Returns it for hyper at the first other request, or `None` if it ended.
+/// Serves the simple POSTs of a connection. Returns it for hyper at the first other request, or
+/// `None` if it ended.
 pub(super) async fn serve<S>(stream: S, context: FastPathContext<'_>) -> Option<Rewind<S>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -82,27 +87,40 @@ where
     let mut drain = DrainWait::default();
     loop {
         let mut until = Instant::now() + context.read_timeout;
-        let mut wait = RequestWait { is_first: true, has_head: false };
+        let mut wait = RequestWait {
+            is_first: true,
+            has_head: false,
+        };
         let next = std::future::poll_fn(|cx| {
             if let Poll::Ready(next) = connection.poll_next(cx, &mut accept) {
                 return Poll::Ready(ReadOutcome::Next(next));
             }
             // At the first wait, the wakers of an earlier wait are still registered.
             let woken = !std::mem::replace(&mut wait.is_first, false);
-            let polls = !drain.has_begun && (woken || !drain.is_registered || context.draining.is_cancelled());
+            let polls = !drain.has_begun
+                && (woken || !drain.is_registered || context.draining.is_cancelled());
             drain.has_begun = drain.has_begun || polls && drain_signal.as_mut().poll(cx).is_ready();
             drain.is_registered = true;
             if connection.has_partial() && !std::mem::replace(&mut wait.has_head, true) {
                 // A body has its own time, however long its connection was quiet before.
                 until = Instant::now() + context.read_timeout;
             }
-            // A client in the middle of a request may finish it. The response says that the connection ends.
+            // A client in the middle of a request may finish it. The response says that the
+            // connection ends.
             let ends = drain.has_begun && !connection.has_partial();
             if context.slot.must_leave() {
                 return Poll::Ready(ReadOutcome::Next(NextRequest::Closed));
             }
-            let timed_out = if woken { timer.poll_until(cx, until) } else { timer.poll_again_until(cx, until) };
-            if ends || timed_out.is_ready() { Poll::Ready(ReadOutcome::TimedOut) } else { Poll::Pending }
+            let timed_out = if woken {
+                timer.poll_until(cx, until)
+            } else {
+                timer.poll_again_until(cx, until)
+            };
+            if ends || timed_out.is_ready() {
+                Poll::Ready(ReadOutcome::TimedOut)
+            } else {
+                Poll::Pending
+            }
         });
         let request = match next.await {
             ReadOutcome::Next(NextRequest::Request(request)) => request,
@@ -111,7 +129,10 @@ where
             ReadOutcome::TimedOut => {
                 if let Some(partial) = connection.take_partial() {
                     let response = refuse_timed_out(&partial.state, &partial.head);
-                    connection.write_response(response.map(send_body), Persistence::Close).await.ok()?;
+                    connection
+                        .write_response(response.map(send_body), Persistence::Close)
+                        .await
+                        .ok()?;
                 }
                 break;
             }
@@ -120,23 +141,39 @@ where
         let response = {
             let BufferedRequest { state, head, body } = *request;
             let scope = ByteString::from(endpoint_name(head.uri.path()).unwrap_or_default());
-            let request = ReceivedRequest { head, scope, dialect: None, received: Instant::now() };
-            let source =
-                RequestSource { peer: context.service.peer(), slot: Some(&slot), identity: Some(&mut identity) };
+            let request = ReceivedRequest {
+                head,
+                scope,
+                dialect: None,
+                received: Instant::now(),
+            };
+            let source = RequestSource {
+                peer: context.service.peer(),
+                slot: Some(&slot),
+                identity: Some(&mut identity),
+            };
             let mut work = pin!(serve_request(&state, source, request, body));
             std::future::poll_fn(|cx| match work.as_mut().poll(cx) {
                 Poll::Ready(response) => Poll::Ready(Some(response)),
                 Poll::Pending => connection.poll_client_gone(cx).map(|()| None),
             })
             .await
-            // Here the request's future is freed, before the response is written to a client that may be slow.
+            // Here the request's future is freed, before the response is written to a client that
+            // may be slow.
         };
         // A client that disconnects ends its request, as its revision defines.
         let response = response?;
         slot.set_answer(slot.holders_of(&response));
         let closing = context.service.is_closing().load(Ordering::Relaxed);
-        let persistence = if closing { Persistence::Close } else { Persistence::KeepAlive };
-        connection.write_response(response.map(send_body), persistence).await.ok()?;
+        let persistence = if closing {
+            Persistence::Close
+        } else {
+            Persistence::KeepAlive
+        };
+        connection
+            .write_response(response.map(send_body), persistence)
+            .await
+            .ok()?;
         // The slot is in use until the response is written, as over hyper.
         drop(slot);
         if closing {

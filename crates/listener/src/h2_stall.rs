@@ -1,11 +1,12 @@
 //! Stall detector for HTTP/2 responses. Owns the watch over their bodies.
 //!
-//! An exchange advances as its response is read, so that nothing piles up for a slow client. A client that gives one
-//! stream no window would hold the resources of its call: permits of servers, large results. Over HTTP/1.1 such a
-//! client blocks its whole connection, which `write_timeout` ends.
+//! An exchange advances as its response is read, so that nothing piles up for a slow client. A
+//! client that gives one stream no window would hold the resources of its call: permits of servers,
+//! large results. Over HTTP/1.1 such a client blocks its whole connection, which `write_timeout`
+//! ends.
 //!
-//! Does not write. Invariant: a response with more to send that is not polled within the limit is dropped, as if its
-//! client had disconnected.
+//! Does not write. Invariant: a response with more to send that is not polled within the limit is
+//! dropped, as if its client had disconnected.
 
 use parking_lot::Mutex;
 use std::pin::Pin;
@@ -25,7 +26,8 @@ use crate::stalled_writes::{STALL_GRACE, StalledWrites};
 
 /// Minimum and maximum time between two checks. In between, a quarter of the limit.
 const CHECK_INTERVALS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(5));
-/// Largest frame that a connection is given. It takes one whole, however small the window of its client is.
+/// Largest frame that a connection is given. It takes one whole, however small the window of its
+/// client is.
 const FRAME_MAX: usize = 64 * 1024;
 /// Number of watched bodies at which finished ones are first swept out.
 const FIRST_SWEEP_AT: usize = 64;
@@ -70,8 +72,17 @@ struct BodyState {
 impl StallDetector {
     /// Creates a detector that drops a body after `limit`, and counts it in `dropped`.
     pub fn new(limit: Duration, dropped: CounterHandle) -> Arc<Self> {
-        let watched = Mutex::new(WatchedBodies { entries: Vec::new(), sweep_at: FIRST_SWEEP_AT });
-        Arc::new(StallDetector { limit, watched, dropped, is_checking: AtomicBool::new(false), writes: Arc::default() })
+        let watched = Mutex::new(WatchedBodies {
+            entries: Vec::new(),
+            sweep_at: FIRST_SWEEP_AT,
+        });
+        Arc::new(StallDetector {
+            limit,
+            watched,
+            dropped,
+            is_checking: AtomicBool::new(false),
+            writes: Arc::default(),
+        })
     }
 
     /// Counts a response or connection that was not read.
@@ -103,7 +114,10 @@ impl StallDetector {
             is_dropped: false,
             since: Some(Instant::now()),
         };
-        let entry = Arc::new(WatchedBody { state: Mutex::new(state), holders });
+        let entry = Arc::new(WatchedBody {
+            state: Mutex::new(state),
+            holders,
+        });
         let mut watched = self.watched.lock();
         if watched.entries.len() >= watched.sweep_at {
             watched.entries.retain(|entry| entry.strong_count() > 0);
@@ -119,10 +133,14 @@ impl StallDetector {
         let mut watched = self.watched.lock();
         let mut stalled = Vec::new();
         watched.entries.retain(|entry| {
-            let Some(entry) = entry.upgrade() else { return false };
+            let Some(entry) = entry.upgrade() else {
+                return false;
+            };
             // A locked body is being read.
             // `try_lock`: the check of one body must not wait for another.
-            let Some(mut state) = entry.state.try_lock() else { return true };
+            let Some(mut state) = entry.state.try_lock() else {
+                return true;
+            };
             if state.since.is_none_or(|since| since + self.limit > now) {
                 return state.body.is_some();
             }
@@ -132,7 +150,8 @@ impl StallDetector {
         stalled
     }
 
-    /// Takes the body of a holder that has stalled longest, if it has stalled for more than a moment.
+    /// Takes the body of a holder that has stalled longest, if it has stalled for more than a
+    /// moment.
     fn take_oldest(&self, holder: &MemoryHolder, now: Instant) -> Option<BoxedBody> {
         let watched = self.watched.lock();
         let live = watched.entries.iter().filter_map(Weak::upgrade);
@@ -157,8 +176,13 @@ impl BodyState {
         self.body.take()
     }
 
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+    fn poll_next(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let Some(body) = &mut self.body else {
+            return Poll::Ready(None);
+        };
         if self.rest.is_empty() {
             match ready!(body.as_mut().poll_frame(cx)).map(|frame| frame.map(Frame::into_data)) {
                 Some(Ok(Ok(data))) if data.len() > FRAME_MAX => self.rest = data,
@@ -192,7 +216,9 @@ impl MemoryRelief for StallDetector {
 async fn check_loop(detector: Weak<StallDetector>, pause: Duration) {
     loop {
         tokio::time::sleep(pause).await;
-        let Some(detector) = detector.upgrade() else { return };
+        let Some(detector) = detector.upgrade() else {
+            return;
+        };
         // Outside of the lock: dropping a body may end many things.
         for body in detector.take_stalled(Instant::now()) {
             detector.record_dropped();
@@ -209,13 +235,18 @@ impl Body for StallTimeoutBody {
     type Data = Bytes;
     type Error = axum::Error;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let mut state = self.0.state.lock();
         // While the body has nothing to send, the wait is not its reader's fault.
         state.since = None;
         if state.is_dropped {
             // A plain end would look like the complete body.
-            return Poll::Ready(Some(Err(axum::Error::new("the answer was not read (limits.write_timeout)"))));
+            return Poll::Ready(Some(Err(axum::Error::new(
+                "the answer was not read (limits.write_timeout)",
+            ))));
         }
         let frame = ready!(state.poll_next(cx));
         match &frame {
@@ -228,14 +259,22 @@ impl Body for StallTimeoutBody {
 
     fn is_end_stream(&self) -> bool {
         let state = self.0.state.lock();
-        state.body.as_ref().map_or(!state.is_dropped, |body| state.rest.is_empty() && body.is_end_stream())
+        state.body.as_ref().map_or(!state.is_dropped, |body| {
+            state.rest.is_empty() && body.is_end_stream()
+        })
     }
 
     fn size_hint(&self) -> SizeHint {
         let state = self.0.state.lock();
-        let after = state.body.as_ref().map(|body| body.size_hint()).unwrap_or_default();
+        let after = state
+            .body
+            .as_ref()
+            .map(|body| body.size_hint())
+            .unwrap_or_default();
         let rest = u64::try_from(state.rest.len()).unwrap_or(u64::MAX);
-        after.exact().map_or(after, |exact| SizeHint::with_exact(exact.saturating_add(rest)))
+        after.exact().map_or(after, |exact| {
+            SizeHint::with_exact(exact.saturating_add(rest))
+        })
     }
 }
 
@@ -255,7 +294,10 @@ mod tests {
 
     fn of(client: u32, server: &'static str) -> AnswerHolders {
         let server = Some(moongate_jsonrpc::json::ByteString::literal(server));
-        AnswerHolders { client: Some(MemoryHolder::Principal(client)), server }
+        AnswerHolders {
+            client: Some(MemoryHolder::Principal(client)),
+            server,
+        }
     }
 
     type Talk = Pin<Box<dyn futures_util::Stream<Item = Result<Frame<Bytes>, axum::Error>> + Send>>;
@@ -278,11 +320,17 @@ mod tests {
         let mut read = detector.watch(body, of(1, "a"));
         for _ in 0..3 {
             tokio::time::sleep(LIMIT / 2).await;
-            assert!(matches!(read.frame().await, Some(Ok(_))), "slow readers get everything");
+            assert!(
+                matches!(read.frame().await, Some(Ok(_))),
+                "slow readers get everything"
+            );
         }
         tokio::time::sleep(LIMIT * 2).await;
         assert!(dropped.await.is_err(), "what it held is free");
-        assert!(!read.is_end_stream() && matches!(read.frame().await, Some(Err(_))), "and it does not look whole");
+        assert!(
+            !read.is_end_stream() && matches!(read.frame().await, Some(Err(_))),
+            "and it does not look whole"
+        );
         assert_eq!(detector.dropped.get(), 1);
     }
 
@@ -301,7 +349,10 @@ mod tests {
         let (body, dropped) = talking(2);
         let mut read = detector.watch(body, of(1, "a"));
         assert!(read.frame().await.is_some());
-        assert!(!detector.end_oldest(&MemoryHolder::Principal(1)), "it is slow for a moment only");
+        assert!(
+            !detector.end_oldest(&MemoryHolder::Principal(1)),
+            "it is slow for a moment only"
+        );
         tokio::time::sleep(STALL_GRACE).await;
         assert!(detector.end_oldest(&MemoryHolder::Principal(1)));
         assert!(dropped.await.is_err());
@@ -315,10 +366,19 @@ mod tests {
         let _first = detector.watch(first, of(1, "a"));
         let _second = detector.watch(second, of(2, "b"));
         tokio::time::sleep(STALL_GRACE).await;
-        assert!(!detector.end_oldest(&MemoryHolder::Principal(3)), "another client's load");
-        assert!(!detector.end_oldest(&MemoryHolder::Server("c".into())), "another server's load");
+        assert!(
+            !detector.end_oldest(&MemoryHolder::Principal(3)),
+            "another client's load"
+        );
+        assert!(
+            !detector.end_oldest(&MemoryHolder::Server("c".into())),
+            "another server's load"
+        );
         assert!(detector.end_oldest(&MemoryHolder::Server("b".into())));
-        assert!(second_dropped.await.is_err(), "not the one that waits longest");
+        assert!(
+            second_dropped.await.is_err(),
+            "not the one that waits longest"
+        );
         assert!(!detector.end_oldest(&MemoryHolder::Principal(2)));
         assert!(detector.end_oldest(&MemoryHolder::Principal(1)));
         assert!(first_dropped.await.is_err());
@@ -341,7 +401,11 @@ mod tests {
         let large = || {
             let (_freed, freed) = oneshot::channel();
             let bytes = (0..=u8::MAX).cycle().take(FRAME_MAX * 5 / 2).collect();
-            (Full::new(Bytes::from_owner(HeldBytes { bytes, _freed })).map_err(|never| match never {}), freed)
+            (
+                Full::new(Bytes::from_owner(HeldBytes { bytes, _freed }))
+                    .map_err(|never| match never {}),
+                freed,
+            )
         };
         let detector = stall_detector();
         let (body, mut freed) = large();
@@ -352,10 +416,23 @@ mod tests {
         assert!(!read.is_end_stream() && futures_util::poll!(&mut freed).is_pending());
         tokio::time::sleep(STALL_GRACE).await;
         assert!(detector.end_oldest(&MemoryHolder::Principal(1)));
-        assert!(freed.await.is_err(), "the connection may keep the piece that it has");
+        assert!(
+            freed.await.is_err(),
+            "the connection may keep the piece that it has"
+        );
         assert!(matches!(read.frame().await, Some(Err(_))));
-        let whole = detector.watch(large().0, of(1, "a")).collect().await.unwrap().to_bytes();
-        assert!(whole.iter().copied().eq((0..=u8::MAX).cycle().take(FRAME_MAX * 5 / 2)));
+        let whole = detector
+            .watch(large().0, of(1, "a"))
+            .collect()
+            .await
+            .unwrap()
+            .to_bytes();
+        assert!(
+            whole
+                .iter()
+                .copied()
+                .eq((0..=u8::MAX).cycle().take(FRAME_MAX * 5 / 2))
+        );
     }
 
     #[tokio::test(start_paused = true)]

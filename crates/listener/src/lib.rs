@@ -1,7 +1,9 @@
-//! Listener for MCP clients. Owns the routes, their order, and what is answered before a request is MCP.
+//! Listener for MCP clients. Owns the routes, their order, and what is answered before a request is
+//! MCP.
 //!
-//! Does not decode messages (`moongate-protocol`). Invariant: Host and Origin are checked before credentials.
-//! Credentials are checked before a body is read, except for a body of at most 64 KiB on the fast path.
+//! Does not decode messages (`moongate-protocol`). Invariant: Host and Origin are checked before
+//! credentials. Credentials are checked before a body is read, except for a body of at most 64 KiB
+//! on the fast path.
 
 mod address;
 mod admission;
@@ -67,25 +69,45 @@ pub use tls::{ListenerTls, TlsProblem, TlsSettings};
 /// Routes for people, such as those of a login.
 pub type PeopleRoutes = Router;
 
-/// Builds the routes of the MCP listener. `local` means that no browser can connect, so that any host is accepted.
+/// Builds the routes of the MCP listener. `local` means that no browser can connect, so that any
+/// host is accepted.
 pub fn router(shared_state: SharedListenerState, local: bool) -> Router {
     router_with_people(Router::new(), shared_state, local)
 }
 
 /// Builds them with routes for people. These come first, and hide any other of the same path.
-pub fn router_with_people(people: PeopleRoutes, shared_state: SharedListenerState, local: bool) -> Router {
+pub fn router_with_people(
+    people: PeopleRoutes,
+    shared_state: SharedListenerState,
+    local: bool,
+) -> Router {
     let mcp = mcp_router().with_state(shared_state.clone());
-    let all = if people.has_routes() { people.fallback_service(mcp) } else { mcp };
+    let all = if people.has_routes() {
+        people.fallback_service(mcp)
+    } else {
+        mcp
+    };
     // Last, since a layer covers only what stands above it. The fallback must be covered, too.
-    all.layer(middleware::from_fn_with_state((shared_state, local), origin::check_origin))
+    all.layer(middleware::from_fn_with_state(
+        (shared_state, local),
+        origin::check_origin,
+    ))
 }
 
 fn mcp_router() -> Router<SharedListenerState> {
-    // A clear "no" as JSON, since clients parse it. Any other answer looks to them like something to log in to.
-    let no_oauth = ["/.well-known/{*path}", "/mcp/.well-known/{*path}", "/register", "/authorize", "/token"];
+    // A clear "no" as JSON, since clients parse it. Any other answer looks to them like something
+    // to log in to.
+    let no_oauth = [
+        "/.well-known/{*path}",
+        "/mcp/.well-known/{*path}",
+        "/register",
+        "/authorize",
+        "/token",
+    ];
     let mut router = Router::new()
         .route("/mcp", any(mcp_routes::all_servers))
-        // No redirect: RFC 9110, section 15.4.2, lets a client "change the request method from POST to GET".
+        // No redirect: RFC 9110, section 15.4.2, lets a client "change the request method from POST
+        // to GET".
         .route("/mcp/", any(mcp_routes::all_servers))
         .route("/mcp/{name}", any(mcp_routes::one_endpoint))
         .route("/mcp/{name}/", any(mcp_routes::one_endpoint))
@@ -96,7 +118,10 @@ fn mcp_router() -> Router<SharedListenerState> {
     for path in no_oauth {
         router = router.route(path, any(no_oauth_here));
     }
-    router.route("/healthz", any(alive)).route("/livez", any(alive)).fallback(not_found)
+    router
+        .route("/healthz", any(alive))
+        .route("/livez", any(alive))
+        .fallback(not_found)
 }
 
 async fn no_oauth_here() -> Response {

@@ -1,7 +1,8 @@
-//! Accept loop of a listener. Owns the bounds and timeouts of connections, and their drain at shutdown.
+//! Accept loop of a listener. Owns the bounds and timeouts of connections, and their drain at
+//! shutdown.
 //!
-//! Does not route requests (`service.rs`) or parse them (`fast_path`, hyper). Invariant: while it accepts, it serves no
-//! connection without a slot of the connection limit.
+//! Does not route requests (`service.rs`) or parse them (`fast_path`, hyper). Invariant: while it
+//! accepts, it serves no connection without a slot of the connection limit.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -24,27 +25,30 @@ use crate::socket::{AcceptedStream, ListenSocket};
 use crate::tcp_lines::LineListener;
 use crate::write_timeout::WriteTimeout;
 use crate::{
-    ConnectionLimit, ConnectionService, InheritedSockets, ListenAddress, ListenerTls, SharedListenerState,
-    SocketSettings, fast_path,
+    ConnectionLimit, ConnectionService, InheritedSockets, ListenAddress, ListenerTls,
+    SharedListenerState, SocketSettings, fast_path,
 };
 
 /// Maximum number of concurrent streams of one HTTP/2 connection.
-// RFC 9113, section 6.5.2: "It is RECOMMENDED that this value be no smaller than 100, so as to not unnecessarily limit
-// parallelism."
+// RFC 9113, section 6.5.2: "It is RECOMMENDED that this value be no smaller than 100, so as to not
+// unnecessarily limit parallelism."
 const H2_STREAMS: u32 = 256;
 /// Bytes of a response that may wait for window in its stream.
 const H2_SEND_BUFFER: usize = 64 * 1024;
-/// Bytes that an HTTP/2 connection may send before a handler takes them, in all its streams. No reservation counts them.
+/// Bytes that an HTTP/2 connection may send before a handler takes them, in all its streams. No
+/// reservation counts them.
 const H2_WINDOW: u32 = 256 * 1024;
-/// Maximum number of streams that a peer opened and reset before they were accepted. More end the connection. This is
-/// the library's default, its answer to CVE-2023-44487.
+/// Maximum number of streams that a peer opened and reset before they were accepted. More end the
+/// connection. This is the library's default, its answer to CVE-2023-44487.
 const H2_RESETS: usize = 20;
-/// Maximum number of resets that a peer's errors make us send. More end the connection (CVE-2025-8671).
+/// Maximum number of resets that a peer's errors make us send. More end the connection
+/// (CVE-2025-8671).
 const H2_ERRORS: usize = 256;
 /// Time for line clients to read the last messages, beyond the drain.
 const LAST_LINES_GRACE: Duration = Duration::from_secs(3);
-/// Time for clients that are about to send when the gateway drains. A request that crosses the end of its connection is
-/// lost silently. A request that is answered can be told that the connection ends.
+/// Time for clients that are about to send when the gateway drains. A request that crosses the end
+/// of its connection is lost silently. A request that is answered can be told that the connection
+/// ends.
 const DRAIN_GRACE: Duration = Duration::from_millis(250);
 
 /// Limits of one listener.
@@ -67,7 +71,8 @@ pub struct BoundListener {
 }
 
 impl BoundListener {
-    /// Binds the address, or takes the socket that the service manager passed for it. Must be called on the runtime.
+    /// Binds the address, or takes the socket that the service manager passed for it. Must be
+    /// called on the runtime.
     pub async fn open(
         address: &ListenAddress,
         settings: &SocketSettings,
@@ -82,9 +87,18 @@ impl BoundListener {
         };
         let taken = inherited.take(name.as_deref());
         if taken.is_empty() {
-            return Err(std::io::Error::other("the service manager handed no such socket over (LISTEN_FDS)"));
+            return Err(std::io::Error::other(
+                "the service manager handed no such socket over (LISTEN_FDS)",
+            ));
         }
-        Ok(taken.into_iter().map(|socket| BoundListener { socket, outlives_process: true, tls: None }).collect())
+        Ok(taken
+            .into_iter()
+            .map(|socket| BoundListener {
+                socket,
+                outlives_process: true,
+                tls: None,
+            })
+            .collect())
     }
 
     /// Enables TLS. A Unix socket stays without.
@@ -117,7 +131,11 @@ impl BoundListener {
         draining: CancellationToken,
         drain: Duration,
     ) {
-        let lines = Arc::new(LineListener { state: shared_state, settings, drain });
+        let lines = Arc::new(LineListener {
+            state: shared_state,
+            settings,
+            drain,
+        });
         let start = |stream: AcceptedStream, slot: Arc<ConnectionSlot>| {
             let lines = lines.clone();
             async move {
@@ -129,7 +147,15 @@ impl BoundListener {
         // Clients get time to read the last messages, after the time for their calls.
         let closing = AtomicBool::new(false);
         let drain = drain.saturating_add(LAST_LINES_GRACE);
-        accept_all((self.socket, self.outlives_process), &limit, &draining, drain, &closing, start).await;
+        accept_all(
+            (self.socket, self.outlives_process),
+            &limit,
+            &draining,
+            drain,
+            &closing,
+            start,
+        )
+        .await;
     }
 
     /// Serves until `draining` is cancelled, then lets open requests finish for at most `drain`.
@@ -143,21 +169,41 @@ impl BoundListener {
     ) {
         let config = Arc::new(HttpConfig::new(&settings));
         let closing = Arc::new(AtomicBool::new(false));
-        let service = service.closing_when(closing.clone()).with_head_max(settings.head);
-        let BoundListener { socket, outlives_process, tls, .. } = self;
+        let service = service
+            .closing_when(closing.clone())
+            .with_head_max(settings.head);
+        let BoundListener {
+            socket,
+            outlives_process,
+            tls,
+            ..
+        } = self;
         let start = |stream: AcceptedStream, slot: Arc<ConnectionSlot>| {
             let config = config.clone();
             let service = service.for_peer(stream.peer());
             let draining = draining.clone();
-            let connection = ClientConnection { http: config, service, draining, slot };
+            let connection = ClientConnection {
+                http: config,
+                service,
+                draining,
+                slot,
+            };
             connection.run(stream, tls.clone(), settings.read_timeout)
         };
-        accept_all((socket, outlives_process), &limit, &draining, drain, &closing, start).await;
+        accept_all(
+            (socket, outlives_process),
+            &limit,
+            &draining,
+            drain,
+            &closing,
+            start,
+        )
+        .await;
     }
 }
 
-/// Accepts and starts connections until `draining` is cancelled. Then closes the socket and waits for the connections
-/// for at most `drain`.
+/// Accepts and starts connections until `draining` is cancelled. Then closes the socket and waits
+/// for the connections for at most `drain`.
 async fn accept_all<C: Future<Output = ()> + Send + 'static>(
     (socket, outlives_process): (ListenSocket, bool),
     limit: &Arc<ConnectionLimit>,
@@ -190,8 +236,8 @@ async fn accept_all<C: Future<Output = ()> + Send + 'static>(
     }
     // Set before the queue is emptied: its responses announce the end of their connection.
     closing.store(true, Ordering::Relaxed);
-    // The kernel has accepted the connections in the queue already. Closing the socket would reset them. A socket that
-    // stays keeps them for the next process.
+    // The kernel has accepted the connections in the queue already. Closing the socket would reset
+    // them. A socket that stays keeps them for the next process.
     if !outlives_process {
         for stream in socket.close() {
             start(stream, limit.acquire_or_exceed());
@@ -213,7 +259,12 @@ pub async fn serve_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static
     let config = Arc::new(HttpConfig::new(settings));
     let slot = Arc::new(ConnectionSlot::new());
     let service = service.with_head_max(settings.head);
-    let connection = ClientConnection { http: config, service, draining, slot: slot.clone() };
+    let connection = ClientConnection {
+        http: config,
+        service,
+        draining,
+        slot: slot.clone(),
+    };
     slot.run(connection.serve_connection(stream)).await;
 }
 
@@ -229,7 +280,8 @@ impl ClientConnection {
     async fn run(self, stream: AcceptedStream, tls: Option<Arc<ListenerTls>>, limit: Duration) {
         match (stream, tls) {
             (AcceptedStream::Tcp(stream), Some(tls)) => {
-                // Not in the accept loop: a handshake waits for its client, at most as long as for a request's head.
+                // Not in the accept loop: a handshake waits for its client, at most as long as for
+                // a request's head.
                 if let Some(stream) = tls.accept(stream, limit).await {
                     self.serve_connection(stream).await;
                 }
@@ -250,18 +302,32 @@ impl ClientConnection {
         };
         // Below both HTTP servers, so that neither needs a limit of its own for writes.
         let stalls = (self.service.stalled_writes(), self.slot.answer.clone());
-        let stream = WriteTimeout::new(stream, self.http.write_timeout, stalls, self.service.count_stalled());
-        let Some(rest) = fast_path::serve(stream, context).await else { return };
+        let stream = WriteTimeout::new(
+            stream,
+            self.http.write_timeout,
+            stalls,
+            self.service.count_stalled(),
+        );
+        let Some(rest) = fast_path::serve(stream, context).await else {
+            return;
+        };
         let is_h2 = rest.is_h2();
-        let builder = if is_h2 { &self.http.http2 } else { &self.http.http1 };
+        let builder = if is_h2 {
+            &self.http.http2
+        } else {
+            &self.http.http1
+        };
         let service = self.service.in_slot(self.slot.clone());
-        let mut connection =
-            pin!(builder.serve_connection(TokioIo::new(CountedReads::new(rest, self.slot.clone())), service));
+        let mut connection = pin!(builder.serve_connection(
+            TokioIo::new(CountedReads::new(rest, self.slot.clone())),
+            service
+        ));
         let mut drain_signal = pin!(async {
             self.draining.cancelled().await;
             tokio::time::sleep(DRAIN_GRACE).await;
         });
-        // hyper closes idle HTTP/1 connections itself. HTTP/2 pings would keep a connection open for ever.
+        // hyper closes idle HTTP/1 connections itself. HTTP/2 pings would keep a connection open
+        // for ever.
         let mut idle = is_h2.then(|| IdleTimeout::new(self.slot.clone(), self.http.read_timeout));
         let mut ending = None;
         poll_fn(|cx| {
@@ -270,12 +336,14 @@ impl ClientConnection {
                 return Poll::Ready(());
             }
             if ending.is_none() {
-                let is_idle = idle.as_mut().is_some_and(|idle| idle.poll(cx).is_ready()) || self.slot.must_leave();
+                let is_idle = idle.as_mut().is_some_and(|idle| idle.poll(cx).is_ready())
+                    || self.slot.must_leave();
                 if !is_idle && drain_signal.as_mut().poll(cx).is_pending() {
                     return Poll::Pending;
                 }
                 ending = Some(is_idle.then(|| LeaveTimeout::new(&self.slot)));
-                // The shutdown has to be polled to take effect: it may close an idle connection at once.
+                // The shutdown has to be polled to take effect: it may close an idle connection at
+                // once.
                 connection.as_mut().graceful_shutdown();
                 if connection.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(());
@@ -303,8 +371,19 @@ impl HttpConfig {
     fn new(settings: &ListenSettings) -> Self {
         let http1 = builder(settings).http1_only();
         let http2 = builder(settings).http2_only();
-        let ListenSettings { head, read_timeout, write_timeout, .. } = *settings;
-        HttpConfig { http1, http2, head, read_timeout, write_timeout }
+        let ListenSettings {
+            head,
+            read_timeout,
+            write_timeout,
+            ..
+        } = *settings;
+        HttpConfig {
+            http1,
+            http2,
+            head,
+            read_timeout,
+            write_timeout,
+        }
     }
 }
 

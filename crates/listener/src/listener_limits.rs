@@ -1,7 +1,7 @@
 //! Limits of the listener, as dialects and clients on pipes need them.
 //!
-//! Owns the one way by which a client's messages are admitted. Does not know the limits (`admission`). Invariant: nothing
-//! else in the gateway makes an [`Admitted`].
+//! Owns the one way by which a client's messages are admitted. Does not know the limits
+//! (`admission`). Invariant: nothing else in the gateway makes an [`Admitted`].
 
 use crate::admission::AdmissionRejection;
 use crate::listener_state::ListenerState;
@@ -14,7 +14,9 @@ struct ListenerLimits<'a>(&'a ListenerState);
 impl AdmissionPolicy for ListenerLimits<'_> {
     type Rejection = AdmissionRejection;
     fn check(&self, principal: &Principal, requests: usize) -> Result<(), AdmissionRejection> {
-        self.0.admission.check_limits(principal, requests, &self.0.endpoints)
+        self.0
+            .admission
+            .check_limits(principal, requests, &self.0.endpoints)
     }
 }
 

@@ -1,7 +1,7 @@
 //! State that answers clients.
 //!
-//! Owns what a reload replaces as a whole. Does not answer requests. Invariant: a request keeps the state that it
-//! began with.
+//! Owns what a reload replaces as a whole. Does not answer requests. Invariant: a request keeps the
+//! state that it began with.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,6 +55,9 @@ pub struct RequestLimits {
 impl ListenerState {
     /// Begins a reservation for a message of an operator at this address.
     pub fn reserve_for_operator(&self, peer: Option<PeerAddress>) -> MemoryReservation {
-        self.admission.reserve(peer.map_or(MemoryHolder::Local, |PeerAddress(address)| MemoryHolder::Peer(address)))
+        self.admission
+            .reserve(peer.map_or(MemoryHolder::Local, |PeerAddress(address)| {
+                MemoryHolder::Peer(address)
+            }))
     }
 }

@@ -1,7 +1,7 @@
 //! Routes of the MCP endpoints, for requests that hyper reads.
 //!
-//! Owns the endpoint and the dialect that a path names. Does not serve requests (`serve_request.rs`). Invariant: only
-//! the paths of HTTP+SSE name a dialect.
+//! Owns the endpoint and the dialect that a path names. Does not serve requests
+//! (`serve_request.rs`). Invariant: only the paths of HTTP+SSE name a dialect.
 
 use std::sync::Arc;
 
@@ -22,17 +22,27 @@ use moongate_jsonrpc::json::ByteString;
 use moongate_protocol::{Dialect, http_sse_dialect};
 
 /// Serves `/mcp`.
-pub(super) async fn all_servers(State(shared_state): State<SharedListenerState>, request: Request) -> Response {
+pub(super) async fn all_servers(
+    State(shared_state): State<SharedListenerState>,
+    request: Request,
+) -> Response {
     serve_route(&shared_state, "", request, None).await
 }
 
 /// Serves `/mcp/{view}` and `/mcp/{server}`.
-pub(super) async fn one_endpoint(shared: State<SharedListenerState>, name: Path<String>, request: Request) -> Response {
+pub(super) async fn one_endpoint(
+    shared: State<SharedListenerState>,
+    name: Path<String>,
+    request: Request,
+) -> Response {
     serve_named(&shared, &name, request, None).await
 }
 
 /// Serves `/sse`.
-pub(super) async fn sse_all_servers(State(shared_state): State<SharedListenerState>, request: Request) -> Response {
+pub(super) async fn sse_all_servers(
+    State(shared_state): State<SharedListenerState>,
+    request: Request,
+) -> Response {
     serve_route(&shared_state, "", request, Some(http_sse_dialect())).await
 }
 
@@ -72,13 +82,30 @@ async fn serve_route(
     let slot = head.extensions.remove::<Arc<SlotRequest>>();
     let peer = head.extensions.get::<PeerAddress>().copied();
     let version = head.version;
-    let body = HyperBody { body, wire: WireBytes::of(version, slot.clone()) };
-    let source = RequestSource { peer, slot: slot.as_deref(), identity: None };
-    let request = ReceivedRequest { head, scope: ByteString::from(name), dialect, received };
-    let mut response = serve_request(&state, source, request, body).await.map(AxumBody::new);
-    // The rest of the body is not read, so no other request can follow it. HTTP/2 ends the stream instead.
+    let body = HyperBody {
+        body,
+        wire: WireBytes::of(version, slot.clone()),
+    };
+    let source = RequestSource {
+        peer,
+        slot: slot.as_deref(),
+        identity: None,
+    };
+    let request = ReceivedRequest {
+        head,
+        scope: ByteString::from(name),
+        dialect,
+        received,
+    };
+    let mut response = serve_request(&state, source, request, body)
+        .await
+        .map(AxumBody::new);
+    // The rest of the body is not read, so no other request can follow it. HTTP/2 ends the stream
+    // instead.
     if version <= Version::HTTP_11 && response.status() == StatusCode::PAYLOAD_TOO_LARGE {
-        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        response
+            .headers_mut()
+            .insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }

@@ -1,10 +1,11 @@
-//! Checks of Host and Origin. Owns the refusal of pages that make a browser talk to a local server, and CORS.
+//! Checks of Host and Origin. Owns the refusal of pages that make a browser talk to a local server,
+//! and CORS.
 //!
-//! Does not know which hosts are right (`host_rules`). Invariant: a request with a foreign host or origin reaches no route. On a Unix socket any host
-//! will do, since no browser connects there.
+//! Does not know which hosts are right (`host_rules`). Invariant: a request with a foreign host or
+//! origin reaches no route. On a Unix socket any host will do, since no browser connects there.
 //!
-//! 2026-07-28/basic/transports/streamable-http.mdx, Security: "Servers MUST validate the `Origin` header on all
-//! incoming connections to prevent DNS rebinding attacks."
+//! 2026-07-28/basic/transports/streamable-http.mdx, Security: "Servers MUST validate the `Origin`
+//! header on all incoming connections to prevent DNS rebinding attacks."
 
 use moongate_telemetry::DeniedRule;
 
@@ -26,23 +27,43 @@ pub(super) async fn check_origin(
     next: Next,
 ) -> Response {
     let state = shared_state.load_full();
-    let denied = |rule: &'static str| state.downstream.metrics.access.policy_denied.inc(DeniedRule(rule));
+    let denied = |rule: &'static str| {
+        state
+            .downstream
+            .metrics
+            .access
+            .policy_denied
+            .inc(DeniedRule(rule))
+    };
     if has_several_hosts(request.headers()) {
         denied("host");
-        return json_response(StatusCode::BAD_REQUEST, "several_hosts", "The request names its host more than once");
+        return json_response(
+            StatusCode::BAD_REQUEST,
+            "several_hosts",
+            "The request names its host more than once",
+        );
     }
-    if !local && let Err(host) = state.hosts.accepts_request(request.headers(), request.uri()) {
+    if !local
+        && let Err(host) = state
+            .hosts
+            .accepts_request(request.headers(), request.uri())
+    {
         denied("host");
         return host_rejected(host);
     }
-    let host = request_hosts(request.headers(), request.uri()).next().flatten();
+    let host = request_hosts(request.headers(), request.uri())
+        .next()
+        .flatten();
     // Without Origin it is no cross-origin request of a browser, so CORS does not apply.
     let Some(origin) = request.headers().get(header::ORIGIN).cloned() else {
         return next.run(request).await;
     };
-    // 2025-11-25/basic/transports.mdx, Security Warning: "If the `Origin` header is present and invalid,
-    // servers MUST respond with HTTP 403 Forbidden."
-    if !origin.to_str().is_ok_and(|origin| state.hosts.accepts_origin(origin, host)) {
+    // 2025-11-25/basic/transports.mdx, Security Warning: "If the `Origin` header is present and
+    // invalid, servers MUST respond with HTTP 403 Forbidden."
+    if !origin
+        .to_str()
+        .is_ok_and(|origin| state.hosts.accepts_origin(origin, host))
+    {
         denied("origin");
         let shown = origin.to_str().unwrap_or("?").escape_default().to_string();
         tracing::warn!("request refused: Origin {shown} is not in gateway.allowed_origins");
@@ -52,22 +73,39 @@ pub(super) async fn check_origin(
             &format!("Origin {shown} is not allowed; add it to gateway.allowed_origins"),
         );
     }
-    let requested_headers = request.headers().get(header::ACCESS_CONTROL_REQUEST_HEADERS).cloned();
-    let preflight =
-        request.method() == Method::OPTIONS && request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
-    let mut response = if preflight { preflight_answer(requested_headers) } else { next.run(request).await };
+    let requested_headers = request
+        .headers()
+        .get(header::ACCESS_CONTROL_REQUEST_HEADERS)
+        .cloned();
+    let preflight = request.method() == Method::OPTIONS
+        && request
+            .headers()
+            .contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
+    let mut response = if preflight {
+        preflight_answer(requested_headers)
+    } else {
+        next.run(request).await
+    };
     add_cors(response.headers_mut(), origin);
     response
 }
 
 fn host_rejected(host: Option<&str>) -> Response {
     // Escaped and cut: a client chose these bytes, and they go into the log.
-    let shown: String = host.unwrap_or("(none)").chars().take(256).flat_map(char::escape_default).collect();
+    let shown: String = host
+        .unwrap_or("(none)")
+        .chars()
+        .take(256)
+        .flat_map(char::escape_default)
+        .collect();
     tracing::warn!("request refused: Host {shown} is not in gateway.allowed_hosts");
     json_response(
         StatusCode::FORBIDDEN,
         "host_not_allowed",
-        &format!("Host {shown} is not allowed; add it to gateway.allowed_hosts, or set gateway.public_url"),
+        &format!(
+            "Host {shown} is not allowed; add it to gateway.allowed_hosts, or set \
+             gateway.public_url"
+        ),
     )
 }
 
@@ -75,10 +113,19 @@ fn preflight_answer(requested_headers: Option<HeaderValue>) -> Response {
     let mut response = Response::new(AxumBody::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     let headers = response.headers_mut();
-    headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, DELETE, OPTIONS"));
+    headers.insert(
+        header::ACCESS_CONTROL_ALLOW_METHODS,
+        HeaderValue::from_static("GET, POST, DELETE, OPTIONS"),
+    );
     // Ten minutes, as Chromium caps it at two hours and WebKit at ten minutes.
-    headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
-    let requested_headers = requested_headers.as_ref().and_then(|v| v.to_str().ok()).unwrap_or_default();
+    headers.insert(
+        header::ACCESS_CONTROL_MAX_AGE,
+        HeaderValue::from_static("600"),
+    );
+    let requested_headers = requested_headers
+        .as_ref()
+        .and_then(|v| v.to_str().ok())
+        .unwrap_or_default();
     let allowed: Vec<String> = requested_headers
         .split(',')
         .map(|n| n.trim().to_ascii_lowercase())
@@ -97,7 +144,8 @@ fn is_allowed_header(name: &str) -> bool {
 
 fn add_cors(headers: &mut HeaderMap, origin: HeaderValue) {
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-    // Caches must not serve one origin's response to another (Fetch, CORS protocol and HTTP caches).
+    // Caches must not serve one origin's response to another (Fetch, CORS protocol and HTTP
+    // caches).
     headers.append(header::VARY, HeaderValue::from_static("origin"));
     if let Ok(exposed) = HeaderValue::from_str(&cors_headers::EXPOSED.join(", ")) {
         headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, exposed);

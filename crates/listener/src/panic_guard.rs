@@ -1,6 +1,7 @@
 //! Panics of requests: confined, counted and answered.
 //!
-//! Owns the response after a panic. Does not repair anything. Invariant: the connection and all other requests go on.
+//! Owns the response after a panic. Does not repair anything. Invariant: the connection and all
+//! other requests go on.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -14,15 +15,22 @@ use moongate_protocol::{BodyHint, RequestHead};
 use moongate_telemetry::Metrics;
 
 /// Response in progress, or one that is complete before its request reached a dialect.
-pub(super) type StartedResponse<'a> = Result<BoxFuture<'a, http::Response<Body>>, Box<http::Response<Body>>>;
+pub(super) type StartedResponse<'a> =
+    Result<BoxFuture<'a, http::Response<Body>>, Box<http::Response<Body>>>;
 
 /// Starts a response, and confines a panic before its first wait. Returns `None` after a panic.
-pub(super) fn start_caught<'a>(start: impl FnOnce() -> StartedResponse<'a>) -> Option<StartedResponse<'a>> {
+pub(super) fn start_caught<'a>(
+    start: impl FnOnce() -> StartedResponse<'a>,
+) -> Option<StartedResponse<'a>> {
     catch_unwind(AssertUnwindSafe(start)).ok()
 }
 
-/// Finishes a response, and confines a panic to its request. The next user takes over any lock that it held.
-pub(super) async fn finish_caught(metrics: &Metrics, started: Option<StartedResponse<'_>>) -> http::Response<Body> {
+/// Finishes a response, and confines a panic to its request. The next user takes over any lock that
+/// it held.
+pub(super) async fn finish_caught(
+    metrics: &Metrics,
+    started: Option<StartedResponse<'_>>,
+) -> http::Response<Body> {
     let response = match started {
         Some(Ok(serving)) => AssertUnwindSafe(serving).catch_unwind().await.ok(),
         Some(Err(response)) => Some(*response),
@@ -33,11 +41,19 @@ pub(super) async fn finish_caught(metrics: &Metrics, started: Option<StartedResp
 
 fn panic_response(metrics: &Metrics) -> http::Response<Body> {
     metrics.calls.panics.inc();
-    tracing::error!("request failed because of a bug in the gateway; its client got an internal error");
+    tracing::error!(
+        "request failed because of a bug in the gateway; its client got an internal error"
+    );
     // Nothing of the request survives the panic: the dialect is a guess, and the error has no id.
-    let head = RequestHead { method: &Method::POST, headers: &http::HeaderMap::new() };
+    let head = RequestHead {
+        method: &Method::POST,
+        headers: &http::HeaderMap::new(),
+    };
     let dialect = moongate_protocol::select_dialect(&head, &BodyHint { message: None });
-    let mut response = dialect.error_response(None, &Error::internal("The gateway failed; this is a mistake in it"));
+    let mut response = dialect.error_response(
+        None,
+        &Error::internal("The gateway failed; this is a mistake in it"),
+    );
     *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
     response
 }
@@ -56,14 +72,26 @@ mod tests {
             panic!("on purpose")
         };
         let response = finish_caught(&metrics, Some(Ok(panics.boxed()))).await;
-        assert_eq!((response.status(), metrics.calls.panics.get()), (StatusCode::INTERNAL_SERVER_ERROR, 1));
+        assert_eq!(
+            (response.status(), metrics.calls.panics.get()),
+            (StatusCode::INTERNAL_SERVER_ERROR, 1)
+        );
         let body = response.into_body().collect().await.unwrap().to_bytes();
         let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
-        assert_eq!((&body["error"]["code"], &body["id"]), (&(-32603).into(), &serde_json::Value::Null));
+        assert_eq!(
+            (&body["error"]["code"], &body["id"]),
+            (&(-32603).into(), &serde_json::Value::Null)
+        );
         let early = finish_caught(&metrics, start_caught(|| panic!("on purpose"))).await;
-        assert_eq!((early.status(), metrics.calls.panics.get()), (StatusCode::INTERNAL_SERVER_ERROR, 2));
+        assert_eq!(
+            (early.status(), metrics.calls.panics.get()),
+            (StatusCode::INTERNAL_SERVER_ERROR, 2)
+        );
         let fine = async { http::Response::new(Body::empty()) };
         let fine = finish_caught(&metrics, start_caught(|| Ok(fine.boxed()))).await;
-        assert_eq!((fine.status(), metrics.calls.panics.get()), (StatusCode::OK, 2));
+        assert_eq!(
+            (fine.status(), metrics.calls.panics.get()),
+            (StatusCode::OK, 2)
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Count of the bytes that a connection reads.
 //!
-//! Owns the counting, below hyper. Does not limit anything (`collect_body.rs`). Invariant: each byte that hyper sees is
-//! counted once, before hyper sees it.
+//! Owns the counting, below hyper. Does not limit anything (`collect_body.rs`). Invariant: each
+//! byte that hyper sees is counted once, before hyper sees it.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -25,7 +25,11 @@ impl<S> CountedReads<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for CountedReads<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
         self.slot.add_received(buffer.filled().len() - before);
@@ -34,7 +38,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for CountedReads<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for CountedReads<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 

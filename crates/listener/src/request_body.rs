@@ -1,7 +1,8 @@
 //! Bodies of requests, and their limits of size and time.
 //!
-//! Owns the wait for a body. Does not collect it (`collect_body.rs`) or parse it. Invariant: a body is read within its limits, and for a known key only.
-//! The exception is a body of at most 64 KiB on the fast path, which is there before the key is checked.
+//! Owns the wait for a body. Does not collect it (`collect_body.rs`) or parse it. Invariant: a body
+//! is read within its limits, and for a known key only. The exception is a body of at most 64 KiB
+//! on the fast path, which is there before the key is checked.
 
 use axum::body::Body as AxumBody;
 use bytes::Bytes;
@@ -22,8 +23,8 @@ const SMALL_BODY_MAX: u64 = 64 * 1024;
 
 /// Body of a request: read already, or still to be read.
 pub(super) trait RequestBody: Send + Sized {
-    /// True if a request costs next to nothing to read. A response, a cancellation or a DELETE ends something, so it is
-    /// accepted even over the memory limit.
+    /// True if a request costs next to nothing to read. A response, a cancellation or a DELETE ends
+    /// something, so it is accepted even over the memory limit.
     fn is_small(&self, head: &Parts) -> bool;
 
     /// Reads the body and serves it. A body that is there is served at once.
@@ -72,7 +73,10 @@ pub(super) struct HyperBody {
 
 impl RequestBody for HyperBody {
     fn is_small(&self, head: &Parts) -> bool {
-        let length = head.headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
+        let length = head
+            .headers
+            .get(header::CONTENT_LENGTH)
+            .and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
         match head.method {
             Method::DELETE => true,
             // Without a length nobody knows how much will come, so it counts as large.
@@ -98,8 +102,17 @@ impl RequestBody for HyperBody {
 }
 
 /// Reads a body within its limits.
-async fn read(state: &ListenerState, body: HyperBody, holder: MemoryHolder) -> Result<Bytes, Error> {
-    let reading = collect_upload(body.body, state.limits.body, body.wire, state.admission.begin_upload(holder));
+async fn read(
+    state: &ListenerState,
+    body: HyperBody,
+    holder: MemoryHolder,
+) -> Result<Bytes, Error> {
+    let reading = collect_upload(
+        body.body,
+        state.limits.body,
+        body.wire,
+        state.admission.begin_upload(holder),
+    );
     // The time starts with the body, so that a slow head costs it nothing.
     let until = Instant::now() + state.limits.read_timeout;
     match state.downstream.timers.timeout_at(until, reading).await {
@@ -108,30 +121,51 @@ async fn read(state: &ListenerState, body: HyperBody, holder: MemoryHolder) -> R
         Ok(Err(BodyError::MemoryExhausted(exhausted))) => Err(out_of_memory(exhausted)),
         Ok(Err(BodyError::TooManyChunks)) => Err(too_many_chunks(state)),
         // Not counted: the client went away, and no limit was reached.
-        Ok(Err(BodyError::Broken)) => Err(Error::new(McpErrorKind::InvalidRequest, "The body broke off")),
+        Ok(Err(BodyError::Broken)) => Err(Error::new(
+            McpErrorKind::InvalidRequest,
+            "The body broke off",
+        )),
         Err(DeadlineElapsed) => Err(body_timed_out(state)),
     }
 }
 
 /// Counts a body that did not arrive in time, and builds its error.
 pub(super) fn body_timed_out(state: &ListenerState) -> Error {
-    state.downstream.metrics.calls.refused.inc(Limit::ReadTimeout);
+    state
+        .downstream
+        .metrics
+        .calls
+        .refused
+        .inc(Limit::ReadTimeout);
     let limit = state.limits.read_timeout;
-    Error::new(McpErrorKind::InvalidRequest, format!("The body took longer than {limit:?} (limits.read_timeout)"))
+    Error::new(
+        McpErrorKind::InvalidRequest,
+        format!("The body took longer than {limit:?} (limits.read_timeout)"),
+    )
 }
 
 /// Builds the error for a body that there is no memory for. The budget has counted it.
 fn out_of_memory(exhausted: MemoryExhausted) -> Error {
-    Error::new(McpErrorKind::Overloaded, format!("No memory is left for the body: {exhausted}; come again in a second"))
+    Error::new(
+        McpErrorKind::Overloaded,
+        format!("No memory is left for the body: {exhausted}; come again in a second"),
+    )
 }
 
 fn too_large(state: &ListenerState) -> Error {
     state.downstream.metrics.calls.refused.inc(Limit::Body);
-    Error::new(McpErrorKind::TooLarge, format!("The body is larger than {} bytes (limits.body)", state.limits.body))
+    Error::new(
+        McpErrorKind::TooLarge,
+        format!(
+            "The body is larger than {} bytes (limits.body)",
+            state.limits.body
+        ),
+    )
 }
 
 fn too_many_chunks(state: &ListenerState) -> Error {
     state.downstream.metrics.calls.refused.inc(Limit::Body);
-    let message = "The body came in too many small chunks: they took more than four times limits.body";
+    let message =
+        "The body came in too many small chunks: they took more than four times limits.body";
     Error::new(McpErrorKind::TooLarge, message)
 }

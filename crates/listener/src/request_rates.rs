@@ -1,7 +1,8 @@
 //! Request rates of principals: what each has used.
 //!
-//! Owns the buckets, those of the config's keys and those of people, who get theirs at their first request. Does not
-//! count tokens (`moongate_access`). Invariant: a reload refills no bucket whose rate stays.
+//! Owns the buckets, those of the config's keys and those of people, who get theirs at their first
+//! request. Does not count tokens (`moongate_access`). Invariant: a reload refills no bucket whose
+//! rate stays.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -12,7 +13,8 @@ use moongate_access::auth::PrincipalTable;
 use moongate_access::policy::{AccessTable, RequestRate, TokenBucket};
 use moongate_model::Principal;
 
-/// Maximum number of people with a bucket. Full buckets make room, since a new one would be the same.
+/// Maximum number of people with a bucket. Full buckets make room, since a new one would be the
+/// same.
 const PEOPLE_MAX: usize = 20_000;
 
 /// Rates of all principals.
@@ -38,7 +40,12 @@ impl RequestRates {
     pub(super) fn none() -> Self {
         let keys = HashMap::new();
         let people = Arc::default();
-        RequestRates { keys, people, general: None, access: AccessTable::default() }
+        RequestRates {
+            keys,
+            people,
+            general: None,
+            access: AccessTable::default(),
+        }
     }
 
     /// Returns the rates after a change of principals or limits.
@@ -50,26 +57,46 @@ impl RequestRates {
     ) -> Self {
         let people = self.people.clone();
         let access = access.clone();
-        let mut rates = RequestRates { keys: HashMap::new(), people, general, access };
-        let keys = principals.all().into_iter().filter(|principal| principal.role().set_index().is_none());
+        let mut rates = RequestRates {
+            keys: HashMap::new(),
+            people,
+            general,
+            access,
+        };
+        let keys = principals
+            .all()
+            .into_iter()
+            .filter(|principal| principal.role().set_index().is_none());
         let rate_of = |principal: Arc<Principal>| {
             let (rate, setting) = rates.rate_of(&principal)?;
-            Some((principal.id, PrincipalRate::after(self.keys.get(&principal.id), rate, setting)))
+            Some((
+                principal.id,
+                PrincipalRate::after(self.keys.get(&principal.id), rate, setting),
+            ))
         };
         rates.keys = keys.filter_map(rate_of).collect();
         rates
     }
 
     /// Takes tokens for so many requests of a principal.
-    pub(super) fn take(&self, principal: &Principal, count: usize) -> Result<(), AdmissionRejection> {
+    pub(super) fn take(
+        &self,
+        principal: &Principal,
+        count: usize,
+    ) -> Result<(), AdmissionRejection> {
         match principal.role().set_index() {
-            None => self.keys.get(&principal.id).map_or(Ok(()), |rate| rate.take(count)),
+            None => self
+                .keys
+                .get(&principal.id)
+                .map_or(Ok(()), |rate| rate.take(count)),
             Some(_) => self.take_of_person(principal, count),
         }
     }
 
     fn take_of_person(&self, person: &Principal, count: usize) -> Result<(), AdmissionRejection> {
-        let Some((rate, setting)) = self.rate_of(person) else { return Ok(()) };
+        let Some((rate, setting)) = self.rate_of(person) else {
+            return Ok(());
+        };
         let mut people = self.people.lock();
         let used = match people.get(&person.id) {
             Some(used) if used.token_bucket.rate() == rate => used.clone(),
@@ -97,7 +124,10 @@ impl RequestRates {
             Some((name, rate)) if role.set_index().is_none() => {
                 Some((rate?, format!("the rate of the key {name:?} in auth.keys")))
             }
-            Some((names, rate)) => Some((rate?, format!("the rate of the roles {names} in auth.roles"))),
+            Some((names, rate)) => Some((
+                rate?,
+                format!("the rate of the roles {names} in auth.roles"),
+            )),
             None => Some((self.general?, "limits.rate".to_owned())),
         }
     }
@@ -106,15 +136,23 @@ impl RequestRates {
 impl PrincipalRate {
     /// Returns a rate. The same one as before keeps its bucket, so that a reload refills nothing.
     fn after(before: Option<&PrincipalRate>, rate: RequestRate, setting: String) -> Self {
-        let same = before.map(|before| &before.token_bucket).filter(|bucket| bucket.rate() == rate);
-        let token_bucket = same.cloned().unwrap_or_else(|| Arc::new(TokenBucket::new(rate)));
-        PrincipalRate { token_bucket, setting: setting.into() }
+        let same = before
+            .map(|before| &before.token_bucket)
+            .filter(|bucket| bucket.rate() == rate);
+        let token_bucket = same
+            .cloned()
+            .unwrap_or_else(|| Arc::new(TokenBucket::new(rate)));
+        PrincipalRate {
+            token_bucket,
+            setting: setting.into(),
+        }
     }
 
     fn take(&self, count: usize) -> Result<(), AdmissionRejection> {
         self.token_bucket.take(count).map_err(|retry_after| {
             let (RequestRate { count, per }, setting) = (self.token_bucket.rate(), &self.setting);
-            let message = format!("There are more requests than {setting} allows: {count} in {per:?}");
+            let message =
+                format!("There are more requests than {setting} allows: {count} in {per:?}");
             AdmissionRejection::over_rate(message, retry_after)
         })
     }
@@ -131,10 +169,23 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_person_gets_a_rate_at_the_first_request_and_a_reload_refills_nothing() {
         let principals = PrincipalTable::default();
-        let general = RequestRate { count: 2, per: Duration::from_secs(1) };
-        let own = RequestRate { count: 1, ..general };
-        let role = |rate| RoleAccess { name: "staff".to_owned(), endpoints: None, tools: vec![GlobList::all()], rate };
-        let access = |rate| AccessTable::default().with_roles(vec![role(rate)], principals.role_sets().clone());
+        let general = RequestRate {
+            count: 2,
+            per: Duration::from_secs(1),
+        };
+        let own = RequestRate {
+            count: 1,
+            ..general
+        };
+        let role = |rate| RoleAccess {
+            name: "staff".to_owned(),
+            endpoints: None,
+            tools: vec![GlobList::all()],
+            rate,
+        };
+        let access = |rate| {
+            AccessTable::default().with_roles(vec![role(rate)], principals.role_sets().clone())
+        };
         let person = |id: u32| {
             let person = Principal::new("ann", id, [1; 16]);
             person.set_role(principals.role_sets().intern(&["staff"]).unwrap());
@@ -145,7 +196,14 @@ mod tests {
         let bob = person(2);
         assert!(rates.take(&ann, 2).is_ok());
         let refused = rates.take(&ann, 1).err().unwrap();
-        assert!(refused.error.message.contains("limits.rate allows: 2 in 1s"), "{}", refused.error.message);
+        assert!(
+            refused
+                .error
+                .message
+                .contains("limits.rate allows: 2 in 1s"),
+            "{}",
+            refused.error.message
+        );
         assert!(rates.take(&bob, 1).is_ok());
         let later = rates.reloaded(Some(general), &access(None), &principals);
         assert!(later.take(&ann, 1).is_err());
@@ -153,15 +211,30 @@ mod tests {
         let later = later.reloaded(Some(general), &access(Some(Some(own))), &principals);
         assert!(later.take(&ann, 1).is_ok());
         let refused = later.take(&ann, 1).err().unwrap();
-        assert!(refused.error.message.contains("the roles staff in auth.roles"), "{}", refused.error.message);
-        assert!(later.reloaded(None, &access(Some(None)), &principals).take(&ann, 100).is_ok());
+        assert!(
+            refused
+                .error
+                .message
+                .contains("the roles staff in auth.roles"),
+            "{}",
+            refused.error.message
+        );
+        assert!(
+            later
+                .reloaded(None, &access(Some(None)), &principals)
+                .take(&ann, 100)
+                .is_ok()
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn full_buckets_make_room_for_others() {
         let principals = PrincipalTable::default();
         let rates = RequestRates::none();
-        let general = Some(RequestRate { count: 1, per: Duration::from_secs(1) });
+        let general = Some(RequestRate {
+            count: 1,
+            per: Duration::from_secs(1),
+        });
         let rates = rates.reloaded(general, &AccessTable::default(), &principals);
         let take = |id| {
             let person = Principal::new("ann", id, [1; 16]);

@@ -1,7 +1,8 @@
 //! Path of a request to an MCP endpoint, from its head to its response.
 //!
-//! Owns the order of the steps. Does not decode messages (`moongate-protocol`) or check origins (`origin.rs`).
-//! Invariant: every HTTP request takes this path, and lines of a pipe take its typed steps (`stdio.rs`).
+//! Owns the order of the steps. Does not decode messages (`moongate-protocol`) or check origins
+//! (`origin.rs`). Invariant: every HTTP request takes this path, and lines of a pipe take its typed
+//! steps (`stdio.rs`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +22,9 @@ use crate::listener_state::ListenerState;
 use crate::panic_guard::{StartedResponse, finish_caught, start_caught};
 use crate::request_body::{RequestBody, body_timed_out};
 use crate::small_response::{json, small_response};
-use moongate_access::auth::{AuthError, AuthRefusal, CachedIdentity, CredentialFetch, ProvenIdentity};
+use moongate_access::auth::{
+    AuthError, AuthRefusal, CachedIdentity, CredentialFetch, ProvenIdentity,
+};
 use moongate_gateway::Endpoint;
 use moongate_jsonrpc::json::ByteString;
 use moongate_jsonrpc::message::{RpcMessage, RpcPayload};
@@ -57,11 +60,12 @@ type EarlyResponse = Box<http::Response<Body>>;
 
 /// Serves one HTTP request: the path of a call, with one call for each step.
 ///
-/// `Dialect::serve` reaches the steps that are not the listener's. It decodes the params. `Endpoint::call` resolves the
-/// name, lets policy permit it, and starts the call. The dialect's `ResponseEncoder` encodes what comes back.
+/// `Dialect::serve` reaches the steps that are not the listener's. It decodes the params.
+/// `Endpoint::call` resolves the name, lets policy permit it, and starts the call. The dialect's
+/// `ResponseEncoder` encodes what comes back.
 ///
-/// All steps before the first wait are done at once. A future of them would be moved from one layer to the next, and
-/// each move would copy a kilobyte.
+/// All steps before the first wait are done at once. A future of them would be moved from one layer
+/// to the next, and each move would copy a kilobyte.
 pub(super) fn serve_request<'a, B: RequestBody + 'a>(
     state: &'a ListenerState,
     mut source: RequestSource<'a>,
@@ -72,10 +76,13 @@ pub(super) fn serve_request<'a, B: RequestBody + 'a>(
         // The key comes first, so that a caller without one learns nothing about endpoints or load.
         match authenticate(state, &mut source, &request) {
             Ok(identity) => serve_identity(state, source.peer, identity, request, body),
-            Err(AuthRefusal { error, fetch: None }) => Err(refuse(state, source.peer, &Refused::of(&request), &error)),
-            Err(AuthRefusal { error, fetch: Some(fetch) }) => {
-                Ok(serve_after_fetch(state, source, (request, body), (error, fetch)).boxed())
+            Err(AuthRefusal { error, fetch: None }) => {
+                Err(refuse(state, source.peer, &Refused::of(&request), &error))
             }
+            Err(AuthRefusal {
+                error,
+                fetch: Some(fetch),
+            }) => Ok(serve_after_fetch(state, source, (request, body), (error, fetch)).boxed()),
         }
     });
     finish_caught(&state.downstream.metrics, started)
@@ -85,11 +92,15 @@ pub(super) fn serve_request<'a, B: RequestBody + 'a>(
 fn serve_identity<'a, B: RequestBody + 'a>(
     state: &'a ListenerState,
     peer: Option<PeerAddress>,
-    ProvenIdentity { principal, login, .. }: ProvenIdentity,
+    ProvenIdentity {
+        principal, login, ..
+    }: ProvenIdentity,
     request: ReceivedRequest,
     body: B,
 ) -> StartedResponse<'a> {
-    let Some(login) = login else { return serve_principal(state, peer, principal, request, body) };
+    let Some(login) = login else {
+        return serve_principal(state, peer, principal, request, body);
+    };
     let refused = Refused::of(&request);
     let serving = serve_principal(state, peer, principal, request, body)?;
     let until_end = async move {
@@ -129,7 +140,8 @@ fn serve_principal<'a, B: RequestBody + 'a>(
     })
 }
 
-/// Authenticates once more after a fetch, while the body is unread. Refuses the request at once if too many wait.
+/// Authenticates once more after a fetch, while the body is unread. Refuses the request at once if
+/// too many wait.
 async fn serve_after_fetch<B: RequestBody>(
     state: &ListenerState,
     mut source: RequestSource<'_>,
@@ -139,12 +151,15 @@ async fn serve_after_fetch<B: RequestBody>(
     let Some(waiting) = state.admission.begin_fetch() else {
         return *refuse(state, source.peer, &Refused::of(&request), &refused);
     };
-    // The method keeps what was fetched, and a fetch that takes longer is of use to the next request only.
+    // The method keeps what was fetched, and a fetch that takes longer is of use to the next
+    // request only.
     let _ = tokio::time::timeout(FETCH_TIMEOUT, fetch).await;
     drop(waiting);
     let started = match authenticate(state, &mut source, &request) {
         Ok(identity) => serve_identity(state, source.peer, identity, request, body),
-        Err(AuthRefusal { error, .. }) => Err(refuse(state, source.peer, &Refused::of(&request), &error)),
+        Err(AuthRefusal { error, .. }) => {
+            Err(refuse(state, source.peer, &Refused::of(&request), &error))
+        }
     };
     match started {
         Ok(serving) => serving.await,
@@ -158,7 +173,9 @@ fn authenticate(
     source: &mut RequestSource<'_>,
     request: &ReceivedRequest,
 ) -> Result<ProvenIdentity, AuthRefusal> {
-    let identity = state.auth.authenticate(&request.head.headers, source.identity.as_deref_mut())?;
+    let identity = state
+        .auth
+        .authenticate(&request.head.headers, source.identity.as_deref_mut())?;
     if let Some(slot) = source.slot {
         // From here on the connection is not evicted: its sender has shown a key.
         slot.admit();
@@ -176,21 +193,40 @@ struct Refused {
 
 impl Refused {
     fn of(request: &ReceivedRequest) -> Self {
-        let host = request_hosts(&request.head.headers, &request.head.uri).next().flatten();
-        Refused { scope: request.scope.clone(), host: host.map(str::to_owned) }
+        let host = request_hosts(&request.head.headers, &request.head.uri)
+            .next()
+            .flatten();
+        Refused {
+            scope: request.scope.clone(),
+            host: host.map(str::to_owned),
+        }
     }
 }
 
 /// Logs and counts refused credentials, and responds to them.
-fn refuse(state: &ListenerState, peer: Option<PeerAddress>, refused: &Refused, denied: &AuthError) -> EarlyResponse {
-    state.refused_keys.log(peer.map(|PeerAddress(address)| address), denied);
+fn refuse(
+    state: &ListenerState,
+    peer: Option<PeerAddress>,
+    refused: &Refused,
+    denied: &AuthError,
+) -> EarlyResponse {
+    state
+        .refused_keys
+        .log(peer.map(|PeerAddress(address)| address), denied);
     Box::new(match denied {
         AuthError::Missing => unauthorized(state, refused, denied, AuthOutcome::Missing),
         AuthError::Invalid(_) => unauthorized(state, refused, denied, AuthOutcome::Wrong),
         // Not counted as wrong: the client may come again with the same credentials.
         AuthError::Unavailable(_) => {
-            let mut response = small_response(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "Come again in a second");
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(DEFAULT_RETRY_AFTER.as_secs()));
+            let mut response = small_response(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "unavailable",
+                "Come again in a second",
+            );
+            response.headers_mut().insert(
+                header::RETRY_AFTER,
+                HeaderValue::from(DEFAULT_RETRY_AFTER.as_secs()),
+            );
             response
         }
     })
@@ -211,19 +247,35 @@ fn find_endpoint(
     request: &ReceivedRequest,
     principal: &Principal,
 ) -> Result<Arc<Endpoint>, EarlyResponse> {
-    // No other key learns whether the endpoint exists: unknown and forbidden names get the same response.
-    let not_found = || Box::new(small_response(StatusCode::NOT_FOUND, "not_found", "There is no such server or view"));
-    state.endpoints.find_endpoint(&request.scope, principal).ok_or_else(not_found)
+    // No other key learns whether the endpoint exists: unknown and forbidden names get the same
+    // response.
+    let not_found = || {
+        Box::new(small_response(
+            StatusCode::NOT_FOUND,
+            "not_found",
+            "There is no such server or view",
+        ))
+    };
+    state
+        .endpoints
+        .find_endpoint(&request.scope, principal)
+        .ok_or_else(not_found)
 }
 
 /// Admits a body before it is read, since a body takes memory, too.
-fn admit_body(state: &ListenerState, request: &ReceivedRequest, body: &impl RequestBody) -> Result<(), EarlyResponse> {
+fn admit_body(
+    state: &ListenerState,
+    request: &ReceivedRequest,
+    body: &impl RequestBody,
+) -> Result<(), EarlyResponse> {
     // Small bodies pass even when memory is short: a cancellation, which frees memory, is one.
     if body.is_small(&request.head) {
         return Ok(());
     }
     state.admission.check_memory().map_err(|rejection| {
-        let response = request.select_dialect(None).error_response(None, &rejection.error);
+        let response = request
+            .select_dialect(None)
+            .error_response(None, &rejection.error);
         Box::new(rejection.apply_to(response, &state.downstream.metrics))
     })
 }
@@ -256,7 +308,10 @@ fn admit(
 ) -> Result<Admitted<ClientPayload>, EarlyResponse> {
     state.admit(principal, payload).map_err(|refused| {
         let (payload, rejection) = *refused;
-        let response = dialect.error_response(single_message(&payload).and_then(RpcMessage::id), &rejection.error);
+        let response = dialect.error_response(
+            single_message(&payload).and_then(RpcMessage::id),
+            &rejection.error,
+        );
         Box::new(rejection.apply_to(response, &state.downstream.metrics))
     })
 }
@@ -264,18 +319,47 @@ fn admit(
 impl ReceivedRequest {
     /// Selects the dialect by the path, or by the head and as much of the body as there is.
     fn select_dialect(&self, payload: Option<&ClientPayload>) -> &'static dyn Dialect {
-        self.dialect.unwrap_or_else(|| select_dialect(&self.head, payload))
+        self.dialect
+            .unwrap_or_else(|| select_dialect(&self.head, payload))
     }
 
-    fn into_mcp_request(self, principal: Arc<Principal>, holder: MemoryHolder, payload: ClientPayload) -> McpRequest {
-        let ReceivedRequest { head: Parts { method, uri, headers, .. }, scope, received, .. } = self;
-        McpRequest { method, uri, headers, payload, principal, holder, scope, received }
+    fn into_mcp_request(
+        self,
+        principal: Arc<Principal>,
+        holder: MemoryHolder,
+        payload: ClientPayload,
+    ) -> McpRequest {
+        let ReceivedRequest {
+            head:
+                Parts {
+                    method,
+                    uri,
+                    headers,
+                    ..
+                },
+            scope,
+            received,
+            ..
+        } = self;
+        McpRequest {
+            method,
+            uri,
+            headers,
+            payload,
+            principal,
+            holder,
+            scope,
+            received,
+        }
     }
 }
 
 /// Selects the dialect that a request is written in.
 fn select_dialect(head: &Parts, payload: Option<&ClientPayload>) -> &'static dyn Dialect {
-    let head = RequestHead { method: &head.method, headers: &head.headers };
+    let head = RequestHead {
+        method: &head.method,
+        headers: &head.headers,
+    };
     let message = payload.and_then(single_message);
     moongate_protocol::select_dialect(&head, &BodyHint { message })
 }
@@ -300,16 +384,26 @@ fn unauthorized(
     outcome: AuthOutcome,
 ) -> http::Response<Body> {
     state.downstream.metrics.access.auth.inc(outcome);
-    let challenge = HeaderValue::try_from(state.auth.challenge(denied, &refused.scope, refused.host.as_deref()));
+    let challenge = HeaderValue::try_from(state.auth.challenge(
+        denied,
+        &refused.scope,
+        refused.host.as_deref(),
+    ));
     let message = state.auth.advice();
-    // A JSON-RPC error, since many clients show nothing else of a response. The `message` at the top is for all others.
+    // A JSON-RPC error, since many clients show nothing else of a response. The `message` at the
+    // top is for all others.
     let error = serde_json::json!({
-        "code": moongate_protocol::UNAUTHORIZED, "message": message, "data": { "error": "unauthorized" },
+        "code": moongate_protocol::UNAUTHORIZED, "message": message,
+        "data": { "error": "unauthorized" },
     });
-    let body = serde_json::json!({ "jsonrpc": "2.0", "id": null, "error": error, "message": message });
+    let body =
+        serde_json::json!({ "jsonrpc": "2.0", "id": null, "error": error, "message": message });
     let mut response = json(StatusCode::UNAUTHORIZED, &body);
-    // RFC 9110, section 15.5.2: a server that answers 401 "MUST send a WWW-Authenticate header field".
+    // RFC 9110, section 15.5.2: a server that answers 401 "MUST send a WWW-Authenticate header
+    // field".
     let challenge = challenge.unwrap_or(HeaderValue::from_static("Bearer"));
-    response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+    response
+        .headers_mut()
+        .insert(header::WWW_AUTHENTICATE, challenge);
     response
 }

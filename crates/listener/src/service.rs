@@ -1,7 +1,8 @@
-//! Service of one connection: from a request to the routes. Owns the choice between the routes and the fast path.
+//! Service of one connection: from a request to the routes. Owns the choice between the routes and
+//! the fast path.
 //!
-//! Does not answer requests. Invariant: the fast path is taken only where the origin check has nothing to add, and it
-//! ends in the same function as the routes.
+//! Does not answer requests. Invariant: the fast path is taken only where the origin check has
+//! nothing to add, and it ends in the same function as the routes.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -52,7 +53,8 @@ pub(super) struct AcceptedHost {
 
 /// Returns a copy that does not keep the buffer of its request alive.
 fn detached_copy(value: Option<&HeaderValue>) -> Option<HeaderValue> {
-    // A clone of a header shares the buffer of its whole request. This one lives as long as the connection.
+    // A clone of a header shares the buffer of its whole request. This one lives as long as the
+    // connection.
     HeaderValue::from_bytes(value?.as_bytes()).ok()
 }
 
@@ -78,7 +80,14 @@ enum EitherBody {
 impl ConnectionService {
     /// Creates the service from the routes and, for clients, the endpoints' state.
     pub fn new(router: Router, state: Option<SharedListenerState>, local: bool) -> Self {
-        ConnectionService { router, state, local, closing: Arc::default(), peer: None, slot: None }
+        ConnectionService {
+            router,
+            state,
+            local,
+            closing: Arc::default(),
+            peer: None,
+            slot: None,
+        }
     }
 
     /// Returns the flag that makes connections end with their next response.
@@ -86,13 +95,18 @@ impl ConnectionService {
         &self.closing
     }
 
-    /// Returns the state that serves a simple POST, if it goes to an endpoint and needs no origin check.
-    pub(super) fn fast_path_state(&self, head: &Parts, accepted: &mut AcceptedHost) -> Option<Arc<ListenerState>> {
+    /// Returns the state that serves a simple POST, if it goes to an endpoint and needs no origin
+    /// check.
+    pub(super) fn fast_path_state(
+        &self,
+        head: &Parts,
+        accepted: &mut AcceptedHost,
+    ) -> Option<Arc<ListenerState>> {
         endpoint_name(head.uri.path())?;
         let state = self.state.as_ref()?.load_full();
         // Pointers are compared: a reload replaces the state, and with it the accepted hosts.
-        let same =
-            accepted.state.as_ptr() == Arc::as_ptr(&state) && accepted.host.as_ref() == head.headers.get(header::HOST);
+        let same = accepted.state.as_ptr() == Arc::as_ptr(&state)
+            && accepted.host.as_ref() == head.headers.get(header::HOST);
         let only_host = same && !has_several_hosts(&head.headers);
         let skips_check = match only_host {
             // An origin is checked each time: one connection of a browser serves several pages.
@@ -103,8 +117,10 @@ impl ConnectionService {
             return None;
         }
         if !same {
-            *accepted =
-                AcceptedHost { state: Arc::downgrade(&state), host: detached_copy(head.headers.get(header::HOST)) };
+            *accepted = AcceptedHost {
+                state: Arc::downgrade(&state),
+                host: detached_copy(head.headers.get(header::HOST)),
+            };
         }
         Some(state)
     }
@@ -121,13 +137,22 @@ impl ConnectionService {
 
     /// Refuses larger heads of HTTP/1, before any route sees them.
     pub(super) fn with_head_max(self, head_max: usize) -> Self {
-        let limit = HeadLimit { head_max, state: self.state.clone() };
-        ConnectionService { router: limit.apply_to(self.router), ..self }
+        let limit = HeadLimit {
+            head_max,
+            state: self.state.clone(),
+        };
+        ConnectionService {
+            router: limit.apply_to(self.router),
+            ..self
+        }
     }
 
     /// Reports the connection's requests to this slot.
     pub(super) fn in_slot(self, slot: Arc<ConnectionSlot>) -> Self {
-        ConnectionService { slot: Some(slot), ..self }
+        ConnectionService {
+            slot: Some(slot),
+            ..self
+        }
     }
 
     /// Returns a counter of responses that their client did not read.
@@ -140,25 +165,37 @@ impl ConnectionService {
         }
     }
 
-    /// Returns the list of writes that wait for a client. Operators' listeners have none: each gets its own.
+    /// Returns the list of writes that wait for a client. Operators' listeners have none: each gets
+    /// its own.
     pub(super) fn stalled_writes(&self) -> Arc<StalledWrites> {
-        self.state.as_ref().map_or_else(Arc::default, |state| state.load().stall_detector.writes())
+        self.state
+            .as_ref()
+            .map_or_else(Arc::default, |state| state.load().stall_detector.writes())
     }
 
     /// Returns a copy for one connection.
     pub(super) fn for_peer(&self, address: Option<SocketAddr>) -> Self {
         // Canonical, since a dual-stack socket shows IPv4 clients as `::ffff:192.0.2.1`.
-        ConnectionService { peer: address.map(|address| PeerAddress(address.ip().to_canonical())), ..self.clone() }
+        ConnectionService {
+            peer: address.map(|address| PeerAddress(address.ip().to_canonical())),
+            ..self.clone()
+        }
     }
 }
 
 /// True if the origin check would let the request pass unchanged.
-fn needs_no_origin_check(state: &ListenerState, local: bool, headers: &HeaderMap, uri: &Uri) -> bool {
+fn needs_no_origin_check(
+    state: &ListenerState,
+    local: bool,
+    headers: &HeaderMap,
+    uri: &Uri,
+) -> bool {
     let plain = !headers.contains_key(header::ORIGIN) && !has_several_hosts(headers);
     plain && (local || state.hosts.accepts_request(headers, uri).is_ok())
 }
 
-/// Adds the end of the connection to a response if the connection is closing. HTTP/2 has GOAWAY for that.
+/// Adds the end of the connection to a response if the connection is closing. HTTP/2 has GOAWAY for
+/// that.
 fn with_connection_close(
     mut response: Response<GuardedBody>,
     version: Version,
@@ -167,7 +204,9 @@ fn with_connection_close(
     // RFC 9113, section 8.2.2: an endpoint "MUST NOT generate an HTTP/2 message containing
     // connection-specific header fields".
     if version <= Version::HTTP_11 && is_closing {
-        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        response
+            .headers_mut()
+            .insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }
@@ -179,7 +218,10 @@ fn watch_if_h2(
     state: Option<&ListenerState>,
     slot: Option<Arc<SlotRequest>>,
 ) -> Response<GuardedBody> {
-    let holders = slot.as_ref().map(|slot| slot.holders_of(&response)).unwrap_or_default();
+    let holders = slot
+        .as_ref()
+        .map(|slot| slot.holders_of(&response))
+        .unwrap_or_default();
     let is_h2 = version == Version::HTTP_2;
     // Only over HTTP/1 has a connection one answer at a time.
     if let Some(slot) = slot.as_ref().filter(|_| !is_h2) {
@@ -188,7 +230,10 @@ fn watch_if_h2(
     response.map(|body| match state {
         Some(state) if is_h2 => {
             let watched = state.stall_detector.watch(GuardedBody::from(body), holders);
-            GuardedBody { body: EitherBody::Watched(watched), _slot: slot }
+            GuardedBody {
+                body: EitherBody::Watched(watched),
+                _slot: slot,
+            }
         }
         _ => GuardedBody { body, _slot: slot },
     })
@@ -219,7 +264,11 @@ impl hyper::service::Service<Request<Incoming>> for ConnectionService {
             let Ok(response) = router.oneshot(request.map(AxumBody::new)).await;
             let response = response.map(EitherBody::Route);
             let is_closing = is_for_probes || closing.load(Ordering::Relaxed);
-            Ok(with_connection_close(watch_if_h2(response, version, state.as_deref(), slot), version, is_closing))
+            Ok(with_connection_close(
+                watch_if_h2(response, version, state.as_deref(), slot),
+                version,
+                is_closing,
+            ))
         })
     }
 }
@@ -228,7 +277,10 @@ impl http_body::Body for GuardedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         Pin::new(&mut self.get_mut().body).poll_frame(cx)
     }
 
@@ -245,7 +297,10 @@ impl http_body::Body for EitherBody {
     type Data = Bytes;
     type Error = axum::Error;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         match self.get_mut() {
             EitherBody::Route(body) => Pin::new(body).poll_frame(cx),
             EitherBody::Watched(body) => Pin::new(body).poll_frame(cx),

@@ -1,7 +1,7 @@
 //! Listening sockets: opened here, or passed by the service manager. Owns binding and closing.
 //!
-//! Does not serve connections (`listener.rs`). Invariant: a closed socket leaves no connection behind that the kernel
-//! had accepted.
+//! Does not serve connections (`listener.rs`). Invariant: a closed socket leaves no connection
+//! behind that the kernel had accepted.
 
 use std::io;
 use std::net::SocketAddr;
@@ -49,19 +49,26 @@ impl AcceptedStream {
 }
 
 impl ListenSocket {
-    pub(super) async fn bind(address: &ListenAddress, settings: &SocketSettings) -> io::Result<Self> {
+    pub(super) async fn bind(
+        address: &ListenAddress,
+        settings: &SocketSettings,
+    ) -> io::Result<Self> {
         match address {
             ListenAddress::Tcp(address) => tcp(*address, settings),
             // No key can be asked of a client here: a message has no place for one.
             ListenAddress::TcpLines(address) if !address.ip().to_canonical().is_loopback() => {
-                Err(io::Error::other("only 127.0.0.1 and [::1] can be listened on for messages in lines"))
+                Err(io::Error::other(
+                    "only 127.0.0.1 and [::1] can be listened on for messages in lines",
+                ))
             }
             ListenAddress::TcpLines(address) => tcp(*address, settings),
             ListenAddress::Unix(path) => {
                 let (unix, file) = unix_socket::listen(path, settings.mode).await?;
                 Ok(ListenSocket::Unix(unix, Some(file)))
             }
-            ListenAddress::Inherited(_) => Err(io::Error::other("no socket was handed over (LISTEN_FDS)")),
+            ListenAddress::Inherited(_) => {
+                Err(io::Error::other("no socket was handed over (LISTEN_FDS)"))
+            }
         }
     }
 
@@ -76,38 +83,56 @@ impl ListenSocket {
     /// Returns the socket's name for logs.
     pub(super) fn name(&self) -> String {
         match self {
-            ListenSocket::Tcp(tcp) => {
-                tcp.local_addr().map_or_else(|_| "a TCP socket".to_owned(), |address| address.to_string())
-            }
+            ListenSocket::Tcp(tcp) => tcp
+                .local_addr()
+                .map_or_else(|_| "a TCP socket".to_owned(), |address| address.to_string()),
             ListenSocket::Unix(unix, _) => {
                 let path = unix_socket::local_path(unix);
-                path.map_or_else(|| "a Unix socket".to_owned(), |path| ListenAddress::Unix(path).to_string())
+                path.map_or_else(
+                    || "a Unix socket".to_owned(),
+                    |path| ListenAddress::Unix(path).to_string(),
+                )
             }
         }
     }
 
     pub(super) async fn accept(&self) -> io::Result<AcceptedStream> {
         match self {
-            ListenSocket::Tcp(tcp) => tcp.accept().await.map(|(stream, _)| AcceptedStream::Tcp(stream)),
-            ListenSocket::Unix(unix, _) => unix.accept().await.map(|(stream, _)| AcceptedStream::Unix(stream)),
+            ListenSocket::Tcp(tcp) => tcp
+                .accept()
+                .await
+                .map(|(stream, _)| AcceptedStream::Tcp(stream)),
+            ListenSocket::Unix(unix, _) => unix
+                .accept()
+                .await
+                .map(|(stream, _)| AcceptedStream::Unix(stream)),
         }
     }
 
-    /// Closes the socket. Returns connections that were not accepted yet, which closing would reset.
+    /// Closes the socket. Returns connections that were not accepted yet, which closing would
+    /// reset.
     pub(super) fn close(self) -> Vec<AcceptedStream> {
         let mut waiting = Vec::new();
         match self {
             ListenSocket::Tcp(tcp) => {
                 // The listener stays non-blocking, so `accept` fails once the queue is empty.
-                let Ok(tcp) = tcp.into_std() else { return waiting };
+                let Ok(tcp) = tcp.into_std() else {
+                    return waiting;
+                };
                 while let Ok((stream, _)) = tcp.accept() {
-                    let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
+                    let stream = stream
+                        .set_nonblocking(true)
+                        .and_then(|()| TcpStream::from_std(stream));
                     waiting.extend(stream.map(AcceptedStream::Tcp));
                 }
             }
             ListenSocket::Unix(unix, file) => {
                 // The file goes with the listener, so that a new process finds its place free.
-                waiting.extend(unix_socket::close(unix, file).into_iter().map(AcceptedStream::Unix));
+                waiting.extend(
+                    unix_socket::close(unix, file)
+                        .into_iter()
+                        .map(AcceptedStream::Unix),
+                );
             }
         }
         waiting
@@ -125,10 +150,18 @@ mod tests {
     #[tokio::test]
     async fn queued_connections_are_accepted_before_close() {
         let address = ListenAddress::Tcp(([127, 0, 0, 1], 0).into());
-        let settings = SocketSettings { reuse_port: cfg!(unix), mode: 0o600 };
-        let Ok(ListenSocket::Tcp(tcp)) = ListenSocket::bind(&address, &settings).await else { panic!("it binds") };
+        let settings = SocketSettings {
+            reuse_port: cfg!(unix),
+            mode: 0o600,
+        };
+        let Ok(ListenSocket::Tcp(tcp)) = ListenSocket::bind(&address, &settings).await else {
+            panic!("it binds")
+        };
         let address = tcp.local_addr().unwrap();
-        let _clients = [TcpStream::connect(address).await.unwrap(), TcpStream::connect(address).await.unwrap()];
+        let _clients = [
+            TcpStream::connect(address).await.unwrap(),
+            TcpStream::connect(address).await.unwrap(),
+        ];
         assert_eq!(ListenSocket::Tcp(tcp).close().len(), 2);
         assert!(TcpStream::connect(address).await.is_err());
     }

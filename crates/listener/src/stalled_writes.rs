@@ -1,7 +1,7 @@
 //! Writes that wait for their client to read. Owns the order in which they began to wait.
 //!
-//! Does not write, and sets no time limit (`write_timeout.rs`). Invariant: a write is listed for as long as it waits, and
-//! a client that was only slow for a moment is never chosen.
+//! Does not write, and sets no time limit (`write_timeout.rs`). Invariant: a write is listed for as
+//! long as it waits, and a client that was only slow for a moment is never chosen.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,19 +47,33 @@ impl StalledWrites {
         let since = Instant::now();
         let must_end = AtomicBool::new(false);
         let task = AtomicWaker::new();
-        let write = Arc::new(StalledWrite { holders, since, must_end, task });
+        let write = Arc::new(StalledWrite {
+            holders,
+            since,
+            must_end,
+            task,
+        });
         self.waiting.lock().insert(id, write.clone());
-        StallGuard { write, id, list: self.clone() }
+        StallGuard {
+            write,
+            id,
+            list: self.clone(),
+        }
     }
 
-    /// Ends the write of a holder's answer that has waited longest, if it has waited for more than a moment.
+    /// Ends the write of a holder's answer that has waited longest, if it has waited for more than
+    /// a moment.
     ///
     /// Its task frees the answer. So whoever needed the memory finds it at the next attempt.
     pub(super) fn end_oldest(&self, holder: &MemoryHolder) -> bool {
         let oldest = {
             let mut waiting = self.waiting.lock();
-            let mut old = waiting.iter().take_while(|(_, write)| write.since.elapsed() >= STALL_GRACE);
-            let oldest = old.find(|(_, write)| write.holders.include(holder)).map(|(id, _)| *id);
+            let mut old = waiting
+                .iter()
+                .take_while(|(_, write)| write.since.elapsed() >= STALL_GRACE);
+            let oldest = old
+                .find(|(_, write)| write.holders.include(holder))
+                .map(|(id, _)| *id);
             oldest.and_then(|id| waiting.remove(&id))
         };
         let Some(write) = oldest else { return false };
@@ -94,7 +108,10 @@ mod tests {
 
     fn of(client: u32, server: &'static str) -> AnswerHolders {
         let server = Some(moongate_jsonrpc::json::ByteString::literal(server));
-        AnswerHolders { client: Some(MemoryHolder::Principal(client)), server }
+        AnswerHolders {
+            client: Some(MemoryHolder::Principal(client)),
+            server,
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -103,7 +120,10 @@ mod tests {
         let holder = MemoryHolder::Principal(1);
         let first = writes.begin(of(1, "a"));
         let second = writes.begin(of(1, "a"));
-        assert!(!writes.end_oldest(&holder), "both are slow for a moment only");
+        assert!(
+            !writes.end_oldest(&holder),
+            "both are slow for a moment only"
+        );
         tokio::time::advance(STALL_GRACE).await;
         assert!(writes.end_oldest(&holder));
         assert!(must_end(&first));

@@ -1,7 +1,8 @@
-//! MCP over a pipe for one client: a message a line, in and out. Owns reading, writing, their bounds and the shutdown.
+//! MCP over a pipe for one client: a message a line, in and out. Owns reading, writing, their
+//! bounds and the shutdown.
 //!
-//! Does not decode messages (`moongate-protocol`). Invariant: only messages are written, and the end of the input ends
-//! everything.
+//! Does not decode messages (`moongate-protocol`). Invariant: only messages are written, and the
+//! end of the input ends everything.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,8 +26,9 @@ use moongate_transport::PartialIdScanner;
 
 /// Maximum number of lines that wait for the client to read them. Further senders wait too.
 const QUEUED_LINES_MAX: usize = 64;
-/// Time that calls may take after the client closed its end. "Servers SHOULD exit promptly when their standard input is
-/// closed" (2026-07-28/basic/transports/stdio.mdx, Shutdown). A script that pipes requests in still gets its answers.
+/// Time that calls may take after the client closed its end. "Servers SHOULD exit promptly when
+/// their standard input is closed" (2026-07-28/basic/transports/stdio.mdx, Shutdown). A script that
+/// pipes requests in still gets its answers.
 const EOF_GRACE: Duration = Duration::from_secs(2);
 /// Time for the client to read the last lines at shutdown.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
@@ -66,20 +68,36 @@ pub enum StdioRefused {
 }
 
 impl ListenerState {
-    /// Opens an endpoint for a client on a pipe. An empty name is the endpoint of all servers. `drain` is the time that
-    /// its calls may take when the gateway stops.
+    /// Opens an endpoint for a client on a pipe. An empty name is the endpoint of all servers.
+    /// `drain` is the time that its calls may take when the gateway stops.
     pub fn open_stdio(
         self: &Arc<Self>,
         endpoint: &str,
         credentials: &http::HeaderMap,
         drain: Duration,
     ) -> Result<StdioConnection, StdioRefused> {
-        let identity = self.auth.authenticate(credentials, None).map_err(|_| StdioRefused::Credentials)?;
-        let ProvenIdentity { principal, login, .. } = identity;
+        let identity = self
+            .auth
+            .authenticate(credentials, None)
+            .map_err(|_| StdioRefused::Credentials)?;
+        let ProvenIdentity {
+            principal, login, ..
+        } = identity;
         let scope = ByteString::from(endpoint);
-        let endpoint = self.endpoints.find_endpoint(endpoint, &principal).ok_or(StdioRefused::Endpoint)?;
+        let endpoint = self
+            .endpoints
+            .find_endpoint(endpoint, &principal)
+            .ok_or(StdioRefused::Endpoint)?;
         let login = login.unwrap_or_default();
-        Ok(StdioConnection { state: self.clone(), principal, login, endpoint, scope, drain, network: None })
+        Ok(StdioConnection {
+            state: self.clone(),
+            principal,
+            login,
+            endpoint,
+            scope,
+            drain,
+            network: None,
+        })
     }
 }
 
@@ -91,7 +109,14 @@ impl StdioConnection {
         read_timeout: Duration,
         peer: Option<PeerAddress>,
     ) -> Self {
-        StdioConnection { network: Some(NetworkClient { state: shared_state, read_timeout, peer }), ..self }
+        StdioConnection {
+            network: Some(NetworkClient {
+                state: shared_state,
+                read_timeout,
+                peer,
+            }),
+            ..self
+        }
     }
 
     /// Serves until the input ends, the client stops reading, or the gateway drains.
@@ -100,7 +125,15 @@ impl StdioConnection {
         R: AsyncRead + Unpin,
         W: AsyncWrite + Send + Unpin + 'static,
     {
-        let StdioConnection { state: listener_state, principal, login, endpoint, scope, drain, network } = self;
+        let StdioConnection {
+            state: listener_state,
+            principal,
+            login,
+            endpoint,
+            scope,
+            drain,
+            network,
+        } = self;
         // The bound makes a client that does not read slow down its own calls.
         let (out, lines) = mpsc::channel(QUEUED_LINES_MAX);
         let finished = CancellationToken::new();
@@ -108,10 +141,20 @@ impl StdioConnection {
         let state = listener_state.downstream.clone();
         let draining = state.draining.clone();
         let revoked = listener_state.endpoints.until_revoked(&principal);
-        let holder = memory_holder(&principal, network.as_ref().and_then(|network| network.peer));
+        let holder = memory_holder(
+            &principal,
+            network.as_ref().and_then(|network| network.peer),
+        );
         let sender = (principal.clone(), holder.clone());
         let client = StdioClient::new(endpoint, sender, scope.clone(), state, out.clone());
-        let mut client = LineClient { stdio: client, state: listener_state, principal, scope, network, holder };
+        let mut client = LineClient {
+            stdio: client,
+            state: listener_state,
+            principal,
+            scope,
+            network,
+            holder,
+        };
         let read = tokio::select! {
             ended = read_lines(reader, &mut client) => Some(ended),
             () = draining.cancelled() => None,
@@ -123,7 +166,8 @@ impl StdioConnection {
         let grace = match read {
             Some(ReadEnd::Unread | ReadEnd::Revoked | ReadEnd::TimedOut) => Duration::ZERO,
             Some(ReadEnd::Input) => {
-                // Subscriptions never end by themselves, so they would use up the whole grace period.
+                // Subscriptions never end by themselves, so they would use up the whole grace
+                // period.
                 client.close_subscriptions();
                 drain.min(EOF_GRACE)
             }
@@ -136,7 +180,10 @@ impl StdioConnection {
         // Dropped before the writer is told to finish: no further message can enter the queue.
         drop(client);
         finished.cancel();
-        if tokio::time::timeout(FLUSH_TIMEOUT, &mut writing).await.is_err() {
+        if tokio::time::timeout(FLUSH_TIMEOUT, &mut writing)
+            .await
+            .is_err()
+        {
             tracing::warn!("client did not read the last responses");
             writing.abort();
         }
@@ -176,7 +223,9 @@ async fn read_lines<R: AsyncRead + Unpin>(mut reader: R, client: &mut LineClient
     let mut skipping: Option<(PartialIdScanner, Error)> = None;
     loop {
         while let Some(newline) = memchr::memchr(b'\n', &buffer[scanned..]) {
-            let line = reservation.take().attach(buffer.split_to(scanned + newline + 1).freeze());
+            let line = reservation
+                .take()
+                .attach(buffer.split_to(scanned + newline + 1).freeze());
             if line.len() > SMALL_MESSAGE {
                 // The line has the memory of the buffer, and small lines must not keep it.
                 buffer = BytesMut::from(&buffer[..]);
@@ -186,7 +235,12 @@ async fn read_lines<R: AsyncRead + Unpin>(mut reader: R, client: &mut LineClient
             let served = match skipping.take() {
                 Some((mut scan, error)) => client.refuse(scan.feed(&line), &error).await,
                 None if line.len() > limit => {
-                    client.refuse(PartialIdScanner::default().feed(&line), &client.too_long(limit)).await
+                    client
+                        .refuse(
+                            PartialIdScanner::default().feed(&line),
+                            &client.too_long(limit),
+                        )
+                        .await
                 }
                 None => client.serve_line(&line).await,
             };
@@ -214,11 +268,14 @@ async fn read_lines<R: AsyncRead + Unpin>(mut reader: R, client: &mut LineClient
             scanned = 0;
         }
         let is_inside = !buffer.is_empty() || skipping.is_some();
-        // From the first byte of a message: a client that is idle between messages may take any time.
+        // From the first byte of a message: a client that is idle between messages may take any
+        // time.
         begun = is_inside.then(|| begun.unwrap_or_else(Instant::now));
         buffer.reserve(8 * 1024);
         let mut room = (&mut buffer).limit(READ_MAX);
-        let Some(read) = client.in_time(begun, reader.read_buf(&mut room)).await else { return ReadEnd::TimedOut };
+        let Some(read) = client.in_time(begun, reader.read_buf(&mut room)).await else {
+            return ReadEnd::TimedOut;
+        };
         match read {
             Ok(n) if n > 0 => {}
             // The last line needs no newline.
@@ -235,8 +292,14 @@ async fn read_lines<R: AsyncRead + Unpin>(mut reader: R, client: &mut LineClient
 
 impl LineClient {
     /// Waits for more of a message within the time that it has left.
-    async fn in_time<T>(&self, begun: Option<Instant>, reading: impl Future<Output = T>) -> Option<T> {
-        let (Some(network), Some(begun)) = (&self.network, begun) else { return Some(reading.await) };
+    async fn in_time<T>(
+        &self,
+        begun: Option<Instant>,
+        reading: impl Future<Output = T>,
+    ) -> Option<T> {
+        let (Some(network), Some(begun)) = (&self.network, begun) else {
+            return Some(reading.await);
+        };
         let until = begun + network.read_timeout;
         // A client that sends a byte now and then must not get a new time limit for each.
         let read = match Instant::now() < until {
@@ -244,21 +307,34 @@ impl LineClient {
             false => None,
         };
         if read.is_none() {
-            self.state.downstream.metrics.calls.refused.inc(Limit::ReadTimeout);
+            self.state
+                .downstream
+                .metrics
+                .calls
+                .refused
+                .inc(Limit::ReadTimeout);
         }
         read
     }
 
     /// Continues with the current config, if the client's key still means the same principal.
     fn confirm_identity(&mut self) -> Result<(), ClientDisconnected> {
-        let Some(network) = &self.network else { return Ok(()) };
+        let Some(network) = &self.network else {
+            return Ok(());
+        };
         let now = network.state.load();
         if Arc::ptr_eq(&now, &self.state) {
             return Ok(());
         }
-        let identity = now.auth.authenticate(&http::HeaderMap::new(), None).map_err(|_| ClientDisconnected)?;
+        let identity = now
+            .auth
+            .authenticate(&http::HeaderMap::new(), None)
+            .map_err(|_| ClientDisconnected)?;
         let principal = identity.principal;
-        let endpoint = now.endpoints.find_endpoint(&self.scope, &principal).ok_or(ClientDisconnected)?;
+        let endpoint = now
+            .endpoints
+            .find_endpoint(&self.scope, &principal)
+            .ok_or(ClientDisconnected)?;
         // The session and its calls belong to the old principal. The client has to connect again.
         if principal.id != self.principal.id {
             return Err(ClientDisconnected);
@@ -268,8 +344,8 @@ impl LineClient {
         Ok(())
     }
 
-    /// Serves one line, by the steps of `serve_request`. The client was authenticated when its pipe was opened, and each
-    /// config that came since confirms it.
+    /// Serves one line, by the steps of `serve_request`. The client was authenticated when its pipe
+    /// was opened, and each config that came since confirms it.
     async fn serve_line(&mut self, line: &Bytes) -> Result<(), ClientDisconnected> {
         let mut text = line.trim_ascii();
         // Some Windows programs start their output with a byte order mark.
@@ -294,11 +370,16 @@ impl LineClient {
     /// Counts a message over the limit, and returns its error.
     fn too_long(&self, limit: usize) -> Error {
         self.stdio.count_too_large();
-        Error::new(McpErrorKind::TooLarge, format!("The message is larger than {limit} bytes (limits.body)"))
+        Error::new(
+            McpErrorKind::TooLarge,
+            format!("The message is larger than {limit} bytes (limits.body)"),
+        )
     }
 
     async fn refuse(&self, id: Option<u64>, error: &Error) -> Result<(), ClientDisconnected> {
-        self.stdio.send_error(id.map(RequestId::number).as_ref(), error).await
+        self.stdio
+            .send_error(id.map(RequestId::number).as_ref(), error)
+            .await
     }
 }
 

@@ -1,7 +1,8 @@
-//! Sockets that the service manager opened, and keeps after this process. Owns their assignment to listeners.
+//! Sockets that the service manager opened, and keeps after this process. Owns their assignment to
+//! listeners.
 //!
-//! Does not accept connections. Source: sd_listen_fds(3), `LISTEN_FDS`, `LISTEN_PID`, `LISTEN_FDNAMES`. Invariant: each
-//! socket has one owner here.
+//! Does not accept connections. Source: sd_listen_fds(3), `LISTEN_FDS`, `LISTEN_PID`,
+//! `LISTEN_FDNAMES`. Invariant: each socket has one owner here.
 
 use std::io;
 
@@ -35,8 +36,9 @@ impl InheritedSockets {
 
     /// Takes the sockets of a name, or all that remain.
     pub(super) fn take(&mut self, name: Option<&str>) -> Vec<ListenSocket> {
-        let (taken, left) =
-            std::mem::take(&mut self.0).into_iter().partition(|(socket_name, _)| name.is_none_or(|n| n == socket_name));
+        let (taken, left) = std::mem::take(&mut self.0)
+            .into_iter()
+            .partition(|(socket_name, _)| name.is_none_or(|n| n == socket_name));
         self.0 = left;
         let taken: Vec<(String, ListenSocket)> = taken;
         taken.into_iter().map(|(_, socket)| socket).collect()

@@ -1,10 +1,12 @@
-//! TCP clients that write a message a line. Owns the first line of a connection, which decides whether to serve it.
+//! TCP clients that write a message a line. Owns the first line of a connection, which decides
+//! whether to serve it.
 //!
-//! Does not read the messages after it (`stdio.rs`). Invariant: nothing runs on a connection whose first line is no
-//! JSON-RPC message.
+//! Does not read the messages after it (`stdio.rs`). Invariant: nothing runs on a connection whose
+//! first line is no JSON-RPC message.
 //!
-//! A web page can send a POST with any body to any port of the machine that its browser runs on, without permission.
-//! The request line comes before that body. The page cannot make it a message, so it ends the connection.
+//! A web page can send a POST with any body to any port of the machine that its browser runs on,
+//! without permission. The request line comes before that body. The page cannot make it a message,
+//! so it ends the connection.
 
 use std::io::Cursor;
 use std::sync::Arc;
@@ -39,15 +41,21 @@ impl LineListener {
         let listener_state = self.state.load_full();
         // A message has no place for a key: where keys are needed, no line client can show one.
         let Ok(pipe) = listener_state.open_stdio("", &HeaderMap::new(), self.drain) else {
-            tracing::debug!("connection closed: there are keys, and a message has no place for one");
+            tracing::debug!(
+                "connection closed: there are keys, and a message has no place for one"
+            );
             return;
         };
         let limits = &listener_state.limits;
-        let peer = stream.peer_addr().ok().map(|address| PeerAddress(address.ip().to_canonical()));
+        let peer = stream
+            .peer_addr()
+            .ok()
+            .map(|address| PeerAddress(address.ip().to_canonical()));
         let (mut reader, writer) = stream.into_split();
         let draining = listener_state.downstream.draining.clone();
         let first = tokio::select! {
-            first = tokio::time::timeout(self.settings.read_timeout, first_line(&mut reader, limits.body, limits.batch)) => first,
+            first = tokio::time::timeout(self.settings.read_timeout,
+                first_line(&mut reader, limits.body, limits.batch)) => first,
             // Nothing runs here yet, so a stop need not wait for the first line.
             () = draining.cancelled() => return,
         };
@@ -66,9 +74,14 @@ impl LineListener {
         usage.admit();
         let detector = listener_state.stall_detector.clone();
         // Answers of several servers share the connection, so that only its client is known.
-        slot.answer.set(AnswerHolders { client: Some(memory_holder(&pipe.principal, peer)), server: None });
+        slot.answer.set(AnswerHolders {
+            client: Some(memory_holder(&pipe.principal, peer)),
+            server: None,
+        });
         let stalls = (detector.writes(), slot.answer.clone());
-        let writer = WriteTimeout::new(writer, self.settings.write_timeout, stalls, move || detector.record_dropped());
+        let writer = WriteTimeout::new(writer, self.settings.write_timeout, stalls, move || {
+            detector.record_dropped()
+        });
         let pipe = pipe.for_network_client(self.state.clone(), self.settings.read_timeout, peer);
         // The connection may last for days, and would keep the state from before a reload.
         drop(listener_state);
@@ -76,8 +89,13 @@ impl LineListener {
     }
 }
 
-/// Reads until there is a whole line. Returns all that was read, or `None` if that line is no message.
-async fn first_line(reader: &mut (impl AsyncRead + Unpin), longest: usize, batch: usize) -> Option<Bytes> {
+/// Reads until there is a whole line. Returns all that was read, or `None` if that line is no
+/// message.
+async fn first_line(
+    reader: &mut (impl AsyncRead + Unpin),
+    longest: usize,
+    batch: usize,
+) -> Option<Bytes> {
     let mut read = BytesMut::with_capacity(1024);
     loop {
         let size = reader.read_buf(&mut read).await.ok()?;
@@ -116,12 +134,21 @@ mod tests {
     #[tokio::test]
     async fn the_first_line_is_a_message_or_there_is_none() {
         const PING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
-        for good in [PING.to_owned(), format!("{PING}\n{PING}\n"), format!("{PING}\r\n"), format!("[{PING},{PING}]\n")]
-        {
+        for good in [
+            PING.to_owned(),
+            format!("{PING}\n{PING}\n"),
+            format!("{PING}\r\n"),
+            format!("[{PING},{PING}]\n"),
+        ] {
             assert_eq!(read(&good).await, Some(good));
         }
-        let page = format!("POST / HTTP/1.1\r\nhost: 127.0.0.1:9100\r\ncontent-length: 41\r\n\r\n{PING}\n");
-        let long = format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"{}\"}}\n", "x".repeat(1000));
+        let page = format!(
+            "POST / HTTP/1.1\r\nhost: 127.0.0.1:9100\r\ncontent-length: 41\r\n\r\n{PING}\n"
+        );
+        let long = format!(
+            "{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"{}\"}}\n",
+            "x".repeat(1000)
+        );
         for bad in [
             page.as_str(),
             &long,
@@ -146,7 +173,9 @@ mod tests {
     #[tokio::test]
     async fn bytes_that_cannot_become_a_message_are_refused_at_once() {
         let (mut client, mut ours) = tokio::io::duplex(64);
-        tokio::io::AsyncWriteExt::write_all(&mut client, b"P").await.unwrap();
+        tokio::io::AsyncWriteExt::write_all(&mut client, b"P")
+            .await
+            .unwrap();
         assert_eq!(first_line(&mut ours, 1000, 10).await, None);
     }
 }

@@ -1,7 +1,8 @@
-//! TLS of a listener: certificate and key from files, replaced at run time. Owns the identity in use and its reload.
+//! TLS of a listener: certificate and key from files, replaced at run time. Owns the identity in
+//! use and its reload.
 //!
-//! Does not accept connections. Invariant: there is always a working identity. A broken one changes nothing and is
-//! logged once.
+//! Does not accept connections. Invariant: there is always a working identity. A broken one changes
+//! nothing and is logged once.
 
 use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
@@ -35,7 +36,8 @@ pub struct TlsSettings {
     pub cert: PathBuf,
     /// Private key of the certificate, PEM.
     pub key: PathBuf,
-    /// Authorities for client certificates, PEM. With them, a client without a certificate of theirs is refused.
+    /// Authorities for client certificates, PEM. With them, a client without a certificate of
+    /// theirs is refused.
     pub client_ca: Option<PathBuf>,
 }
 
@@ -81,53 +83,89 @@ impl TlsSettings {
 impl TlsFiles {
     fn read(settings: &TlsSettings) -> Result<Self, TlsProblem> {
         let read = |setting, path: &Path| {
-            foreign_file::read(path, FILE_BYTES_MAX)
-                .map_err(|e| TlsProblem { setting, message: format!("{} cannot be read: {e}", path.display()) })
+            foreign_file::read(path, FILE_BYTES_MAX).map_err(|e| TlsProblem {
+                setting,
+                message: format!("{} cannot be read: {e}", path.display()),
+            })
         };
-        let client_ca = settings.client_ca.as_ref().map(|path| read("client_ca", path)).transpose()?;
-        Ok(TlsFiles { cert: read("cert", &settings.cert)?, key: read("key", &settings.key)?, client_ca })
+        let client_ca = settings
+            .client_ca
+            .as_ref()
+            .map(|path| read("client_ca", path))
+            .transpose()?;
+        Ok(TlsFiles {
+            cert: read("cert", &settings.cert)?,
+            key: read("key", &settings.key)?,
+            client_ca,
+        })
     }
 
     fn pair(self, settings: &TlsSettings) -> Result<TlsIdentity, TlsProblem> {
-        let wrong =
-            |setting, path: &Path, what: &str| TlsProblem { setting, message: format!("{} {what}", path.display()) };
-        let chain =
-            certificates(&self.cert).ok_or_else(|| wrong("cert", &settings.cert, "holds no certificate in PEM"))?;
-        let key = PrivateKeyDer::from_pem_slice(&self.key)
-            .map_err(|_| wrong("key", &settings.key, "holds no private key in PEM that can be used"))?;
+        let wrong = |setting, path: &Path, what: &str| TlsProblem {
+            setting,
+            message: format!("{} {what}", path.display()),
+        };
+        let chain = certificates(&self.cert)
+            .ok_or_else(|| wrong("cert", &settings.cert, "holds no certificate in PEM"))?;
+        let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|_| {
+            wrong(
+                "key",
+                &settings.key,
+                "holds no private key in PEM that can be used",
+            )
+        })?;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let builder = ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions();
-        let builder = builder.map_err(|e| wrong("cert", &settings.cert, &format!("cannot be used: {e}")))?;
+        let builder = ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions();
+        let builder =
+            builder.map_err(|e| wrong("cert", &settings.cert, &format!("cannot be used: {e}")))?;
         let builder = match (&self.client_ca, &settings.client_ca) {
             (Some(pem), Some(path)) => {
                 let mut roots = RootCertStore::empty();
-                // One broken certificate in a bundle must not lock out the clients of all other authorities.
+                // One broken certificate in a bundle must not lock out the clients of all other
+                // authorities.
                 roots.add_parsable_certificates(certificates(pem).unwrap_or_default());
-                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
                 let verifier =
-                    verifier.map_err(|e| wrong("client_ca", path, &format!("holds no authority in PEM: {e}")))?;
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+                let verifier = verifier.map_err(|e| {
+                    wrong(
+                        "client_ca",
+                        path,
+                        &format!("holds no authority in PEM: {e}"),
+                    )
+                })?;
                 builder.with_client_cert_verifier(verifier)
             }
             _ => builder.with_no_client_auth(),
         };
         let not_after = chain.first().and_then(|certificate| not_after(certificate));
         let mut config = builder.with_single_cert(chain, key).map_err(|e| match e {
-            // During a renewal the two files are replaced one after the other, so this may hold for a moment.
+            // During a renewal the two files are replaced one after the other, so this may hold for
+            // a moment.
             rustls::Error::InconsistentKeys(_) => wrong(
                 "key",
                 &settings.key,
-                &format!("is not the key of the certificate in {}", settings.cert.display()),
+                &format!(
+                    "is not the key of the certificate in {}",
+                    settings.cert.display()
+                ),
             ),
             e => wrong("cert", &settings.cert, &format!("cannot be used: {e}")),
         })?;
         // In the order of preference: the server chooses (RFC 7301, section 3.2).
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(TlsIdentity { acceptor: TlsAcceptor::from(Arc::new(config)), files: self, not_after })
+        Ok(TlsIdentity {
+            acceptor: TlsAcceptor::from(Arc::new(config)),
+            files: self,
+            not_after,
+        })
     }
 }
 
 fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
-    let all: Vec<_> = CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().ok()?;
+    let all: Vec<_> = CertificateDer::pem_slice_iter(pem)
+        .collect::<Result<_, _>>()
+        .ok()?;
     (!all.is_empty()).then_some(all)
 }
 
@@ -135,8 +173,12 @@ impl ListenerTls {
     /// Reads the files and builds the first identity.
     pub fn load(settings: TlsSettings, metrics: Arc<Metrics>) -> Result<Arc<Self>, TlsProblem> {
         let pair = TlsFiles::read(&settings)?.pair(&settings)?;
-        let tls =
-            ListenerTls { settings, current: ArcSwap::from_pointee(pair), last_problem: Mutex::default(), metrics };
+        let tls = ListenerTls {
+            settings,
+            current: ArcSwap::from_pointee(pair),
+            last_problem: Mutex::default(),
+            metrics,
+        };
         tls.measure();
         Ok(Arc::new(tls))
     }
@@ -146,7 +188,11 @@ impl ListenerTls {
         let count = |outcome: CertificateReload| self.metrics.access.tls_reloads.inc(outcome);
         let taken = TlsFiles::read(&self.settings).and_then(|files| {
             // Contents are compared: modification times are unreliable on mounted volumes.
-            if files == self.current.load().files { Ok(None) } else { files.pair(&self.settings).map(Some) }
+            if files == self.current.load().files {
+                Ok(None)
+            } else {
+                files.pair(&self.settings).map(Some)
+            }
         });
         let mut last_problem = self.last_problem.lock();
         match taken {
@@ -159,11 +205,13 @@ impl ListenerTls {
                 tracing::info!("certificate reloaded: {}", self.settings.cert.display());
             }
             Err(TlsProblem { setting, message }) => {
-                // The check runs every ten seconds: without the comparison one problem would fill the log.
+                // The check runs every ten seconds: without the comparison one problem would fill
+                // the log.
                 if last_problem.as_ref() != Some(&message) {
                     count(CertificateReload::Refused);
                     tracing::error!(
-                        "certificate not reloaded, the one before stays in use: gateway.tls.{setting}: {message}"
+                        "certificate not reloaded, the one before stays in use: \
+                         gateway.tls.{setting}: {message}"
                     );
                     *last_problem = Some(message);
                 }

@@ -1,7 +1,7 @@
 //! Bodies of requests that arrive. Owns their buffers, and the order in which they began.
 //!
-//! Does not read bodies (`collect_body.rs`). Invariant: a body that is ended has given its bytes back at once, and one
-//! that began a moment ago is never chosen.
+//! Does not read bodies (`collect_body.rs`). Invariant: a body that is ended has given its bytes
+//! back at once, and one that began a moment ago is never chosen.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -16,7 +16,9 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::stalled_writes::STALL_GRACE;
-use moongate_telemetry::{MemoryExhausted, MemoryHolder, MemoryRelief, MemoryReservation, SMALL_MESSAGE};
+use moongate_telemetry::{
+    MemoryExhausted, MemoryHolder, MemoryRelief, MemoryReservation, SMALL_MESSAGE,
+};
 
 /// Smallest step in which a buffer grows, in bytes.
 const GROWTH_MIN: usize = 16 * 1024;
@@ -57,7 +59,11 @@ pub(super) struct ArrivingBody {
 
 impl UploadTable {
     /// Begins an upload of a holder.
-    pub(super) fn begin(self: &Arc<Self>, holder: MemoryHolder, reservation: MemoryReservation) -> ArrivingBody {
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        holder: MemoryHolder,
+        reservation: MemoryReservation,
+    ) -> ArrivingBody {
         let mut upload = ArrivingBody::unlisted(reservation);
         upload.list = Some((self.clone(), holder));
         upload
@@ -65,7 +71,14 @@ impl UploadTable {
 
     fn add(&self, holder: MemoryHolder, state: Arc<UploadState>) -> u64 {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        self.arriving.lock().insert(id, ListedUpload { holder, since: Instant::now(), state });
+        self.arriving.lock().insert(
+            id,
+            ListedUpload {
+                holder,
+                since: Instant::now(),
+                state,
+            },
+        );
         id
     }
 }
@@ -74,8 +87,12 @@ impl MemoryRelief for UploadTable {
     /// Ends the upload of a holder that began first. The gateway has started nothing for it yet.
     fn end_oldest(&self, holder: &MemoryHolder) -> bool {
         let mut arriving = self.arriving.lock();
-        let mut old = arriving.iter().take_while(|(_, upload)| upload.since.elapsed() >= STALL_GRACE);
-        let ended = old.find(|(_, upload)| upload.holder == *holder && upload.state.end()).map(|(id, _)| *id);
+        let mut old = arriving
+            .iter()
+            .take_while(|(_, upload)| upload.since.elapsed() >= STALL_GRACE);
+        let ended = old
+            .find(|(_, upload)| upload.holder == *holder && upload.state.end())
+            .map(|(id, _)| *id);
         ended.and_then(|id| arriving.remove(&id)).is_some()
     }
 }
@@ -84,7 +101,9 @@ impl UploadState {
     /// Ends the upload and gives its bytes back. Returns false if it is storing some at the moment.
     fn end(&self) -> bool {
         // `try_lock`: an upload that stores bytes may be the one that memory is needed for.
-        let Some(mut buffer) = self.buffer.try_lock() else { return false };
+        let Some(mut buffer) = self.buffer.try_lock() else {
+            return false;
+        };
         buffer.bytes = Vec::new();
         buffer.ended = Some(buffer.reservation.revoke());
         drop(buffer);
@@ -103,9 +122,20 @@ impl UploadBuffer {
 impl ArrivingBody {
     /// Begins an upload that is never ended for the sake of others.
     pub(super) fn unlisted(reservation: MemoryReservation) -> Self {
-        let buffer = Mutex::new(UploadBuffer { bytes: Vec::new(), reservation, ended: None });
-        let state = Arc::new(UploadState { buffer, task: AtomicWaker::new() });
-        ArrivingBody { state, list: None, id: None }
+        let buffer = Mutex::new(UploadBuffer {
+            bytes: Vec::new(),
+            reservation,
+            ended: None,
+        });
+        let state = Arc::new(UploadState {
+            buffer,
+            task: AtomicWaker::new(),
+        });
+        ArrivingBody {
+            state,
+            list: None,
+            id: None,
+        }
     }
 
     /// Makes sure that so many bytes are reserved.
@@ -116,7 +146,10 @@ impl ArrivingBody {
     }
 
     /// Waits for more of the body, unless the upload is ended first.
-    pub(super) async fn wait_for<T>(&self, more: impl Future<Output = T>) -> Result<T, MemoryExhausted> {
+    pub(super) async fn wait_for<T>(
+        &self,
+        more: impl Future<Output = T>,
+    ) -> Result<T, MemoryExhausted> {
         let mut more = pin!(more);
         poll_fn(|cx| {
             // Registered before the end is looked for: an end after that wakes the task.
@@ -130,7 +163,11 @@ impl ArrivingBody {
     }
 
     /// Adds a part of the body, whose whole length may be announced.
-    pub(super) fn append(&mut self, part: &[u8], announced: Option<usize>) -> Result<(), MemoryExhausted> {
+    pub(super) fn append(
+        &mut self,
+        part: &[u8],
+        announced: Option<usize>,
+    ) -> Result<(), MemoryExhausted> {
         let mut buffer = self.state.buffer.lock();
         let capacity = next_capacity(&buffer.bytes, part.len(), announced);
         buffer.cover(capacity)?;
@@ -174,13 +211,16 @@ impl Drop for ArrivingBody {
     }
 }
 
-/// Returns the capacity with room for more bytes. The buffer doubles, but not beyond the announced length.
+/// Returns the capacity with room for more bytes. The buffer doubles, but not beyond the announced
+/// length.
 fn next_capacity(whole: &Vec<u8>, more: usize, announced: Option<usize>) -> usize {
     if whole.capacity() - whole.len() >= more {
         return whole.capacity();
     }
     let doubled = whole.len().max(GROWTH_MIN);
-    let left = announced.map_or(doubled, |announced| announced.saturating_sub(whole.len()).min(doubled));
+    let left = announced.map_or(doubled, |announced| {
+        announced.saturating_sub(whole.len()).min(doubled)
+    });
     whole.len() + left.max(more)
 }
 
@@ -197,14 +237,21 @@ mod tests {
         let mut whole = vec![0; 60_000];
         whole.shrink_to_fit();
         assert_eq!(next_capacity(&whole, 1, Some(70_000)), 70_000);
-        assert_eq!(next_capacity(&whole, 20_000, Some(70_000)), 80_000, "an announced length may be wrong");
+        assert_eq!(
+            next_capacity(&whole, 20_000, Some(70_000)),
+            80_000,
+            "an announced length may be wrong"
+        );
         assert_eq!(next_capacity(&whole, 1, None), 120_000);
     }
 
     #[tokio::test(start_paused = true)]
     async fn slow_uploads_of_the_largest_holder_make_room_for_another() {
         let metrics = Metrics::new();
-        let budget = MemoryBudget::new(&MemoryWatch::new(MemoryLimit::Bytes(1 << 40), &metrics), &metrics);
+        let budget = MemoryBudget::new(
+            &MemoryWatch::new(MemoryLimit::Bytes(1 << 40), &metrics),
+            &metrics,
+        );
         let uploads = Arc::new(UploadTable::default());
         budget.relieved_by(uploads.clone());
         let begin = |holder: MemoryHolder, bytes: usize| {
@@ -213,25 +260,43 @@ mod tests {
         };
         let busy = MemoryHolder::Principal(1);
         let quiet = MemoryHolder::Principal(2);
-        // Tebibytes are only counted here, so that what the test's own process uses changes nothing.
+        // Tebibytes are only counted here, so that what the test's own process uses changes
+        // nothing.
         let part = 64 * 1024 * MIB;
-        let held: Vec<ArrivingBody> = std::iter::from_fn(|| begin(busy.clone(), part).ok()).collect();
+        let held: Vec<ArrivingBody> =
+            std::iter::from_fn(|| begin(busy.clone(), part).ok()).collect();
         let small = begin(quiet.clone(), part).unwrap();
         // More than half of what is left, until two parts end.
         let large = 4 * part;
-        assert!(begin(quiet.clone(), large).is_err(), "all of them began a moment ago");
+        assert!(
+            begin(quiet.clone(), large).is_err(),
+            "all of them began a moment ago"
+        );
         tokio::time::advance(STALL_GRACE).await;
         begin(quiet, large).unwrap();
-        assert!(held[0].wait_for(std::future::pending::<()>()).await.is_err());
-        assert!(held.last().unwrap().state.buffer.lock().ended.is_none(), "no more than needed");
-        assert!(small.state.buffer.lock().ended.is_none(), "another's upload goes on");
+        assert!(
+            held[0]
+                .wait_for(std::future::pending::<()>())
+                .await
+                .is_err()
+        );
+        assert!(
+            held.last().unwrap().state.buffer.lock().ended.is_none(),
+            "no more than needed"
+        );
+        assert!(
+            small.state.buffer.lock().ended.is_none(),
+            "another's upload goes on"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_upload_leaves_the_list_at_its_end() {
         let metrics = Metrics::new();
         let uploads = Arc::new(UploadTable::default());
-        let reservation = MemoryBudget::unlimited(&metrics).share(MemoryHolder::Local).begin();
+        let reservation = MemoryBudget::unlimited(&metrics)
+            .share(MemoryHolder::Local)
+            .begin();
         let mut upload = uploads.begin(MemoryHolder::Local, reservation);
         upload.append(&[b'x'; 100], None).unwrap();
         assert!(uploads.arriving.lock().is_empty(), "it is small");

@@ -1,7 +1,8 @@
 //! Write timeout of a connection. Owns the time that its writing may stall.
 //!
-//! Does not change what is read or written. Invariant: a write that has moved nothing for the limit fails, and earlier
-//! if memory is short (`stalled_writes.rs`). A write that makes progress sets no timer.
+//! Does not change what is read or written. Invariant: a write that has moved nothing for the limit
+//! fails, and earlier if memory is short (`stalled_writes.rs`). A write that makes progress sets no
+//! timer.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -46,7 +47,14 @@ impl<S, F: Fn()> WriteTimeout<S, F> {
         (list, answer): (Arc<StalledWrites>, Arc<CurrentAnswer>),
         on_timeout: F,
     ) -> Self {
-        WriteTimeout { stream, limit, on_timeout, stalls: [None, None], list, answer }
+        WriteTimeout {
+            stream,
+            limit,
+            on_timeout,
+            stalls: [None, None],
+            list,
+            answer,
+        }
     }
 
     fn check_progress<T>(
@@ -61,7 +69,10 @@ impl<S, F: Fn()> WriteTimeout<S, F> {
             *stall = None;
             return polled;
         }
-        let begin = || WriteStall { timer: Box::pin(sleep(self.limit)), guard: self.list.begin(self.answer.get()) };
+        let begin = || WriteStall {
+            timer: Box::pin(sleep(self.limit)),
+            guard: self.list.begin(self.answer.get()),
+        };
         let stall = stall.get_or_insert_with(begin);
         // Both polled at once, which registers the waker for either.
         let is_over = stall.timer.as_mut().poll(cx).is_ready();
@@ -74,13 +85,21 @@ impl<S, F: Fn()> WriteTimeout<S, F> {
 }
 
 impl<S: AsyncRead + Unpin, F: Unpin> AsyncRead for WriteTimeout<S, F> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buffer)
     }
 }
 
 impl<S: AsyncWrite + Unpin, F: Fn() + Unpin> AsyncWrite for WriteTimeout<S, F> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.check_progress(WRITE, cx, polled)
     }
@@ -131,12 +150,17 @@ mod tests {
         });
         written.write_all(b"full").await.unwrap();
         let start = Instant::now();
-        assert_eq!(written.write_all(b"more").await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(
+            written.write_all(b"more").await.unwrap_err().kind(),
+            io::ErrorKind::TimedOut
+        );
         assert_eq!((start.elapsed(), late.load(Ordering::Relaxed)), (LIMIT, 1));
         // A reader that takes a little now and then is only slow.
         let (ours, mut slow) = duplex(4);
         let writing = tokio::spawn(async move {
-            WriteTimeout::new(ours, LIMIT, Default::default(), || ()).write_all(b"twelve bytes").await
+            WriteTimeout::new(ours, LIMIT, Default::default(), || ())
+                .write_all(b"twelve bytes")
+                .await
         });
         let mut read = [0; 12];
         for piece in read.chunks_mut(2) {
@@ -154,11 +178,15 @@ mod tests {
         let (ours, _theirs) = duplex(4);
         let holder = MemoryHolder::Principal(1);
         let answer = Arc::new(CurrentAnswer::default());
-        answer.set(AnswerHolders { client: Some(holder.clone()), server: None });
+        answer.set(AnswerHolders {
+            client: Some(holder.clone()),
+            server: None,
+        });
         let mut written = WriteTimeout::new(ours, LIMIT, (list.clone(), answer), || ());
         written.write_all(b"full").await.unwrap();
         let start = Instant::now();
-        let writing = tokio::spawn(async move { written.write_all(b"more").await.unwrap_err().kind() });
+        let writing =
+            tokio::spawn(async move { written.write_all(b"more").await.unwrap_err().kind() });
         tokio::time::sleep(LIMIT / 2).await;
         assert!(list.end_oldest(&holder));
         assert_eq!(writing.await.unwrap(), io::ErrorKind::TimedOut);

@@ -1,7 +1,7 @@
 //! HTTP responses of the mock.
 //!
-//! Owns status, headers and whole bodies. Does not own streams. Invariant: a script's header that is not valid HTTP is
-//! left out, never changed.
+//! Owns status, headers and whole bodies. Does not own streams. Invariant: a script's header that
+//! is not valid HTTP is left out, never changed.
 
 use std::io;
 
@@ -22,7 +22,9 @@ pub(super) enum HttpReply {
 }
 
 pub(super) fn whole(text: String) -> HttpBody {
-    Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync()
+    Full::new(Bytes::from(text))
+        .map_err(|never| match never {})
+        .boxed_unsync()
 }
 
 pub(super) fn with_headers(
@@ -31,7 +33,8 @@ pub(super) fn with_headers(
     body: String,
 ) -> Response<HttpBody> {
     let mut response = Response::new(whole(body));
-    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    *response.status_mut() =
+        StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     for (name, value) in headers {
         if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value.parse::<HeaderValue>()) {
             response.headers_mut().insert(name, value);

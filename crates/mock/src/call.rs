@@ -1,7 +1,7 @@
 //! Call: one request while it is answered.
 //!
-//! Owns what a tool may do before it answers: progress and logs. Does not own the methods or what a tool asks
-//! (`input_requests`). Invariant: a caller gets nothing after the response.
+//! Owns what a tool may do before it answers: progress and logs. Does not own the methods or what a
+//! tool asks (`input_requests`). Invariant: a caller gets nothing after the response.
 
 use std::sync::Arc;
 
@@ -18,7 +18,16 @@ use super::{
 };
 
 /// Log levels, mildest first.
-pub(super) const LEVELS: [&str; 8] = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
+pub(super) const LEVELS: [&str; 8] = [
+    "debug",
+    "info",
+    "notice",
+    "warning",
+    "error",
+    "critical",
+    "alert",
+    "emergency",
+];
 
 /// Reason why a method has no result.
 #[derive(Debug)]
@@ -27,8 +36,8 @@ pub(super) enum CallStop {
     Fail(RpcFailure),
     /// Tool result with `isError`.
     Failed(String),
-    /// Input requests by key, which the caller has to answer first (modern). The flag says if it also gets a
-    /// `requestState`.
+    /// Input requests by key, which the caller has to answer first (modern). The flag says if it
+    /// also gets a `requestState`.
     InputRequired(Value, bool),
     /// Crash of the server.
     Crash,
@@ -48,7 +57,8 @@ pub(super) struct MockCall {
     pub(super) revision: Revision,
     pub(super) capabilities: Value,
     pub(super) client: Value,
-    /// Session of the caller. `None` for modern callers, and for legacy callers of a server without sessions.
+    /// Session of the caller. `None` for modern callers, and for legacy callers of a server without
+    /// sessions.
     pub(super) session: Option<Arc<MockSession>>,
     /// HTTP headers of the request. `None` on other transports.
     pub(super) headers: Option<Vec<(String, String)>>,
@@ -90,30 +100,42 @@ impl MockCall {
         if self.revision >= Revision::V2025_03_26 {
             params["message"] = json!(format!("step {done} of {total}"));
         }
-        self.send_message(wire::notification("notifications/progress", &params)).await;
+        self.send_message(wire::notification("notifications/progress", &params))
+            .await;
     }
 
     /// Sends a log message to a caller that wants this level.
     pub(super) async fn log(&self, level: &str, data: &Value) {
-        // 2026-07-28 has no `logging/setLevel`: a request without `logLevel` in its `_meta` gets no log messages.
+        // 2026-07-28 has no `logging/setLevel`: a request without `logLevel` in its `_meta` gets no
+        // log messages.
         let floor = match (&self.session, self.revision.is_modern()) {
-            (_, true) => match self.request.meta("io.modelcontextprotocol/logLevel").as_str() {
+            (_, true) => match self
+                .request
+                .meta("io.modelcontextprotocol/logLevel")
+                .as_str()
+            {
                 Some(level) => level.to_owned(),
                 None => return,
             },
-            // A client that set no level leaves the choice to the server. This one sends everything.
+            // A client that set no level leaves the choice to the server. This one sends
+            // everything.
             (Some(session), false) => session.log.lock().clone().unwrap_or_else(|| "debug".into()),
             (None, false) => "debug".into(),
         };
         let rank = |level: &str| LEVELS.iter().position(|l| *l == level).unwrap_or(0);
         if rank(level) >= rank(&floor) {
             let params = json!({"level": level, "logger": "mock", "data": data});
-            self.send_message(wire::notification("notifications/message", &params)).await;
+            self.send_message(wire::notification("notifications/message", &params))
+                .await;
         }
     }
 
     /// Returns a copy of the call that runs inside a task and sends its messages there.
-    pub(super) fn inside_task(&self, task: &Arc<MockTask>, out: mpsc::Sender<OutgoingFrame>) -> Self {
+    pub(super) fn inside_task(
+        &self,
+        task: &Arc<MockTask>,
+        out: mpsc::Sender<OutgoingFrame>,
+    ) -> Self {
         Self {
             server: self.server.clone(),
             revision: self.revision,

@@ -1,7 +1,7 @@
 //! Notices of changes.
 //!
-//! Owns their messages in both eras. Does not know who listens (`listeners`). Invariant: a notice to a subscription
-//! names it.
+//! Owns their messages in both eras. Does not know who listens (`listeners`). Invariant: a notice
+//! to a subscription names it.
 
 use serde_json::{Value, json};
 
@@ -21,9 +21,9 @@ impl ChangeNotice {
     pub(super) fn is_within(&self, filter: &Value) -> bool {
         match self {
             ChangeNotice::List(what) => filter[format!("{what}ListChanged")] == true,
-            ChangeNotice::Resource(uri) => {
-                filter["resourceSubscriptions"].as_array().is_some_and(|all| all.iter().any(|u| u == uri.as_str()))
-            }
+            ChangeNotice::Resource(uri) => filter["resourceSubscriptions"]
+                .as_array()
+                .is_some_and(|all| all.iter().any(|u| u == uri.as_str())),
         }
     }
 
@@ -35,7 +35,9 @@ impl ChangeNotice {
             params["_meta"] = json!({"io.modelcontextprotocol/subscriptionId": id});
         }
         match self {
-            ChangeNotice::List(what) => wire::notification(&format!("notifications/{what}/list_changed"), &params),
+            ChangeNotice::List(what) => {
+                wire::notification(&format!("notifications/{what}/list_changed"), &params)
+            }
             ChangeNotice::Resource(uri) => {
                 params["uri"] = json!(uri);
                 wire::notification("notifications/resources/updated", &params)

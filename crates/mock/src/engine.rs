@@ -1,7 +1,7 @@
 //! Engine: leads a request to its response.
 //!
-//! Owns the order of the steps: faults, then the method, then encoding. Does not own transports or methods. Invariant:
-//! every request ends in exactly one `Final`, unless its task is aborted.
+//! Owns the order of the steps: faults, then the method, then encoding. Does not own transports or
+//! methods. Invariant: every request ends in exactly one `Final`, unless its task is aborted.
 
 use serde_json::{Value, json};
 use tokio::{
@@ -18,7 +18,11 @@ use super::{
 };
 
 /// Answers a request under these faults. `ready` is its outcome if the transport knows it already.
-pub(super) async fn answer_call(call: &MockCall, ready: Option<CallOutcome>, acts: Vec<FaultAction>) -> RequestEnd {
+pub(super) async fn answer_call(
+    call: &MockCall,
+    ready: Option<CallOutcome>,
+    acts: Vec<FaultAction>,
+) -> RequestEnd {
     let mut after = Vec::new();
     let mut fixed = ready;
     for act in acts {
@@ -48,23 +52,47 @@ async fn apply_fault(call: &MockCall, act: FaultAction) -> FaultOutcome {
         FaultAction::Delay { ms } => sleep(Duration::from_millis(ms)).await,
         FaultAction::Hang => std::future::pending().await,
         // Over HTTP the exit code is ignored, and the client sees a reset.
-        FaultAction::Exit { code } => return FaultOutcome::Ended(RequestEnd::Broken { reset: true, exit: Some(code) }),
-        FaultAction::Close => return FaultOutcome::Ended(RequestEnd::Broken { reset: false, exit: None }),
-        FaultAction::Reset => return FaultOutcome::Ended(RequestEnd::Broken { reset: true, exit: None }),
+        FaultAction::Exit { code } => {
+            return FaultOutcome::Ended(RequestEnd::Broken {
+                reset: true,
+                exit: Some(code),
+            });
+        }
+        FaultAction::Close => {
+            return FaultOutcome::Ended(RequestEnd::Broken {
+                reset: false,
+                exit: None,
+            });
+        }
+        FaultAction::Reset => {
+            return FaultOutcome::Ended(RequestEnd::Broken {
+                reset: true,
+                exit: None,
+            });
+        }
         FaultAction::Error { code, message } => {
             return FaultOutcome::Answered(Err(RpcFailure::new(code, message).into()));
         }
         FaultAction::Result { json } => {
-            let body =
-                ResultBody::verbatim(&json).ok_or_else(|| RpcFailure::new(-32603, "the script's result is no object"));
+            let body = ResultBody::verbatim(&json)
+                .ok_or_else(|| RpcFailure::new(-32603, "the script's result is no object"));
             return FaultOutcome::Answered(body.map_err(CallStop::Fail));
         }
         // Without headers the call came over a pipe, which has no HTTP status.
         FaultAction::Status { .. } if call.headers.is_none() => {}
-        FaultAction::Status { status, headers, body, content_type } => {
+        FaultAction::Status {
+            status,
+            headers,
+            body,
+            content_type,
+        } => {
             let mut headers: Vec<_> = headers.into_iter().collect();
             headers.extend(content_type.map(|value| ("content-type".to_owned(), value)));
-            return FaultOutcome::Ended(RequestEnd::Http { status, headers, body });
+            return FaultOutcome::Ended(RequestEnd::Http {
+                status,
+                headers,
+                body,
+            });
         }
         FaultAction::Body { text } => {
             let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
@@ -77,17 +105,26 @@ async fn apply_fault(call: &MockCall, act: FaultAction) -> FaultOutcome {
         // A receiver that has gone ends the call elsewhere, so every send below ignores its result.
         FaultAction::Garbage { text } => {
             let text = fill_placeholders(call, &text);
-            let _ = call.out.send(OutgoingFrame::Raw(format!("{text}\n").into_bytes())).await;
+            let _ = call
+                .out
+                .send(OutgoingFrame::Raw(format!("{text}\n").into_bytes()))
+                .await;
         }
         FaultAction::Bytes { text } => {
-            let bytes = fill_placeholders(call, &text).chars().filter_map(|byte| u8::try_from(byte).ok()).collect();
+            let bytes = fill_placeholders(call, &text)
+                .chars()
+                .filter_map(|byte| u8::try_from(byte).ok())
+                .collect();
             let _ = call.out.send(OutgoingFrame::Raw(bytes)).await;
         }
         FaultAction::Unending { bytes } => unending(call, bytes).await,
         FaultAction::Flood { text, count } => {
             let text = fill_placeholders(call, &text);
             for n in 1..=count {
-                let _ = call.out.send(OutgoingFrame::Message(text.replace("{n}", &n.to_string()))).await;
+                let _ = call
+                    .out
+                    .send(OutgoingFrame::Message(text.replace("{n}", &n.to_string())))
+                    .await;
             }
         }
         FaultAction::Stderr { bytes } => flood(bytes).await,
@@ -109,17 +146,24 @@ async fn apply_fault(call: &MockCall, act: FaultAction) -> FaultOutcome {
 /// Fills the placeholders of a script's text with this call's id and progress token.
 fn fill_placeholders(call: &MockCall, text: &str) -> String {
     let token = call.request.meta("progressToken").to_string();
-    text.replace("{id}", &call.request.id).replace("{token}", &token)
+    text.replace("{id}", &call.request.id)
+        .replace("{token}", &token)
 }
 
 /// Writes this many bytes without a line break, then a line break.
-// Parts of 64 KiB: the fault may ask for gigabytes, and a reader with a limit stops long before that.
+// Parts of 64 KiB: the fault may ask for gigabytes, and a reader with a limit stops long before
+// that.
 async fn unending(call: &MockCall, bytes: usize) {
     const PART: usize = 64 * 1024;
     let mut left = bytes;
     while left > 0 {
         let part = left.min(PART);
-        if call.out.send(OutgoingFrame::Raw(vec![b'x'; part])).await.is_err() {
+        if call
+            .out
+            .send(OutgoingFrame::Raw(vec![b'x'; part]))
+            .await
+            .is_err()
+        {
             return;
         }
         left -= part;
@@ -163,7 +207,8 @@ async fn dispatch(call: &MockCall) -> CallOutcome {
             None => legacy::method(call),
         },
     };
-    // Only tools have results with `isError`. Any other method reports a failure as a JSON-RPC error.
+    // Only tools have results with `isError`. Any other method reports a failure as a JSON-RPC
+    // error.
     match outcome {
         Err(CallStop::Failed(text)) if call.request.method == "tools/call" => {
             Ok(tools::text(&text).put("isError", &json!(true)))
@@ -175,9 +220,18 @@ async fn dispatch(call: &MockCall) -> CallOutcome {
 
 /// Runs a tool, as a task if it should be one.
 async fn call_tool(call: &MockCall) -> CallOutcome {
-    let name = call.request.params["name"].as_str().ok_or_else(|| RpcFailure::params("`name` is missing"))?;
+    let name = call.request.params["name"]
+        .as_str()
+        .ok_or_else(|| RpcFailure::params("`name` is missing"))?;
     // Calls look at the live list, since a test may change the tools while the server runs.
-    if !call.server.contents.lock().tools.iter().any(|t| t.key == name) {
+    if !call
+        .server
+        .contents
+        .lock()
+        .tools
+        .iter()
+        .any(|t| t.key == name)
+    {
         return Err(RpcFailure::params(format!("Unknown tool: {name}")).into());
     }
     if let Some(created) = tasks::create(call, name).await? {
@@ -203,21 +257,40 @@ fn finish(call: &MockCall, outcome: CallOutcome, after: &[FaultAction]) -> Reque
     }
     let (text, status) = match outcome {
         Ok(body) => {
-            let body = if padding > 0 { body.put("padding", &json!("x".repeat(padding))) } else { body };
+            let body = if padding > 0 {
+                body.put("padding", &json!("x".repeat(padding)))
+            } else {
+                body
+            };
             (encode_result(call, body).response(&id), 200)
         }
-        Err(CallStop::InputRequired(requests, state)) => {
-            (encode_result(call, modern::input_required(call, &requests, state)).response(&id), 200)
-        }
+        Err(CallStop::InputRequired(requests, state)) => (
+            encode_result(call, modern::input_required(call, &requests, state)).response(&id),
+            200,
+        ),
         Err(CallStop::Fail(fail)) => (fail.response(Some(&id)), fail.status),
         Err(CallStop::Failed(text)) => (RpcFailure::new(-32603, text).response(Some(&id)), 200),
-        Err(CallStop::Crash) => return RequestEnd::Broken { reset: true, exit: Some(3) },
+        Err(CallStop::Crash) => {
+            return RequestEnd::Broken {
+                reset: true,
+                exit: Some(3),
+            };
+        }
     };
-    RequestEnd::Answer { text, status, twice, content_type }
+    RequestEnd::Answer {
+        text,
+        status,
+        twice,
+        content_type,
+    }
 }
 
 fn encode_result(call: &MockCall, body: ResultBody) -> ResultBody {
-    if call.revision.is_modern() { modern::encode_result(call, body) } else { body }
+    if call.revision.is_modern() {
+        modern::encode_result(call, body)
+    } else {
+        body
+    }
 }
 
 fn another_id(id: &str) -> String {

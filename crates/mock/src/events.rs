@@ -1,7 +1,7 @@
 //! Server-sent events, in every form that the standard allows.
 //!
-//! Owns the bytes of an event. Does not know its content. Invariant: a reader that follows the standard gets the same
-//! message from every form.
+//! Owns the bytes of an event. Does not know its content. Invariant: a reader that follows the
+//! standard gets the same message from every form.
 
 use bytes::Bytes;
 
@@ -11,7 +11,8 @@ use super::script::{NewlineStyle, SseRules};
 pub(super) fn event(sse: &SseRules, id: Option<&str>, message: &str) -> Vec<Bytes> {
     let mut lines = vec!["event: message".to_owned()];
     lines.extend(id.map(|id| format!("id: {id}")));
-    // JSON allows a line break after its first brace or bracket, and SSE joins `data` lines with one.
+    // JSON allows a line break after its first brace or bracket, and SSE joins `data` lines with
+    // one.
     let message = match (sse.split, message.starts_with(['{', '['])) {
         (true, true) => format!("{}\n{}", &message[..1], &message[1..]),
         _ => message.to_owned(),
@@ -49,5 +50,8 @@ fn pieces(sse: &SseRules, lines: Vec<String>) -> Vec<Bytes> {
         return vec![whole];
     }
     // Pieces may cut a character or a line end in half, as TCP does. Readers have to join them.
-    (0..whole.len()).step_by(sse.chunk).map(|at| whole.slice(at..whole.len().min(at + sse.chunk))).collect()
+    (0..whole.len())
+        .step_by(sse.chunk)
+        .map(|at| whole.slice(at..whole.len().min(at + sse.chunk)))
+        .collect()
 }

@@ -1,7 +1,8 @@
 //! Faults: what goes wrong, and when.
 //!
-//! Owns the names of faults and their counters. Does not carry them out: the engine and the transports do. Invariant: a
-//! fault strikes only the requests it names, after those it lets pass, as often as it says.
+//! Owns the names of faults and their counters. Does not carry them out: the engine and the
+//! transports do. Invariant: a fault strikes only the requests it names, after those it lets pass,
+//! as often as it says.
 
 use std::collections::BTreeMap;
 
@@ -52,8 +53,8 @@ pub enum FaultAction {
         #[serde(default)]
         content_type: Option<String>,
     },
-    /// Answers with this body as `application/json` over HTTP 200, or with this line over stdio. `{id}` stands for the
-    /// request's id as written.
+    /// Answers with this body as `application/json` over HTTP 200, or with this line over stdio.
+    /// `{id}` stands for the request's id as written.
     Body { text: String },
     /// Answers correctly under this content type.
     ContentType { value: String },
@@ -69,16 +70,17 @@ pub enum FaultAction {
     Duplicate,
     /// Adds `bytes` bytes of padding to the result.
     Huge { bytes: usize },
-    /// Writes this text as one line to stdout before the response. `{id}` stands for the request's id, `{token}` for
-    /// its progress token.
+    /// Writes this text as one line to stdout before the response. `{id}` stands for the request's
+    /// id, `{token}` for its progress token.
     Garbage { text: String },
-    /// Writes these bytes to stdout before the response, without a line break after them. Each character up to U+00FF
-    /// is one byte. `{id}` stands for the request's id.
+    /// Writes these bytes to stdout before the response, without a line break after them. Each
+    /// character up to U+00FF is one byte. `{id}` stands for the request's id.
     Bytes { text: String },
     /// Writes `bytes` bytes without a line break to stdout, then a line break, before the response.
     Unending { bytes: usize },
-    /// Writes this text `count` times before the response, each time as a message. `{id}` stands for the request's id,
-    /// `{token}` for its progress token, `{n}` for the message's number from 1.
+    /// Writes this text `count` times before the response, each time as a message. `{id}` stands
+    /// for the request's id, `{token}` for its progress token, `{n}` for the message's number from
+    /// 1.
     Flood { text: String, count: u64 },
     /// Forgets every session first.
     DropSessions,
@@ -100,7 +102,12 @@ impl FaultRule {
     /// Creates a fault that strikes every request of this method (see [`FaultRule::on`]).
     #[must_use]
     pub fn on(method: &str, act: FaultAction) -> Self {
-        Self { on: method.into(), after: 0, times: 0, act }
+        Self {
+            on: method.into(),
+            after: 0,
+            times: 0,
+            act,
+        }
     }
 
     /// Lets `n` requests pass first.
@@ -150,7 +157,8 @@ impl ArmedFaults {
             if !fault.names(method, tool) {
                 continue;
             }
-            // Counted for each fault alone: one that lets requests pass must not depend on the others.
+            // Counted for each fault alone: one that lets requests pass must not depend on the
+            // others.
             *met += 1;
             if *met > fault.after && (fault.times == 0 || *met <= fault.after + fault.times) {
                 // Several may strike at once, such as a delay before a broken body.

@@ -1,6 +1,7 @@
 //! Handle of a mock server: starts it inside a test, inspects it, changes it while it runs.
 //!
-//! Owns the listeners' life. Does not own what is served. Invariant: a dropped handle stops its server.
+//! Owns the listeners' life. Does not own what is served. Invariant: a dropped handle stops its
+//! server.
 
 use std::{fs::File, io, net::SocketAddr, path::PathBuf, sync::Arc};
 
@@ -40,8 +41,8 @@ pub async fn serve_http(script: MockScript, addr: SocketAddr) -> io::Result<Mock
     serve_http_recording(script, addr, None, None).await
 }
 
-/// Serves Streamable HTTP like [`serve_http`], for a process of its own. Adds a file for what it receives, and a
-/// program for grandchildren.
+/// Serves Streamable HTTP like [`serve_http`], for a process of its own. Adds a file for what it
+/// receives, and a program for grandchildren.
 ///
 /// # Errors
 /// Fails when it cannot listen there.
@@ -56,22 +57,36 @@ pub async fn serve_http_recording(
     let addr = listener.local_addr()?;
     let server = MockServer::new(script, RequestRecord::to_file(record), program);
     let accepting = tokio::spawn(http::serve(server.clone(), listener));
-    Ok(MockHandle { url: format!("http://{addr}{}", http::PATH), addr: Some(addr), server, accepting })
+    Ok(MockHandle {
+        url: format!("http://{addr}{}", http::PATH),
+        addr: Some(addr),
+        server,
+        accepting,
+    })
 }
 
 /// Serves lines of JSON-RPC on TCP. Each connection is a client of its own.
 ///
 /// # Errors
 /// Fails when it cannot listen there.
-pub async fn serve_tcp(script: MockScript, addr: SocketAddr, record: Option<File>) -> io::Result<MockHandle> {
+pub async fn serve_tcp(
+    script: MockScript,
+    addr: SocketAddr,
+    record: Option<File>,
+) -> io::Result<MockHandle> {
     accept_tcp(script, addr, record, lines, |addr| addr.to_string()).await
 }
 
-/// Serves WebSocket on `addr` at the path `/mcp`, JSON-RPC in text frames. Each connection is a client of its own.
+/// Serves WebSocket on `addr` at the path `/mcp`, JSON-RPC in text frames. Each connection is a
+/// client of its own.
 ///
 /// # Errors
 /// Fails when it cannot listen there.
-pub async fn serve_ws(script: MockScript, addr: SocketAddr, record: Option<File>) -> io::Result<MockHandle> {
+pub async fn serve_ws(
+    script: MockScript,
+    addr: SocketAddr,
+    record: Option<File>,
+) -> io::Result<MockHandle> {
     let begin = |server: &Arc<MockServer>, stream: TcpStream| {
         let open = PipeConnection::open(server);
         let server = server.clone();
@@ -80,7 +95,10 @@ pub async fn serve_ws(script: MockScript, addr: SocketAddr, record: Option<File>
             drop(open);
         });
     };
-    accept_tcp(script, addr, record, begin, |addr| format!("ws://{addr}{}", http::PATH)).await
+    accept_tcp(script, addr, record, begin, |addr| {
+        format!("ws://{addr}{}", http::PATH)
+    })
+    .await
 }
 
 /// Accepts TCP connections, and calls `begin` with each.
@@ -108,7 +126,12 @@ async fn accept_tcp(
             }
         }
     });
-    Ok(MockHandle { url: url(addr), addr: Some(addr), server, accepting })
+    Ok(MockHandle {
+        url: url(addr),
+        addr: Some(addr),
+        server,
+        accepting,
+    })
 }
 
 /// Serves lines of JSON-RPC on a Unix socket at `path`, which must not exist.
@@ -116,7 +139,11 @@ async fn accept_tcp(
 /// # Errors
 /// Fails when it cannot listen there.
 #[cfg(unix)]
-pub async fn serve_unix(script: MockScript, path: PathBuf, record: Option<File>) -> io::Result<MockHandle> {
+pub async fn serve_unix(
+    script: MockScript,
+    path: PathBuf,
+    record: Option<File>,
+) -> io::Result<MockHandle> {
     let listener = tokio::net::UnixListener::bind(&path)?;
     let server = MockServer::new(script, RequestRecord::to_file(record), None);
     let shared = server.clone();
@@ -125,14 +152,20 @@ pub async fn serve_unix(script: MockScript, path: PathBuf, record: Option<File>)
         let mut stop = shared.stop.subscribe();
         loop {
             tokio::select! {
-                accepted = listener.accept() => if let Ok((stream, _)) = accepted { lines(&shared, stream) },
+                accepted = listener.accept() => if let Ok((stream, _)) = accepted {
+                    lines(&shared, stream) },
                 _ = stop.wait_for(|stop| *stop) => break,
             }
         }
         // A socket file that stays would make the next bind fail.
         let _ = std::fs::remove_file(path);
     });
-    Ok(MockHandle { url, addr: None, server, accepting })
+    Ok(MockHandle {
+        url,
+        addr: None,
+        server,
+        accepting,
+    })
 }
 
 fn lines<S: AsyncRead + AsyncWrite + Send + 'static>(server: &Arc<MockServer>, stream: S) {
@@ -162,7 +195,9 @@ impl MockHandle {
     /// Last request whose body names this method.
     #[must_use]
     pub fn last_request(&self, method: &str) -> Option<RecordedRequest> {
-        let names = |s: &RecordedRequest| serde_json::from_str::<Value>(&s.body).is_ok_and(|v| v["method"] == method);
+        let names = |s: &RecordedRequest| {
+            serde_json::from_str::<Value>(&s.body).is_ok_and(|v| v["method"] == method)
+        };
         self.recorded_requests().into_iter().rev().find(names)
     }
 
@@ -173,7 +208,10 @@ impl MockHandle {
 
     /// Replaces its tools (objects, or strings of JSON sent as written). Notifies no listener.
     pub fn set_tools(&self, tools: &[Value]) {
-        self.server.contents.lock().tools = tools.iter().map(|t| ListItem::from_script("name", t)).collect();
+        self.server.contents.lock().tools = tools
+            .iter()
+            .map(|t| ListItem::from_script("name", t))
+            .collect();
     }
 
     /// Replaces its tools and notifies the listeners. Returns how many it notified.
@@ -184,43 +222,65 @@ impl MockHandle {
 
     /// Replaces its resources. Notifies no listener.
     pub fn set_resources(&self, resources: &[Value]) {
-        self.server.contents.lock().resources = resources.iter().map(|r| ListItem::from_script("uri", r)).collect();
+        self.server.contents.lock().resources = resources
+            .iter()
+            .map(|r| ListItem::from_script("uri", r))
+            .collect();
     }
 
     /// Replaces its prompts. Notifies no listener.
     pub fn set_prompts(&self, prompts: &[Value]) {
-        self.server.contents.lock().prompts = prompts.iter().map(|p| ListItem::from_script("name", p)).collect();
+        self.server.contents.lock().prompts = prompts
+            .iter()
+            .map(|p| ListItem::from_script("name", p))
+            .collect();
     }
 
     /// Notifies that `tools`, `prompts` or `resources` changed. Returns how many listeners got it.
     pub fn notify_list(&self, list: &str) -> usize {
-        let known = ["tools", "prompts", "resources"].into_iter().find(|known| *known == list);
+        let known = ["tools", "prompts", "resources"]
+            .into_iter()
+            .find(|known| *known == list);
         // A name that is no list notifies nobody, so a test with a typing error fails at its count.
-        known.map_or(0, |list| self.server.listeners.publish(&ChangeNotice::List(list)))
+        known.map_or(0, |list| {
+            self.server.listeners.publish(&ChangeNotice::List(list))
+        })
     }
 
     /// Notifies that a resource changed. Returns how many subscribers got it.
     pub fn notify_resource(&self, uri: &str) -> usize {
-        self.server.listeners.publish(&ChangeNotice::Resource(uri.to_owned()))
+        self.server
+            .listeners
+            .publish(&ChangeNotice::Resource(uri.to_owned()))
     }
 
-    /// Sends a request to every legacy session that listens, outside of any call. Returns how many got it.
+    /// Sends a request to every legacy session that listens, outside of any call. Returns how many
+    /// got it.
     pub fn request_sessions(&self, method: &str, params: &Value) -> usize {
         let sessions = self.server.sessions.ids();
         let send = |id: &String| {
-            let request = wire::request(&format!("\"own-{}\"", self.server.next_number()), method, params);
+            let request = wire::request(
+                &format!("\"own-{}\"", self.server.next_number()),
+                method,
+                params,
+            );
             self.server.listeners.send_to_session(id, request)
         };
         sessions.iter().filter(|id| send(id)).count()
     }
 
-    /// Sends a text as a message to every legacy session that listens, valid or not. Returns how many got it.
+    /// Sends a text as a message to every legacy session that listens, valid or not. Returns how
+    /// many got it.
     pub fn send_to_sessions(&self, text: &str) -> usize {
         let sessions = self.server.sessions.ids();
-        sessions.iter().filter(|id| self.server.listeners.send_to_session(id, text.to_owned())).count()
+        sessions
+            .iter()
+            .filter(|id| self.server.listeners.send_to_session(id, text.to_owned()))
+            .count()
     }
 
-    /// Streams and pipes that would get a notification now. Wait for one before you change anything.
+    /// Streams and pipes that would get a notification now. Wait for one before you change
+    /// anything.
     #[must_use]
     pub fn listeners(&self) -> usize {
         self.server.listeners.len()

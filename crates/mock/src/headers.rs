@@ -1,7 +1,7 @@
 //! Headers that mirror a modern request.
 //!
-//! Owns their comparison with the body. Does not own the meaning of the body. Invariant: a request whose headers and
-//! body differ never reaches a method.
+//! Owns their comparison with the body. Does not own the meaning of the body. Invariant: a request
+//! whose headers and body differ never reaches a method.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as B64};
 use serde_json::{Value, json};
@@ -15,26 +15,45 @@ use super::{
 };
 
 /// Checks the version, then every header that the request must carry.
-pub(super) fn check(server: &MockServer, received: &ReceivedRequest, request: &WireRequest) -> Result<(), RpcFailure> {
-    // Every refusal names the supported versions: a legacy client may have nothing else to show its user.
+pub(super) fn check(
+    server: &MockServer,
+    received: &ReceivedRequest,
+    request: &WireRequest,
+) -> Result<(), RpcFailure> {
+    // Every refusal names the supported versions: a legacy client may have nothing else to show its
+    // user.
     let mismatch = |text: String| {
-        let text = format!("Header mismatch: {text} (supported versions: {})", server.supported());
-        RpcFailure::new(-32020, text).data(json!({"supported": server.supported()})).status(400)
+        let text = format!(
+            "Header mismatch: {text} (supported versions: {})",
+            server.supported()
+        );
+        RpcFailure::new(-32020, text)
+            .data(json!({"supported": server.supported()}))
+            .status(400)
     };
     let missing = |name: &str| mismatch(format!("the header {name} is missing"));
-    let version = received.header("mcp-protocol-version").ok_or_else(|| missing("MCP-Protocol-Version"))?;
+    let version = received
+        .header("mcp-protocol-version")
+        .ok_or_else(|| missing("MCP-Protocol-Version"))?;
     match request.meta(modern::VERSION) {
         Value::String(body) if body != version => {
-            return Err(mismatch(format!("MCP-Protocol-Version is '{version}', but the body says '{body}'")));
+            return Err(mismatch(format!(
+                "MCP-Protocol-Version is '{version}', but the body says '{body}'"
+            )));
         }
         _ if !Revision::of(version).is_some_and(|r| r.is_modern() && server.speaks(r)) => {
             return Err(modern::unsupported(server, version));
         }
         _ => {}
     }
-    let method = received.header("mcp-method").ok_or_else(|| missing("Mcp-Method"))?;
+    let method = received
+        .header("mcp-method")
+        .ok_or_else(|| missing("Mcp-Method"))?;
     if method != request.method {
-        return Err(mismatch(format!("Mcp-Method is '{method}', but the body says '{}'", request.method)));
+        return Err(mismatch(format!(
+            "Mcp-Method is '{method}', but the body says '{}'",
+            request.method
+        )));
     }
     // Each of these methods has its target in the header `Mcp-Name`.
     let source = match request.method.as_str() {
@@ -44,30 +63,49 @@ pub(super) fn check(server: &MockServer, received: &ReceivedRequest, request: &W
         _ => None,
     };
     if let Some(body) = source.and_then(|key| request.params[key].as_str()) {
-        let name = decode(received.header("mcp-name").ok_or_else(|| missing("Mcp-Name"))?).map_err(mismatch)?;
+        let name = decode(
+            received
+                .header("mcp-name")
+                .ok_or_else(|| missing("Mcp-Name"))?,
+        )
+        .map_err(mismatch)?;
         if name != body {
-            return Err(mismatch(format!("Mcp-Name is '{name}', but the body says '{body}'")));
+            return Err(mismatch(format!(
+                "Mcp-Name is '{name}', but the body says '{body}'"
+            )));
         }
     }
-    // "Any server that processes the message body MUST validate that encoded header values ... match the corresponding
-    // values in the request body" (2026-07-28, basic/transports/streamable-http).
+    // "Any server that processes the message body MUST validate that encoded header values ...
+    // match the corresponding values in the request body" (2026-07-28,
+    // basic/transports/streamable-http).
     for (header, value) in modern::parameter_headers(server, request) {
-        let sent = received.header(&header).map(decode).transpose().map_err(mismatch)?;
+        let sent = received
+            .header(&header)
+            .map(decode)
+            .transpose()
+            .map_err(mismatch)?;
         if !matches_body(sent.as_deref(), value.as_ref()) {
-            return Err(mismatch(format!("{header} is {sent:?}, but the body says {value:?}")));
+            return Err(mismatch(format!(
+                "{header} is {sent:?}, but the body says {value:?}"
+            )));
         }
     }
     Ok(())
 }
 
 fn decode(value: &str) -> Result<String, String> {
-    let Some(inner) = value.strip_prefix("=?base64?").and_then(|v| v.strip_suffix("?=")) else {
+    let Some(inner) = value
+        .strip_prefix("=?base64?")
+        .and_then(|v| v.strip_suffix("?="))
+    else {
         return match value.chars().all(|c| c == '\t' || (' '..='~').contains(&c)) {
             true => Ok(value.to_owned()),
             false => Err(format!("'{value}' has characters that must be encoded")),
         };
     };
-    let bytes = B64.decode(inner).map_err(|e| format!("'{value}' is not Base64: {e}"))?;
+    let bytes = B64
+        .decode(inner)
+        .map_err(|e| format!("'{value}' is not Base64: {e}"))?;
     String::from_utf8(bytes).map_err(|_| format!("'{value}' is not UTF-8"))
 }
 

@@ -49,8 +49,11 @@ pub(super) async fn serve(server: Arc<MockServer>, listener: TcpListener) {
     let slots = Arc::new(Semaphore::new(server.script.http.connections));
     let mut stop = server.stop.subscribe();
     loop {
-        // The permit comes before the accept, so connections above the limit wait in the kernel's queue.
-        let Ok(permit) = slots.clone().acquire_owned().await else { return };
+        // The permit comes before the accept, so connections above the limit wait in the kernel's
+        // queue.
+        let Ok(permit) = slots.clone().acquire_owned().await else {
+            return;
+        };
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             _ = stop.wait_for(|stop| *stop) => return,
@@ -72,10 +75,15 @@ pub(super) async fn serve(server: Arc<MockServer>, listener: TcpListener) {
 async fn connection(server: Arc<MockServer>, stream: TcpStream) {
     // Most frames are small. Nagle's delay would be measured as the gateway's.
     let _ = stream.set_nodelay(true);
-    let loopback = stream.local_addr().is_ok_and(|address| address.ip().is_loopback());
+    let loopback = stream
+        .local_addr()
+        .is_ok_and(|address| address.ip().is_loopback());
     let reset = Arc::new(AtomicBool::new(false));
     let mut stop = server.stop.subscribe();
-    let io = TokioIo::new(ResettableSocket { inner: stream, reset: reset.clone() });
+    let io = TokioIo::new(ResettableSocket {
+        inner: stream,
+        reset: reset.clone(),
+    });
     let service = service_fn(move |request| {
         let server = server.clone();
         let reset = reset.clone();
@@ -103,16 +111,29 @@ async fn answer(
     let headers: Vec<_> = parts
         .headers
         .iter()
-        .map(|(n, v)| (n.as_str().to_owned(), String::from_utf8_lossy(v.as_bytes()).into_owned()))
+        .map(|(n, v)| {
+            (
+                n.as_str().to_owned(),
+                String::from_utf8_lossy(v.as_bytes()).into_owned(),
+            )
+        })
         .collect();
-    // The whole body is read before any check, so that a refusal does not reset a client that still writes.
+    // The whole body is read before any check, so that a refusal does not reset a client that still
+    // writes.
     let Ok(body) = Limited::new(body, BODY_MAX).collect().await else {
         return Ok(answer::status(413));
     };
-    let received = ReceivedRequest { headers, body: body.to_bytes() };
+    let received = ReceivedRequest {
+        headers,
+        body: body.to_bytes(),
+    };
     server.record.add_request(RecordedRequest {
         http_method: parts.method.to_string(),
-        path: parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
+        path: parts
+            .uri
+            .path_and_query()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
         headers: received.headers.clone(),
         body: String::from_utf8_lossy(&received.body).into_owned(),
     });
@@ -120,7 +141,9 @@ async fn answer(
     let reply = match refuse_by_head(server, &parts.method, path, &received, loopback) {
         Some(response) => HttpReply::Response(response),
         None if path == OPEN => HttpReply::Response(http_sse::open(server)),
-        None if path == SEND => HttpReply::Response(http_sse::send(server, parts.uri.query(), &received.body).await),
+        None if path == SEND => {
+            HttpReply::Response(http_sse::send(server, parts.uri.query(), &received.body).await)
+        }
         None => match parts.method {
             Method::POST => post::answer(server, received).await,
             Method::GET => get(server, &received).await,
@@ -129,7 +152,8 @@ async fn answer(
     };
     match reply {
         HttpReply::Response(response) => Ok(response),
-        // Hyper has no way to end a connection without a response, so an error of the service does it.
+        // Hyper has no way to end a connection without a response, so an error of the service does
+        // it.
         HttpReply::Broken { reset: hard } => {
             reset.store(hard, Ordering::Relaxed);
             Err(io::ErrorKind::ConnectionReset.into())
@@ -155,10 +179,17 @@ fn refuse_by_head(
         _ => return Some(answer::status(404)),
     }
     if let Some(bearer) = &http.bearer
-        && received.header("authorization").and_then(|a| a.strip_prefix("Bearer ")) != Some(bearer)
+        && received
+            .header("authorization")
+            .and_then(|a| a.strip_prefix("Bearer "))
+            != Some(bearer)
     {
         let challenge = http.challenge.clone().unwrap_or_else(|| "Bearer".into());
-        return Some(answer::with_headers(401, [("www-authenticate".to_owned(), challenge)], String::new()));
+        return Some(answer::with_headers(
+            401,
+            [("www-authenticate".to_owned(), challenge)],
+            String::new(),
+        ));
     }
     if !matches!(*method, Method::POST | Method::GET | Method::DELETE) {
         return Some(answer::status(405));
@@ -167,17 +198,23 @@ fn refuse_by_head(
         return None;
     }
     let local = |host: &str| {
-        let host = host.rsplit_once(':').map_or(host, |(h, port)| if port.ends_with(']') { host } else { h });
+        let host = host
+            .rsplit_once(':')
+            .map_or(host, |(h, port)| if port.ends_with(']') { host } else { h });
         ["localhost", "127.0.0.1", "[::1]"].contains(&host)
     };
-    let foreign =
-        received.header("origin").is_some_and(|origin| !local(origin.split("://").nth(1).unwrap_or_default()));
-    // Protection against DNS rebinding: a page whose name was pointed at this machine still sends its own name.
-    // Streamable HTTP: "Servers MUST validate the `Origin` header" (2025-11-25, basic/transports).
+    let foreign = received
+        .header("origin")
+        .is_some_and(|origin| !local(origin.split("://").nth(1).unwrap_or_default()));
+    // Protection against DNS rebinding: a page whose name was pointed at this machine still sends
+    // its own name. Streamable HTTP: "Servers MUST validate the `Origin` header" (2025-11-25,
+    // basic/transports).
     if foreign || loopback && received.header("host").is_some_and(|host| !local(host)) {
         return Some(answer::status(403));
     }
-    let json = received.header("content-type").is_some_and(|t| t.split(';').next() == Some("application/json"));
+    let json = received
+        .header("content-type")
+        .is_some_and(|t| t.split(';').next() == Some("application/json"));
     if *method == Method::POST && !json {
         return Some(answer::status(415));
     }
@@ -187,7 +224,10 @@ fn refuse_by_head(
     // DELETE has no body in its response, so it need not accept anything.
     let events = *method != Method::DELETE && !received.accepts("text/event-stream");
     if events || (*method == Method::POST && !received.accepts("application/json")) {
-        let fail = RpcFailure::new(-32000, "Not Acceptable: the client must accept what this method answers with");
+        let fail = RpcFailure::new(
+            -32000,
+            "Not Acceptable: the client must accept what this method answers with",
+        );
         return Some(answer::json(406, fail.response(None), None));
     }
     None
@@ -203,10 +243,21 @@ async fn strike_request(server: &MockServer, method: &str) -> Option<HttpReply> 
                 server.drop_sessions(None);
             }
             FaultAction::Close => return Some(HttpReply::Broken { reset: false }),
-            FaultAction::Reset | FaultAction::Exit { .. } => return Some(HttpReply::Broken { reset: true }),
-            FaultAction::Status { status, headers, body, content_type } => {
-                let headers = headers.into_iter().chain(content_type.map(|v| ("content-type".to_owned(), v)));
-                return Some(HttpReply::Response(answer::with_headers(status, headers, body)));
+            FaultAction::Reset | FaultAction::Exit { .. } => {
+                return Some(HttpReply::Broken { reset: true });
+            }
+            FaultAction::Status {
+                status,
+                headers,
+                body,
+                content_type,
+            } => {
+                let headers = headers
+                    .into_iter()
+                    .chain(content_type.map(|v| ("content-type".to_owned(), v)));
+                return Some(HttpReply::Response(answer::with_headers(
+                    status, headers, body,
+                )));
             }
             _ => {}
         }
@@ -220,17 +271,26 @@ async fn get(server: &Arc<MockServer>, received: &ReceivedRequest) -> HttpReply 
         return reply;
     }
     let http = &server.script.http;
-    // "or else return HTTP 405 Method Not Allowed" where there is no stream to offer (2025-11-25, basic/transports).
-    let refused = http.get.or((server.legacy().is_none() || !http.session).then_some(405));
+    // "or else return HTTP 405 Method Not Allowed" where there is no stream to offer (2025-11-25,
+    // basic/transports).
+    let refused = http
+        .get
+        .or((server.legacy().is_none() || !http.session).then_some(405));
     if let Some(status) = refused {
         return HttpReply::Response(answer::status(status));
     }
     let session = match post::session(server, received) {
         Ok(session) => session,
-        Err(fail) => return HttpReply::Response(answer::json(fail.status, fail.response(None), None)),
+        Err(fail) => {
+            return HttpReply::Response(answer::json(fail.status, fail.response(None), None));
+        }
     };
-    // Only a POST's stream resumes. A GET stream starts again, since its messages were sent already.
-    if let Some(last) = received.header("last-event-id").and_then(stream::EventPosition::parse).filter(|_| http.sse.ids)
+    // Only a POST's stream resumes. A GET stream starts again, since its messages were sent
+    // already.
+    if let Some(last) = received
+        .header("last-event-id")
+        .and_then(stream::EventPosition::parse)
+        .filter(|_| http.sse.ids)
         && last.post
     {
         return HttpReply::Response(stream::replay(server, &session, last));
@@ -241,7 +301,10 @@ async fn get(server: &Arc<MockServer>, received: &ReceivedRequest) -> HttpReply 
     };
     for method in &http.early {
         let id = format!("\"early-{}\"", server.next_number());
-        server.listeners.send_to_session(&session.id, super::wire::request(&id, method, &serde_json::json!({})));
+        server.listeners.send_to_session(
+            &session.id,
+            super::wire::request(&id, method, &serde_json::json!({})),
+        );
     }
     HttpReply::Response(stream::listening(server, session, frames, listening))
 }
@@ -252,7 +315,10 @@ async fn delete(server: &Arc<MockServer>, received: &ReceivedRequest) -> HttpRep
         return reply;
     }
     let http = &server.script.http;
-    if let Some(status) = http.delete.or((server.legacy().is_none() || !http.session).then_some(405)) {
+    if let Some(status) = http
+        .delete
+        .or((server.legacy().is_none() || !http.session).then_some(405))
+    {
         return HttpReply::Response(answer::status(status));
     }
     HttpReply::Response(match post::session(server, received) {
@@ -281,13 +347,21 @@ impl Drop for ResettableSocket {
 }
 
 impl AsyncRead for ResettableSocket {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         Pin::new(&mut self.inner).poll_read(cx, buf)
     }
 }
 
 impl AsyncWrite for ResettableSocket {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.inner).poll_write(cx, buf)
     }
 

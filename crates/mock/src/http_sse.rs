@@ -1,7 +1,7 @@
 //! HTTP+SSE, the transport of 2024-11-05: an event stream in one direction, POSTs in the other.
 //!
-//! Owns both ends of the transport, joined to a pipe of lines. Does not read the lines. Invariant: when the stream
-//! ends, the pipe ends too, and its POSTs get a 404.
+//! Owns both ends of the transport, joined to a pipe of lines. Does not read the lines. Invariant:
+//! when the stream ends, the pipe ends too, and its POSTs get a 404.
 
 use std::{io, sync::Arc};
 
@@ -54,10 +54,21 @@ pub(super) fn open(server: &Arc<MockServer>) -> Response<HttpBody> {
     // The pipe ends with either end, and nobody waits for its result.
     tokio::spawn(pipe::serve(server.clone(), BufReader::new(reader), writer));
     let path = server.script.http.endpoint.as_deref().unwrap_or(SEND);
-    let mut first = events::named(&server.script.http.sse, "endpoint", &format!("{path}?sessionId={id}"));
+    let mut first = events::named(
+        &server.script.http.sse,
+        "endpoint",
+        &format!("{path}?sessionId={id}"),
+    );
     // Reversed, so that `pop` takes the pieces in order.
     first.reverse();
-    let state = (first, BufReader::new(output).split(b'\n'), HttpSseGuard { server: server.clone(), id });
+    let state = (
+        first,
+        BufReader::new(output).split(b'\n'),
+        HttpSseGuard {
+            server: server.clone(),
+            id,
+        },
+    );
     let stream = stream::unfold(state, |(mut ready, mut lines, open)| async move {
         while ready.is_empty() {
             let line = lines.next_segment().await.ok()??;
@@ -75,14 +86,21 @@ pub(super) fn open(server: &Arc<MockServer>) -> Response<HttpBody> {
 }
 
 /// Takes a message for the session that the query names.
-pub(super) async fn send(server: &MockServer, query: Option<&str>, body: &Bytes) -> Response<HttpBody> {
+pub(super) async fn send(
+    server: &MockServer,
+    query: Option<&str>,
+    body: &Bytes,
+) -> Response<HttpBody> {
     let id = query.and_then(|q| q.split('&').find_map(|one| one.strip_prefix("sessionId=")));
     let found = id.and_then(|id| server.sessions.http_sse.0.lock().get(id).cloned());
     let Some(input) = found else {
         return answer::status(404);
     };
     // Line breaks in JSON stand only between tokens, where a space means the same.
-    let mut line: Vec<u8> = body.iter().map(|b| if matches!(b, b'\n' | b'\r') { b' ' } else { *b }).collect();
+    let mut line: Vec<u8> = body
+        .iter()
+        .map(|b| if matches!(b, b'\n' | b'\r') { b' ' } else { *b })
+        .collect();
     line.push(b'\n');
     // The lock keeps two POSTs from mixing their lines.
     match input.lock().await.write_all(&line).await {

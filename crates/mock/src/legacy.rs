@@ -1,7 +1,7 @@
 //! Legacy revisions: `initialize`, sessions, `ping`, log levels, subscriptions.
 //!
-//! Owns the parts that only revisions up to 2025-11-25 have. Does not own transports. Invariant: a session has a
-//! revision that the script names.
+//! Owns the parts that only revisions up to 2025-11-25 have. Does not own transports. Invariant: a
+//! session has a revision that the script names.
 
 use std::sync::Arc;
 
@@ -21,15 +21,25 @@ pub(super) fn initialize(
     server: &Arc<MockServer>,
     params: &Value,
 ) -> Result<(Arc<MockSession>, ResultBody), RpcFailure> {
-    let newest = server.legacy().ok_or_else(|| RpcFailure::new(-32601, "Method not found: initialize"))?;
-    let requested =
-        params["protocolVersion"].as_str().ok_or_else(|| RpcFailure::params("`protocolVersion` is missing"))?;
+    let newest = server
+        .legacy()
+        .ok_or_else(|| RpcFailure::new(-32601, "Method not found: initialize"))?;
+    let requested = params["protocolVersion"]
+        .as_str()
+        .ok_or_else(|| RpcFailure::params("`protocolVersion` is missing"))?;
     if !params["capabilities"].is_object() || !params["clientInfo"]["name"].is_string() {
-        return Err(RpcFailure::params("`capabilities` and `clientInfo` are required"));
+        return Err(RpcFailure::params(
+            "`capabilities` and `clientInfo` are required",
+        ));
     }
-    // "Otherwise, the server MUST respond with another protocol version it supports" (2025-11-25, basic/lifecycle).
+    // "Otherwise, the server MUST respond with another protocol version it supports" (2025-11-25,
+    // basic/lifecycle).
     let known = Revision::of(requested).filter(|r| !r.is_modern() && server.speaks(*r));
-    let session = Arc::new(MockSession::new(seal::random_name(), known.unwrap_or(newest), params));
+    let session = Arc::new(MockSession::new(
+        seal::random_name(),
+        known.unwrap_or(newest),
+        params,
+    ));
     let mut body = ResultBody::new()
         .put("protocolVersion", &json!(session.revision.date()))
         .put("capabilities", &capabilities(server, session.revision))
@@ -59,12 +69,17 @@ pub(super) fn capabilities(server: &MockServer, revision: Revision) -> Value {
         all["prompts"] = json!({"listChanged": true});
     }
     // In 2024-11-05 completion had no capability.
-    if revision >= Revision::V2025_03_26 && !(contents.prompts.is_empty() && contents.templates.is_empty()) {
+    if revision >= Revision::V2025_03_26
+        && !(contents.prompts.is_empty() && contents.templates.is_empty())
+    {
         all["completions"] = json!({});
     }
     drop(contents);
     super::tasks::announce(server, revision, &mut all);
-    for (member, given) in [("extensions", &server.script.extensions), ("experimental", &server.script.experimental)] {
+    for (member, given) in [
+        ("extensions", &server.script.extensions),
+        ("experimental", &server.script.experimental),
+    ] {
         for (identifier, settings) in given {
             all[member][identifier] = settings.clone();
         }
@@ -79,22 +94,33 @@ pub(super) fn method(call: &MockCall) -> CallOutcome {
         "ping" => {}
         "logging/setLevel" => {
             let level = params["level"].as_str().filter(|l| LEVELS.contains(l));
-            let level = level.ok_or_else(|| RpcFailure::params("`level` is not one of the eight levels"))?;
-            // A server without sessions has no place for a level. It accepts the request and sends everything.
+            let level = level
+                .ok_or_else(|| RpcFailure::params("`level` is not one of the eight levels"))?;
+            // A server without sessions has no place for a level. It accepts the request and sends
+            // everything.
             if let Some(session) = &call.session {
                 *session.log.lock() = Some(level.to_owned());
             }
         }
         "resources/subscribe" => {
-            let uri = params["uri"].as_str().ok_or_else(|| RpcFailure::params("`uri` is missing"))?;
+            let uri = params["uri"]
+                .as_str()
+                .ok_or_else(|| RpcFailure::params("`uri` is missing"))?;
             // Reading the contents checks that the resource exists.
-            super::resources::contents(call, uri).ok_or_else(|| super::resources::missing(call, uri))?;
+            super::resources::contents(call, uri)
+                .ok_or_else(|| super::resources::missing(call, uri))?;
             if !call.session.as_ref().is_some_and(|s| s.subscribe(uri)) {
-                return Err(RpcFailure::new(-32603, "cannot subscribe: no session, or too many subscriptions").into());
+                return Err(RpcFailure::new(
+                    -32603,
+                    "cannot subscribe: no session, or too many subscriptions",
+                )
+                .into());
             }
         }
         "resources/unsubscribe" => {
-            let uri = params["uri"].as_str().ok_or_else(|| RpcFailure::params("`uri` is missing"))?;
+            let uri = params["uri"]
+                .as_str()
+                .ok_or_else(|| RpcFailure::params("`uri` is missing"))?;
             if let Some(session) = &call.session {
                 session.subscribed.lock().remove(uri);
             }

@@ -1,7 +1,7 @@
 //! Scriptable MCP server. Tests talk to it, and people try their own clients with it.
 //!
-//! Owns an implementation of every revision. Does not share code with the gateway, so one mistake cannot hide in both.
-//! Invariant: without a fault in its script, it does what the revision says.
+//! Owns an implementation of every revision. Does not share code with the gateway, so one mistake
+//! cannot hide in both. Invariant: without a fault in its script, it does what the revision says.
 
 mod answer;
 mod call;
@@ -50,8 +50,8 @@ pub use self::{
     record::{RecordCounters, RecordedRequest},
     revision::Revision,
     script::{
-        AnswerMode, ContentPreset, CursorMode, EraRule, GeneratedTools, HttpRules, ListRules, MockScript, NewlineStyle,
-        SseRules, StdioRules, TaskRule,
+        AnswerMode, ContentPreset, CursorMode, EraRule, GeneratedTools, HttpRules, ListRules,
+        MockScript, NewlineStyle, SseRules, StdioRules, TaskRule,
     },
     scripted_flow::{FlowRequest, FlowStep, ScriptedFlow, UndeclaredPolicy},
 };
@@ -65,7 +65,11 @@ use std::{fs::File, path::PathBuf};
 ///
 /// # Errors
 /// Fails when its input cannot be read.
-pub async fn serve_stdio(script: MockScript, record: Option<File>, program: Option<PathBuf>) -> anyhow::Result<i32> {
+pub async fn serve_stdio(
+    script: MockScript,
+    record: Option<File>,
+    program: Option<PathBuf>,
+) -> anyhow::Result<i32> {
     stdio::serve(script, record::RequestRecord::to_file(record), program).await
 }
 

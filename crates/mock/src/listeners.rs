@@ -1,7 +1,7 @@
 //! Listeners: streams that get messages outside of calls.
 //!
-//! Owns their table, and the choice of those that get a message. Does not own streams. Invariant: a listener that does
-//! not read loses messages, and delays nobody.
+//! Owns their table, and the choice of those that get a message. Does not own streams. Invariant: a
+//! listener that does not read loses messages, and delays nobody.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -36,8 +36,8 @@ pub(super) struct ListenerTable {
 }
 
 impl ListenerTable {
-    /// Registers a listener until the returned guard drops. `None` above the limit. `first` is sent before any
-    /// notification.
+    /// Registers a listener until the returned guard drops. `None` above the limit. `first` is sent
+    /// before any notification.
     pub(super) fn add(
         self: &Arc<Self>,
         number: u64,
@@ -53,8 +53,15 @@ impl ListenerTable {
         if let Some(first) = first {
             out.try_send(OutgoingFrame::Message(first)).ok()?;
         }
-        all.push(ListenEntry { number, target, out });
-        Some(ListenGuard { listeners: self.clone(), number })
+        all.push(ListenEntry {
+            number,
+            target,
+            out,
+        });
+        Some(ListenGuard {
+            listeners: self.clone(),
+            number,
+        })
     }
 
     /// Returns the number of listeners.
@@ -62,13 +69,14 @@ impl ListenerTable {
         self.entries.lock().len()
     }
 
-    /// Sends a notification to every listener that asked for it. A legacy session gets it once, on its newest stream.
+    /// Sends a notification to every listener that asked for it. A legacy session gets it once, on
+    /// its newest stream.
     pub(super) fn publish(&self, notice: &ChangeNotice) -> usize {
         let all = self.entries.lock();
         let mut notified = HashMap::new();
         let mut delivered = 0;
-        // Newest first. Streamable HTTP: "The server MUST send each of its JSON-RPC messages on only one of the
-        // connected streams" (2025-11-25, basic/transports).
+        // Newest first. Streamable HTTP: "The server MUST send each of its JSON-RPC messages on
+        // only one of the connected streams" (2025-11-25, basic/transports).
         for listener in all.iter().rev() {
             let message = match &listener.target {
                 ListenTarget::Session(session) if session.is_subscribed_to(notice) => {
@@ -77,11 +85,18 @@ impl ListenerTable {
                     }
                     notice.encode(None)
                 }
-                ListenTarget::Subscription { id, filter } if notice.is_within(filter) => notice.encode(Some(id)),
+                ListenTarget::Subscription { id, filter } if notice.is_within(filter) => {
+                    notice.encode(Some(id))
+                }
                 _ => continue,
             };
             // A listener that does not read loses notifications. The server does not wait for it.
-            delivered += usize::from(listener.out.try_send(OutgoingFrame::Message(message)).is_ok());
+            delivered += usize::from(
+                listener
+                    .out
+                    .try_send(OutgoingFrame::Message(message))
+                    .is_ok(),
+            );
         }
         delivered
     }
@@ -89,13 +104,19 @@ impl ListenerTable {
     /// Sends a message to a session on its newest stream, outside of any call.
     pub(super) fn send_to_session(&self, session: &str, message: String) -> bool {
         let all = self.entries.lock();
-        let newest = all.iter().rev().find(|l| matches!(&l.target, ListenTarget::Session(s) if s.id == session));
+        let newest = all
+            .iter()
+            .rev()
+            .find(|l| matches!(&l.target, ListenTarget::Session(s) if s.id == session));
         newest.is_some_and(|l| l.out.try_send(OutgoingFrame::Message(message)).is_ok())
     }
 
-    /// Forgets listeners of sessions. Dropping a listener's sender ends the stream that reads from it.
+    /// Forgets listeners of sessions. Dropping a listener's sender ends the stream that reads from
+    /// it.
     pub(super) fn remove_sessions(&self, is_dropped: impl Fn(&MockSession) -> bool) {
-        self.entries.lock().retain(|l| !matches!(&l.target, ListenTarget::Session(s) if is_dropped(s)));
+        self.entries
+            .lock()
+            .retain(|l| !matches!(&l.target, ListenTarget::Session(s) if is_dropped(s)));
     }
 }
 
@@ -107,6 +128,9 @@ pub(super) struct ListenGuard {
 
 impl Drop for ListenGuard {
     fn drop(&mut self) {
-        self.listeners.entries.lock().retain(|l| l.number != self.number);
+        self.listeners
+            .entries
+            .lock()
+            .retain(|l| l.number != self.number);
     }
 }

@@ -1,7 +1,7 @@
 //! Pages of the four lists.
 //!
-//! Owns cursors, honest or not. Does not own the items. Invariant: an honest list shows each item once, in the order of
-//! the contents.
+//! Owns cursors, honest or not. Does not own the items. Invariant: an honest list shows each item
+//! once, in the order of the contents.
 
 use serde_json::{Value, json};
 
@@ -40,7 +40,11 @@ pub(super) fn resources(call: &MockCall) -> CallOutcome {
 }
 
 pub(super) fn templates(call: &MockCall) -> CallOutcome {
-    page(call, "resourceTemplates", &call.server.contents.lock().templates)
+    page(
+        call,
+        "resourceTemplates",
+        &call.server.contents.lock().templates,
+    )
 }
 
 pub(super) fn prompts(call: &MockCall) -> CallOutcome {
@@ -49,7 +53,11 @@ pub(super) fn prompts(call: &MockCall) -> CallOutcome {
 
 fn page(call: &MockCall, key: &str, items: &[ListItem]) -> CallOutcome {
     let list = &call.server.script.list;
-    let size = if list.page_size == 0 { items.len().max(1) } else { list.page_size };
+    let size = if list.page_size == 0 {
+        items.len().max(1)
+    } else {
+        list.page_size
+    };
     let pages = items.len().div_ceil(size).max(1);
     let requested = match &call.request.params["cursor"] {
         Value::Null => 0,
@@ -67,7 +75,12 @@ fn page(call: &MockCall, key: &str, items: &[ListItem]) -> CallOutcome {
         CursorMode::Loop => Some((requested + 1) % pages),
         CursorMode::Endless => Some(requested + 1),
     };
-    let texts: Vec<String> = items.iter().skip(shown * size).take(size).map(|i| i.encode(call.revision)).collect();
+    let texts: Vec<String> = items
+        .iter()
+        .skip(shown * size)
+        .take(size)
+        .map(|i| i.encode(call.revision))
+        .collect();
     let mut body = ResultBody::new().raw(key, format!("[{}]", texts.join(",")));
     if let Some(next) = next {
         body = body.put("nextCursor", &json!(format!("page-{next}")));

@@ -1,7 +1,7 @@
 //! Task of a tool call: its status and its wire forms.
 //!
-//! Owns the table of tasks. Does not own the work in them (`tasks`) or what they ask (`task_inputs`). Invariant: a
-//! finished task keeps its final status.
+//! Owns the table of tasks. Does not own the work in them (`tasks`) or what they ask
+//! (`task_inputs`). Invariant: a finished task keeps its final status.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -66,15 +66,23 @@ impl MockTask {
         update(&mut state);
         drop(state);
         if let (true, Some(session)) = (self.legacy && self.rule.tell, &self.session) {
-            listeners.send_to_session(session, wire::notification("notifications/tasks/status", &self.encode()));
+            listeners.send_to_session(
+                session,
+                wire::notification("notifications/tasks/status", &self.encode()),
+            );
         }
         self.changed.notify_waiters();
     }
 
     pub(super) fn encode(&self) -> Value {
         let state = self.state.lock();
-        let (ttl, poll) = if self.legacy { ("ttl", "pollInterval") } else { ("ttlMs", "pollIntervalMs") };
-        json!({"taskId": self.id, "status": state.status, "statusMessage": format!("It is {}.", state.status),
+        let (ttl, poll) = if self.legacy {
+            ("ttl", "pollInterval")
+        } else {
+            ("ttlMs", "pollIntervalMs")
+        };
+        json!({"taskId": self.id, "status": state.status,
+            "statusMessage": format!("It is {}.", state.status),
             "createdAt": self.created, "lastUpdatedAt": state.updated,
             ttl: self.rule.ttl_ms, poll: self.rule.poll_ms})
     }
@@ -84,13 +92,19 @@ impl MockTask {
         let mut body = flat(&self.encode());
         let state = self.state.lock();
         if state.status == "input_required" {
-            let requests: BTreeMap<_, _> =
-                state.pending_requests.iter().map(|(key, (request, _))| (key, request)).collect();
+            let requests: BTreeMap<_, _> = state
+                .pending_requests
+                .iter()
+                .map(|(key, (request, _))| (key, request))
+                .collect();
             body = body.put("inputRequests", &json!(requests));
         }
         match &state.end {
             Some(Ok(text)) => body.raw("result", text.clone()),
-            Some(Err(fail)) => body.put("error", &json!({"code": fail.code, "message": fail.message})),
+            Some(Err(fail)) => body.put(
+                "error",
+                &json!({"code": fail.code, "message": fail.message}),
+            ),
             None => body,
         }
     }
@@ -113,5 +127,9 @@ pub(super) fn is_finished(status: &str) -> bool {
 }
 
 pub(super) fn flat(object: &Value) -> ResultBody {
-    object.as_object().into_iter().flatten().fold(ResultBody::new(), |body, (key, value)| body.put(key, value))
+    object
+        .as_object()
+        .into_iter()
+        .flatten()
+        .fold(ResultBody::new(), |body, (key, value)| body.put(key, value))
 }

@@ -1,7 +1,9 @@
-//! 2026-07-28: `_meta` on every request, `server/discover`, `subscriptions/listen`, input requests in results.
+//! 2026-07-28: `_meta` on every request, `server/discover`, `subscriptions/listen`, input requests
+//! in results.
 //!
-//! Owns the parts that only the stateless revision has, apart from headers. Does not own transports. Invariant: nothing
-//! is kept between two requests; state leaves sealed, with the client.
+//! Owns the parts that only the stateless revision has, apart from headers. Does not own
+//! transports. Invariant: nothing is kept between two requests; state leaves sealed, with the
+//! client.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -32,17 +34,31 @@ pub(super) fn is_modern(request: &WireRequest) -> bool {
 /// Error for a version that this server does not speak.
 pub(super) fn unsupported(server: &MockServer, requested: &str) -> RpcFailure {
     let data = json!({"supported": server.supported(), "requested": requested});
-    RpcFailure::new(-32022, "Unsupported protocol version").data(data).status(400)
+    RpcFailure::new(-32022, "Unsupported protocol version")
+        .data(data)
+        .status(400)
 }
 
 /// Reads the revision and the capabilities that the request carries.
-pub(super) fn check(server: &MockServer, request: &WireRequest) -> Result<(Revision, Value), RpcFailure> {
-    // Every refusal names the supported versions: a legacy client may have nothing else to show its user.
+pub(super) fn check(
+    server: &MockServer,
+    request: &WireRequest,
+) -> Result<(Revision, Value), RpcFailure> {
+    // Every refusal names the supported versions: a legacy client may have nothing else to show its
+    // user.
     let missing = |what: &str| {
-        let text = format!("Invalid params: `_meta` lacks `{what}` (supported versions: {})", server.supported());
-        RpcFailure::params(text).data(json!({"supported": server.supported()})).status(400)
+        let text = format!(
+            "Invalid params: `_meta` lacks `{what}` (supported versions: {})",
+            server.supported()
+        );
+        RpcFailure::params(text)
+            .data(json!({"supported": server.supported()}))
+            .status(400)
     };
-    let version = request.meta(VERSION).as_str().ok_or_else(|| missing(VERSION))?;
+    let version = request
+        .meta(VERSION)
+        .as_str()
+        .ok_or_else(|| missing(VERSION))?;
     let revision = Revision::of(version).filter(|r| r.is_modern() && server.speaks(*r));
     let revision = revision.ok_or_else(|| unsupported(server, version))?;
     let caps = request.meta(CAPABILITIES);
@@ -58,7 +74,10 @@ pub(super) fn check(server: &MockServer, request: &WireRequest) -> Result<(Revis
 }
 
 /// Collects the caller's responses so far, from its `requestState` and its `inputResponses`.
-pub(super) fn input_responses(server: &MockServer, request: &WireRequest) -> Result<Value, RpcFailure> {
+pub(super) fn input_responses(
+    server: &MockServer,
+    request: &WireRequest,
+) -> Result<Value, RpcFailure> {
     let params = &request.params;
     // A `tasks/update` carries responses for a task, so it is no retry of a call.
     if request.method.starts_with("tasks/") {
@@ -67,9 +86,14 @@ pub(super) fn input_responses(server: &MockServer, request: &WireRequest) -> Res
     let mut answers = match &params["requestState"] {
         Value::Null if params["inputResponses"].is_null() => return Ok(json!({})),
         // A flow with state trusts no responses without it. It sends its requests again.
-        Value::Null if scenario::flow_of(server, request).is_some_and(|flow| flow.state) => return Ok(json!({})),
+        Value::Null if scenario::flow_of(server, request).is_some_and(|flow| flow.state) => {
+            return Ok(json!({}));
+        }
         Value::Null if scenario::flow_of(server, request).is_some() => json!({}),
-        Value::String(sealed) => server.seal.open(&describe(request), sealed).map_err(RpcFailure::params)?,
+        Value::String(sealed) => server
+            .seal
+            .open(&describe(request), sealed)
+            .map_err(RpcFailure::params)?,
         _ => {
             return Err(RpcFailure::params(
                 "`inputResponses` came without the `requestState` that was given with the request",
@@ -83,29 +107,42 @@ pub(super) fn input_responses(server: &MockServer, request: &WireRequest) -> Res
     Ok(answers)
 }
 
-/// Describes the request that a sealed state belongs to: method, target, and a digest of the arguments.
+/// Describes the request that a sealed state belongs to: method, target, and a digest of the
+/// arguments.
 fn describe(request: &WireRequest) -> String {
     // The digest need not resist attacks: the seal around it is an HMAC.
     let mut hasher = DefaultHasher::new();
     request.params["arguments"].to_string().hash(&mut hasher);
-    let target = request.params["name"].as_str().or(request.params["uri"].as_str()).unwrap_or_default();
+    let target = request.params["name"]
+        .as_str()
+        .or(request.params["uri"].as_str())
+        .unwrap_or_default();
     format!("{} {target} {:x}", request.method, hasher.finish())
 }
 
 /// Result that asks the caller for input.
 pub(super) fn input_required(call: &MockCall, requests: &Value, state: bool) -> ResultBody {
-    let body = ResultBody::new().put("resultType", &json!("input_required")).put("inputRequests", requests);
+    let body = ResultBody::new()
+        .put("resultType", &json!("input_required"))
+        .put("inputRequests", requests);
     if !state {
         return body;
     }
-    let state = call.server.seal.seal(&describe(&call.request), &call.input_responses);
+    let state = call
+        .server
+        .seal
+        .seal(&describe(&call.request), &call.input_responses);
     body.put("requestState", &json!(state))
 }
 
 /// Adds the members that every modern result has.
 pub(super) fn encode_result(call: &MockCall, body: ResultBody) -> ResultBody {
     let complete = !body.has("resultType");
-    let mut body = if complete { body.put("resultType", &json!("complete")) } else { body };
+    let mut body = if complete {
+        body.put("resultType", &json!("complete"))
+    } else {
+        body
+    };
     let mut meta = body.get("_meta").unwrap_or_else(|| json!({}));
     if meta[SERVER].is_null() {
         meta[SERVER] = legacy::info(&call.server);
@@ -113,10 +150,13 @@ pub(super) fn encode_result(call: &MockCall, body: ResultBody) -> ResultBody {
     }
     let method = call.request.method.as_str();
     // An incomplete result must not be cached: it belongs to one call.
-    let cacheable = method == "server/discover" || method == "resources/read" || method.ends_with("/list");
+    let cacheable =
+        method == "server/discover" || method == "resources/read" || method.ends_with("/list");
     if complete && cacheable && !body.has("ttlMs") {
         let list = &call.server.script.list;
-        body = body.put("ttlMs", &json!(list.ttl_ms)).put("cacheScope", &json!(list.cache_scope));
+        body = body
+            .put("ttlMs", &json!(list.ttl_ms))
+            .put("cacheScope", &json!(list.cache_scope));
     }
     body
 }
@@ -127,14 +167,21 @@ pub(super) async fn method(call: &MockCall) -> CallOutcome {
         "server/discover" => {
             let mut body = ResultBody::new()
                 .put("supportedVersions", &call.server.supported())
-                .put("capabilities", &legacy::capabilities(&call.server, call.revision));
+                .put(
+                    "capabilities",
+                    &legacy::capabilities(&call.server, call.revision),
+                );
             if let Some(text) = &call.server.script.instructions {
                 body = body.put("instructions", &json!(text));
             }
             Ok(body)
         }
         "subscriptions/listen" => listen(call).await,
-        other => Err(RpcFailure::new(-32601, format!("Method not found: {other}")).status(404).into()),
+        other => Err(
+            RpcFailure::new(-32601, format!("Method not found: {other}"))
+                .status(404)
+                .into(),
+        ),
     }
 }
 
@@ -159,7 +206,10 @@ async fn listen(call: &MockCall) -> CallOutcome {
     let meta = json!({SUBSCRIPTION: id});
     let acknowledged = json!({"_meta": meta, "notifications": filter});
     let first = wire::notification("notifications/subscriptions/acknowledged", &acknowledged);
-    let target = ListenTarget::Subscription { id: call.request.id.clone(), filter };
+    let target = ListenTarget::Subscription {
+        id: call.request.id.clone(),
+        filter,
+    };
     let Some(_listening) = call.server.listen(target, call.out.clone(), Some(first)) else {
         return Err(RpcFailure::new(-32603, "too many listeners").into());
     };
@@ -167,17 +217,30 @@ async fn listen(call: &MockCall) -> CallOutcome {
     // The call ends only when the server stops. A client ends it by closing the stream.
     let _ = stop.wait_for(|stop| *stop).await;
     let ended = json!({"_meta": meta, "requestId": id, "reason": "the server is shutting down"});
-    call.send_message(wire::notification("notifications/cancelled", &ended)).await;
+    call.send_message(wire::notification("notifications/cancelled", &ended))
+        .await;
     Ok(ResultBody::new().put("_meta", &meta))
 }
 
-/// Lists the headers that a `tools/call` must carry for its marked arguments, with the expected values.
-pub(super) fn parameter_headers(server: &MockServer, request: &WireRequest) -> Vec<(String, Option<Value>)> {
-    let Some(name) = request.tool() else { return Vec::new() };
+/// Lists the headers that a `tools/call` must carry for its marked arguments, with the expected
+/// values.
+pub(super) fn parameter_headers(
+    server: &MockServer,
+    request: &WireRequest,
+) -> Vec<(String, Option<Value>)> {
+    let Some(name) = request.tool() else {
+        return Vec::new();
+    };
     let contents = server.contents.lock();
-    let Some(tool) = contents.tools.iter().find(|t| t.key == name) else { return Vec::new() };
+    let Some(tool) = contents.tools.iter().find(|t| t.key == name) else {
+        return Vec::new();
+    };
     let mut found = Vec::new();
-    collect_marked(&tool.value()["inputSchema"], &request.params["arguments"], &mut found);
+    collect_marked(
+        &tool.value()["inputSchema"],
+        &request.params["arguments"],
+        &mut found,
+    );
     found
 }
 

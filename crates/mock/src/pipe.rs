@@ -1,7 +1,7 @@
 //! Pipe of lines: stdin and stdout, a TCP connection, or a Unix socket.
 //!
-//! Owns reading lines, answering them concurrently, and writing lines. Does not own the process. Invariant: a line is
-//! written whole.
+//! Owns reading lines, answering them concurrently, and writing lines. Does not own the process.
+//! Invariant: a line is written whole.
 
 use parking_lot::Mutex;
 use std::{
@@ -56,14 +56,23 @@ struct LinePipe {
 }
 
 /// Serves one pipe until it ends.
-pub(super) async fn serve<R, W>(server: Arc<MockServer>, mut reader: R, writer: W) -> io::Result<PipeEnd>
+pub(super) async fn serve<R, W>(
+    server: Arc<MockServer>,
+    mut reader: R,
+    writer: W,
+) -> io::Result<PipeEnd>
 where
     R: AsyncBufRead + Unpin,
     W: AsyncWrite + Unpin + Send + 'static,
 {
     let (out, frames) = mpsc::channel(QUEUE);
     let mut writing = tokio::spawn(write(writer, frames, server.script.stdio.exit_after));
-    let pipe = Arc::new(LinePipe { server, out, session: Mutex::default(), running: RunningRequests::default() });
+    let pipe = Arc::new(LinePipe {
+        server,
+        out,
+        session: Mutex::default(),
+        running: RunningRequests::default(),
+    });
     let mut stop = pipe.server.stop.subscribe();
     let mut line = Vec::new();
     loop {
@@ -77,14 +86,22 @@ where
             pipe.receive(&line);
         }
     }
-    // Responses that are nearly done still go out: `printf … | moongate mock` is a use of this program.
-    // The session's listener holds a sender, which would keep the writer waiting for the whole time.
+    // Responses that are nearly done still go out: `printf … | moongate mock` is a use of this
+    // program. The session's listener holds a sender, which would keep the writer waiting for the
+    // whole time.
     *pipe.session.lock() = None;
     drop(pipe);
-    Ok(timeout(EOF_GRACE, writing).await.ok().and_then(Result::ok).unwrap_or(PipeEnd::Eof))
+    Ok(timeout(EOF_GRACE, writing)
+        .await
+        .ok()
+        .and_then(Result::ok)
+        .unwrap_or(PipeEnd::Eof))
 }
 
-async fn read_line<R: AsyncBufRead + Unpin>(reader: &mut R, line: &mut Vec<u8>) -> io::Result<bool> {
+async fn read_line<R: AsyncBufRead + Unpin>(
+    reader: &mut R,
+    line: &mut Vec<u8>,
+) -> io::Result<bool> {
     loop {
         let part = reader.fill_buf().await?;
         if part.is_empty() {
@@ -99,7 +116,10 @@ async fn read_line<R: AsyncBufRead + Unpin>(reader: &mut R, line: &mut Vec<u8>) 
         }
         // Without a limit a client could fill the memory with one line.
         if line.len() > LINE_MAX {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "a line is too long"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "a line is too long",
+            ));
         }
     }
 }
@@ -115,8 +135,12 @@ async fn write<W: AsyncWrite + Unpin>(
         let written = match frame {
             OutgoingFrame::Message(text) => line(&mut writer, &text, false).await,
             OutgoingFrame::Raw(bytes) => writer.write_all(&bytes).await,
-            OutgoingFrame::Final(RequestEnd::Answer { text, twice, .. }) => line(&mut writer, &text, twice).await,
-            OutgoingFrame::Final(RequestEnd::Http { body, .. }) => line(&mut writer, &body, false).await,
+            OutgoingFrame::Final(RequestEnd::Answer { text, twice, .. }) => {
+                line(&mut writer, &text, twice).await
+            }
+            OutgoingFrame::Final(RequestEnd::Http { body, .. }) => {
+                line(&mut writer, &body, false).await
+            }
             OutgoingFrame::Final(RequestEnd::Nothing) => continue,
             OutgoingFrame::Final(RequestEnd::Broken { exit, .. }) => return PipeEnd::Broken(exit),
         };
@@ -158,10 +182,18 @@ impl LinePipe {
     }
 
     fn batch(self: &Arc<Self>, all: Vec<IncomingMessage>) {
-        // Batches exist only in 2025-03-26: "Remove support for JSON-RPC batching" (2025-06-18, changelog).
-        let batches = self.session.lock().as_ref().is_some_and(|(s, _)| s.revision == Revision::V2025_03_26);
+        // Batches exist only in 2025-03-26: "Remove support for JSON-RPC batching" (2025-06-18,
+        // changelog).
+        let batches = self
+            .session
+            .lock()
+            .as_ref()
+            .is_some_and(|(s, _)| s.revision == Revision::V2025_03_26);
         if !batches {
-            return self.refuse(&RpcFailure::new(-32600, "Invalid Request: batches are not part of this revision"));
+            return self.refuse(&RpcFailure::new(
+                -32600,
+                "Invalid Request: batches are not part of this revision",
+            ));
         }
         let mut requests = Vec::new();
         for one in all {
@@ -179,15 +211,25 @@ impl LinePipe {
     fn start(self: &Arc<Self>, requests: Vec<WireRequest>, batch: bool) {
         let pipe = self.clone();
         let ids: Vec<String> = requests.iter().map(|r| r.id.clone()).collect();
-        // Admission follows the order of the lines, so a request after `initialize` finds its session.
-        let admitted: Vec<_> = requests.into_iter().map(|request| self.admit(request)).collect();
+        // Admission follows the order of the lines, so a request after `initialize` finds its
+        // session.
+        let admitted: Vec<_> = requests
+            .into_iter()
+            .map(|request| self.admit(request))
+            .collect();
         let task = tokio::spawn(async move {
             let mut ends = join_all(admitted.into_iter().map(|(call, ready)| async move {
-                let acts = call.server.strike(&call.request.method, call.request.tool());
+                let acts = call
+                    .server
+                    .strike(&call.request.method, call.request.tool());
                 engine::answer_call(&call, ready, acts).await
             }))
             .await;
-            let end = if batch { join_batch(ends) } else { ends.pop().unwrap_or(RequestEnd::Nothing) };
+            let end = if batch {
+                join_batch(ends)
+            } else {
+                ends.pop().unwrap_or(RequestEnd::Nothing)
+            };
             // A writer that has gone leaves nobody to tell.
             let _ = pipe.out.send(OutgoingFrame::Final(end)).await;
         });
@@ -199,7 +241,9 @@ impl LinePipe {
     fn refuse(self: &Arc<Self>, fail: &RpcFailure) {
         self.server.record.count(|c| c.stray += 1);
         // The reader must not wait for the writer: a client may write without reading.
-        let _ = self.out.try_send(OutgoingFrame::Message(fail.response(None)));
+        let _ = self
+            .out
+            .try_send(OutgoingFrame::Message(fail.response(None)));
     }
 
     /// Handles messages that need no response.
@@ -225,7 +269,8 @@ impl LinePipe {
                     _ => {}
                 }
             }
-            // A response counts only for the session of this pipe, and only for a request that is open.
+            // A response counts only for the session of this pipe, and only for a request that is
+            // open.
             IncomingMessage::Response { id, outcome } => {
                 let session = self.session.lock().as_ref().map(|(s, _)| s.clone());
                 if !session.is_some_and(|s| s.deliver_response(&id, outcome)) {
@@ -242,7 +287,11 @@ impl LinePipe {
             session.ready.store(true, Ordering::Relaxed);
             // A second `initialized` must not register a second listener.
             if listening.is_none() {
-                *listening = self.server.listen(ListenTarget::Session(session.clone()), self.out.clone(), None);
+                *listening = self.server.listen(
+                    ListenTarget::Session(session.clone()),
+                    self.out.clone(),
+                    None,
+                );
                 self.server.ask_roots(session);
             }
         }
@@ -274,10 +323,12 @@ impl LinePipe {
         let session = self.session.lock().as_ref().map(|(s, _)| s.clone());
         let opens = request.method == "initialize" && server.legacy().is_some();
         if server.modern() && !opens && (modern::is_modern(request) || session.is_none()) {
-            let known = modern::check(server, request).and_then(|k| Ok((k, modern::input_responses(server, request)?)));
+            let known = modern::check(server, request)
+                .and_then(|k| Ok((k, modern::input_responses(server, request)?)));
             return match known {
                 Ok(((revision, caps), answers)) => {
-                    (call.revision, call.capabilities, call.input_responses) = (revision, caps, answers);
+                    (call.revision, call.capabilities, call.input_responses) =
+                        (revision, caps, answers);
                     None
                 }
                 // Without sessions `ping` is the one request that both eras may send first.
@@ -291,12 +342,23 @@ impl LinePipe {
         let Some(session) = session else {
             return match request.method.as_str() {
                 "ping" => None,
-                "server/discover" => Some(Err(RpcFailure::new(-32601, "Method not found: server/discover").into())),
-                _ => Some(Err(RpcFailure::new(-32600, "Invalid Request: not initialized").into())),
+                "server/discover" => Some(Err(RpcFailure::new(
+                    -32601,
+                    "Method not found: server/discover",
+                )
+                .into())),
+                _ => Some(Err(RpcFailure::new(
+                    -32600,
+                    "Invalid Request: not initialized",
+                )
+                .into())),
             };
         };
-        (call.revision, call.capabilities, call.client) =
-            (session.revision, session.capabilities.clone(), session.client.clone());
+        (call.revision, call.capabilities, call.client) = (
+            session.revision,
+            session.capabilities.clone(),
+            session.client.clone(),
+        );
         call.session = Some(session);
         None
     }
@@ -304,7 +366,10 @@ impl LinePipe {
     fn initialize(&self, call: &mut MockCall) -> CallOutcome {
         // The lock is held to the end, so two `initialize` cannot both open a session.
         let mut current = self.session.lock();
-        if current.as_ref().is_some_and(|(s, _)| s.ready.load(Ordering::Relaxed)) {
+        if current
+            .as_ref()
+            .is_some_and(|(s, _)| s.ready.load(Ordering::Relaxed))
+        {
             return Err(RpcFailure::new(-32600, "Invalid Request: already initialized").into());
         }
         let (session, body) = legacy::initialize(&self.server, &call.request.params)?;
@@ -326,5 +391,10 @@ pub(super) fn join_batch(ends: Vec<RequestEnd>) -> RequestEnd {
             other => return other,
         }
     }
-    RequestEnd::Answer { text: format!("[{}]", texts.join(",")), status: 200, twice: false, content_type: None }
+    RequestEnd::Answer {
+        text: format!("[{}]", texts.join(",")),
+        status: 200,
+        twice: false,
+        content_type: None,
+    }
 }

@@ -1,7 +1,7 @@
 //! POST: finds the era and session of a message, and starts its requests.
 //!
-//! Owns admission over HTTP. Does not own the wire form of the response. Invariant: a modern request is judged by its
-//! body and headers alone, a legacy one by its session.
+//! Owns admission over HTTP. Does not own the wire form of the response. Invariant: a modern
+//! request is judged by its body and headers alone, a legacy one by its session.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -28,7 +28,9 @@ const QUEUE: usize = 64;
 
 pub(super) async fn answer(server: &Arc<MockServer>, received: ReceivedRequest) -> HttpReply {
     match wire::parse(&received.body) {
-        ParsedInput::One(IncomingMessage::Request(request)) => requests(server, &received, vec![request], false).await,
+        ParsedInput::One(IncomingMessage::Request(request)) => {
+            requests(server, &received, vec![request], false).await
+        }
         ParsedInput::One(IncomingMessage::Broken(fail)) => {
             server.record.count(|c| c.stray += 1);
             refuse(fail.status(400))
@@ -43,10 +45,16 @@ fn refuse(fail: RpcFailure) -> HttpReply {
 }
 
 /// Finds the session that the headers name.
-pub(super) fn session(server: &MockServer, received: &ReceivedRequest) -> Result<Arc<MockSession>, RpcFailure> {
+pub(super) fn session(
+    server: &MockServer,
+    received: &ReceivedRequest,
+) -> Result<Arc<MockSession>, RpcFailure> {
     let id = received.header("mcp-session-id");
-    let id = id.ok_or_else(|| RpcFailure::new(-32000, "Bad Request: Mcp-Session-Id header is required").status(400))?;
-    let unknown = || RpcFailure::new(-32001, "Session not found").status(server.script.http.lost_session);
+    let id = id.ok_or_else(|| {
+        RpcFailure::new(-32000, "Bad Request: Mcp-Session-Id header is required").status(400)
+    })?;
+    let unknown =
+        || RpcFailure::new(-32001, "Session not found").status(server.script.http.lost_session);
     let session = server.sessions.find(id).ok_or_else(unknown)?;
     // The header `MCP-Protocol-Version` is new in 2025-06-18.
     if session.revision >= Revision::V2025_06_18 {
@@ -61,7 +69,11 @@ pub(super) fn session(server: &MockServer, received: &ReceivedRequest) -> Result
 
 /// Error for a version header, as servers without the modern revision word it.
 fn unsupported(server: &MockServer, version: Option<&str>) -> RpcFailure {
-    let dates: Vec<_> = Revision::LEGACY.iter().filter(|r| server.speaks(**r)).map(|r| r.date()).collect();
+    let dates: Vec<_> = Revision::LEGACY
+        .iter()
+        .filter(|r| server.speaks(**r))
+        .map(|r| r.date())
+        .collect();
     let text = format!(
         "Bad Request: Unsupported protocol version: {} (supported versions: {})",
         version.unwrap_or("none"),
@@ -71,13 +83,19 @@ fn unsupported(server: &MockServer, version: Option<&str>) -> RpcFailure {
 }
 
 /// Handles notifications and responses.
-async fn handle_messages(server: &Arc<MockServer>, received: &ReceivedRequest, all: Vec<IncomingMessage>) -> HttpReply {
+async fn handle_messages(
+    server: &Arc<MockServer>,
+    received: &ReceivedRequest,
+    all: Vec<IncomingMessage>,
+) -> HttpReply {
     let mut legacy = None;
     // A modern notification carries no session. No message does at a server without sessions.
     if server.legacy().is_some() && server.script.http.session {
         match session(server, received) {
             Ok(session) => legacy = Some(session),
-            Err(fail) if !server.modern() || received.header("mcp-session-id").is_some() => return refuse(fail),
+            Err(fail) if !server.modern() || received.header("mcp-session-id").is_some() => {
+                return refuse(fail);
+            }
             Err(_) => {}
         }
     }
@@ -100,7 +118,9 @@ async fn handle_messages(server: &Arc<MockServer>, received: &ReceivedRequest, a
                         session.ready.store(true, Ordering::Relaxed);
                         server.ask_roots(session);
                     }
-                    ("notifications/roots/list_changed", Some(session)) => server.ask_roots(session),
+                    ("notifications/roots/list_changed", Some(session)) => {
+                        server.ask_roots(session)
+                    }
                     _ => {}
                 }
             }
@@ -110,7 +130,12 @@ async fn handle_messages(server: &Arc<MockServer>, received: &ReceivedRequest, a
                         server.record.count(|c| c.stray += 1);
                     }
                 }
-                None => return refuse(RpcFailure::new(-32600, "Invalid Request: a response to nothing").status(400)),
+                None => {
+                    return refuse(
+                        RpcFailure::new(-32600, "Invalid Request: a response to nothing")
+                            .status(400),
+                    );
+                }
             },
             _ => {}
         }
@@ -118,12 +143,26 @@ async fn handle_messages(server: &Arc<MockServer>, received: &ReceivedRequest, a
     HttpReply::Response(answer::status(202))
 }
 
-async fn batch(server: &Arc<MockServer>, received: &ReceivedRequest, all: Vec<IncomingMessage>) -> HttpReply {
-    // Batches exist only in 2025-03-26: "Remove support for JSON-RPC batching" (2025-06-18, changelog).
-    let known = received.header("mcp-session-id").and_then(|id| server.sessions.find(id)).map(|s| s.revision);
+async fn batch(
+    server: &Arc<MockServer>,
+    received: &ReceivedRequest,
+    all: Vec<IncomingMessage>,
+) -> HttpReply {
+    // Batches exist only in 2025-03-26: "Remove support for JSON-RPC batching" (2025-06-18,
+    // changelog).
+    let known = received
+        .header("mcp-session-id")
+        .and_then(|id| server.sessions.find(id))
+        .map(|s| s.revision);
     let sessionless = !server.script.http.session && server.speaks(Revision::V2025_03_26);
     if known != Some(Revision::V2025_03_26) && !sessionless {
-        return refuse(RpcFailure::new(-32600, "Invalid Request: batches are not part of this revision").status(400));
+        return refuse(
+            RpcFailure::new(
+                -32600,
+                "Invalid Request: batches are not part of this revision",
+            )
+            .status(400),
+        );
     }
     let mut calls = Vec::new();
     let mut others = Vec::new();
@@ -132,14 +171,20 @@ async fn batch(server: &Arc<MockServer>, received: &ReceivedRequest, all: Vec<In
             IncomingMessage::Request(request) if request.method == "initialize" => {
                 // "The initialize request MUST NOT be part of a JSON-RPC batch" (2025-03-26,
                 // basic/lifecycle).
-                return refuse(RpcFailure::new(-32600, "Invalid Request: `initialize` in a batch").status(400));
+                return refuse(
+                    RpcFailure::new(-32600, "Invalid Request: `initialize` in a batch").status(400),
+                );
             }
             IncomingMessage::Request(request) => calls.push(request),
             IncomingMessage::Broken(fail) => return refuse(fail.status(400)),
             other => others.push(other),
         }
     }
-    let handled = if others.is_empty() { None } else { Some(handle_messages(server, received, others).await) };
+    let handled = if others.is_empty() {
+        None
+    } else {
+        Some(handle_messages(server, received, others).await)
+    };
     match (calls.is_empty(), handled) {
         (true, Some(reply)) => reply,
         _ => requests(server, received, calls, true).await,
@@ -154,7 +199,11 @@ async fn requests(
     batch: bool,
 ) -> HttpReply {
     let (out, frames) = mpsc::channel(QUEUE);
-    let mut origin = ResponseOrigin { unanswered: all.len(), batch, ..ResponseOrigin::default() };
+    let mut origin = ResponseOrigin {
+        unanswered: all.len(),
+        batch,
+        ..ResponseOrigin::default()
+    };
     for request in all {
         server.record.method(&request.method);
         let acts = server.strike(&request.method, request.tool());
@@ -171,9 +220,11 @@ async fn requests(
             // A client that disconnected does not wait for it.
             let _ = call.out.send(OutgoingFrame::Final(end)).await;
         });
-        // A modern request ends with its connection. A legacy one ends by `notifications/cancelled`.
+        // A modern request ends with its connection. A legacy one ends by
+        // `notifications/cancelled`.
         if modern {
-            origin.cancel_on_drop = Some(stream::CancelOnDrop::new(server, id, task.abort_handle()));
+            origin.cancel_on_drop =
+                Some(stream::CancelOnDrop::new(server, id, task.abort_handle()));
         } else if let Some(session) = &session {
             session.running.add(&id, task.abort_handle());
         }
@@ -215,7 +266,8 @@ fn admit(
             .and_then(|known| Ok((known, modern::input_responses(server, request)?)));
         let ready = match known {
             Ok(((revision, caps), answers)) => {
-                (call.revision, call.capabilities, call.input_responses) = (revision, caps, answers);
+                (call.revision, call.capabilities, call.input_responses) =
+                    (revision, caps, answers);
                 None
             }
             Err(fail) => Some(Err(CallStop::Fail(fail))),
@@ -236,13 +288,18 @@ fn admit(
         };
     }
     if !server.script.http.session {
-        let ready = sessionless(server, received, &mut call).err().map(|fail| Err(fail.into()));
+        let ready = sessionless(server, received, &mut call)
+            .err()
+            .map(|fail| Err(fail.into()));
         return (call, ready, None);
     }
     match session(server, received) {
         Ok(session) => {
-            (call.revision, call.capabilities, call.client) =
-                (session.revision, session.capabilities.clone(), session.client.clone());
+            (call.revision, call.capabilities, call.client) = (
+                session.revision,
+                session.capabilities.clone(),
+                session.client.clone(),
+            );
             call.session = Some(session);
             (call, None, None)
         }
@@ -250,15 +307,21 @@ fn admit(
     }
 }
 
-/// Finds the revision of a legacy request to a server without sessions: the header's, or one that had no header.
-fn sessionless(server: &MockServer, received: &ReceivedRequest, call: &mut MockCall) -> Result<(), RpcFailure> {
+/// Finds the revision of a legacy request to a server without sessions: the header's, or one that
+/// had no header.
+fn sessionless(
+    server: &MockServer,
+    received: &ReceivedRequest,
+    call: &mut MockCall,
+) -> Result<(), RpcFailure> {
     let newest = call.revision;
     call.revision = match received.header("mcp-protocol-version") {
         Some(version) if newest >= Revision::V2025_06_18 => {
             let known = Revision::of(version).filter(|r| !r.is_modern() && server.speaks(*r));
             known.ok_or_else(|| unsupported(server, Some(version)))?
         }
-        // "the server SHOULD assume protocol version `2025-03-26`" without the header (2025-06-18, basic/transports).
+        // "the server SHOULD assume protocol version `2025-03-26`" without the header (2025-06-18,
+        // basic/transports).
         _ if server.speaks(Revision::V2025_03_26) => Revision::V2025_03_26,
         _ => newest,
     };
@@ -274,5 +337,6 @@ fn is_modern(server: &MockServer, received: &ReceivedRequest, request: &WireRequ
         return false;
     }
     let header = received.header("mcp-protocol-version");
-    modern::is_modern(request) || header.is_some_and(|v| Revision::of(v).is_none_or(Revision::is_modern))
+    modern::is_modern(request)
+        || header.is_some_and(|v| Revision::of(v).is_none_or(Revision::is_modern))
 }

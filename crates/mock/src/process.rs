@@ -1,7 +1,7 @@
 //! Mock as a process: signals, and child processes.
 //!
-//! Owns the behaviour that only a process has. Does not own its streams. Invariant: an idle grandchild ends by itself
-//! after ten minutes.
+//! Owns the behaviour that only a process has. Does not own its streams. Invariant: an idle
+//! grandchild ends by itself after ten minutes.
 
 use std::{io, path::Path, process::Stdio};
 
@@ -13,10 +13,16 @@ use tokio::{
 /// Lifetime of a grandchild that nobody kills.
 const IDLE: Duration = Duration::from_secs(600);
 
-/// Starts this program as an idle process that ignores SIGTERM, and returns its id. With `hold` it keeps our output
-/// open, so that a reader of our output waits for the grandchild too.
+/// Starts this program as an idle process that ignores SIGTERM, and returns its id. With `hold` it
+/// keeps our output open, so that a reader of our output waits for the grandchild too.
 pub(super) fn grandchild(program: &Path, hold: bool) -> io::Result<u32> {
-    let output = || if hold { Stdio::inherit() } else { Stdio::null() };
+    let output = || {
+        if hold {
+            Stdio::inherit()
+        } else {
+            Stdio::null()
+        }
+    };
     let child = Command::new(program)
         .args(["mock", "--idle"])
         // Without input of its own it cannot take bytes that belong to its parent.

@@ -1,7 +1,7 @@
 //! Record of what a mock server received.
 //!
-//! Owns the counters and the last requests. Does not decide anything. Invariant: it is bounded, and the oldest entries
-//! make room.
+//! Owns the counters and the last requests. Does not decide anything. Invariant: it is bounded, and
+//! the oldest entries make room.
 
 use parking_lot::Mutex;
 use std::{
@@ -36,7 +36,10 @@ impl RecordedRequest {
     /// First header of this name.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_str())
+        self.headers
+            .iter()
+            .find(|(n, _)| n.eq_ignore_ascii_case(name))
+            .map(|(_, v)| v.as_str())
     }
 }
 
@@ -51,7 +54,8 @@ pub struct RecordCounters {
     pub sessions: u64,
     /// Sessions ended by DELETE.
     pub deleted: u64,
-    /// Ids of cancelled requests (JSON text). Clients cancel by notification, or by closing the response (modern HTTP).
+    /// Ids of cancelled requests (JSON text). Clients cancel by notification, or by closing the
+    /// response (modern HTTP).
     pub cancelled: VecDeque<String>,
     /// Responses to no request of ours, and messages that are not JSON-RPC.
     pub stray: u64,
@@ -80,7 +84,10 @@ pub(super) struct RequestRecord {
 
 impl RequestRecord {
     pub(super) fn to_file(file: Option<File>) -> Self {
-        Self { file: file.map(Mutex::new), ..Self::default() }
+        Self {
+            file: file.map(Mutex::new),
+            ..Self::default()
+        }
     }
 
     pub(super) fn count(&self, change: impl FnOnce(&mut RecordCounters)) {
@@ -91,7 +98,9 @@ impl RequestRecord {
         self.count(|c| {
             // Clients choose the names, so their number is bounded.
             let known = c.methods.contains_key(method) || c.methods.len() < METHODS_MAX;
-            *c.methods.entry(if known { method } else { "(others)" }.to_owned()).or_default() += 1;
+            *c.methods
+                .entry(if known { method } else { "(others)" }.to_owned())
+                .or_default() += 1;
         });
     }
 
@@ -110,7 +119,9 @@ impl RequestRecord {
         if let Some(file) = self.file.as_ref().filter(|_| !is_repeated) {
             // A record that cannot be written is the test's to notice, so the server goes on.
             // One write for each line: several processes may append to one file.
-            let _ = file.lock().write_all(format!("{}\n", request.body).as_bytes());
+            let _ = file
+                .lock()
+                .write_all(format!("{}\n", request.body).as_bytes());
         }
         if request.body.len() > RECORDED_BODY_MAX {
             // Cut for the memory alone. The file above has the whole body.

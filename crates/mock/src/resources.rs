@@ -1,7 +1,7 @@
 //! Contents of resources.
 //!
-//! Owns reading resources. Does not own their list. Invariant: a URI that is not listed and fits no template is not
-//! found, with the revision's error code.
+//! Owns reading resources. Does not own their list. Invariant: a URI that is not listed and fits no
+//! template is not found, with the revision's error code.
 
 use serde_json::{Value, json};
 
@@ -12,9 +12,12 @@ use super::{
 };
 
 pub(super) async fn read(call: &MockCall) -> CallOutcome {
-    let uri = call.request.params["uri"].as_str().ok_or_else(|| RpcFailure::params("`uri` is missing"))?;
+    let uri = call.request.params["uri"]
+        .as_str()
+        .ok_or_else(|| RpcFailure::params("`uri` is missing"))?;
     let contents = match uri {
-        // A modern caller retries the read with its response. A legacy one answers while the read runs.
+        // A modern caller retries the read with its response. A legacy one answers while the read
+        // runs.
         "mock://private" if known(call, uri) => {
             let answer = call.elicit("who", "Who wants to read this?").await?;
             json!({"uri": uri, "mimeType": "application/json", "text": answer.to_string()})
@@ -40,9 +43,13 @@ pub(super) fn contents(call: &MockCall, uri: &str) -> Option<Value> {
     }
     Some(match uri {
         // All bytes from 0 to 255, so a test sees if each of them arrives.
-        "mock://static/blob" => json!({"uri": uri, "mimeType": "application/octet-stream", "blob": every_byte()}),
+        "mock://static/blob" => {
+            json!({"uri": uri, "mimeType": "application/octet-stream", "blob": every_byte()})
+        }
         "mock://static/text" => plain("Hello, wörld.\nA second line."),
-        "demo://about" => plain("This is the demonstration server of Moongate: it shows that everything works."),
+        "demo://about" => {
+            plain("This is the demonstration server of Moongate: it shows that everything works.")
+        }
         _ => plain(uri),
     })
 }
@@ -53,7 +60,8 @@ fn scripted(call: &MockCall, uri: &str) -> Option<Value> {
     let (contents, variables) = match all.get(uri) {
         Some(contents) => (contents, json!({})),
         None => all.iter().find_map(|(template, contents)| {
-            let variables = scenario::match_template(template, uri).filter(|found| *found != json!({}))?;
+            let variables =
+                scenario::match_template(template, uri).filter(|found| *found != json!({}))?;
             scenario::lists_template(&call.server, template).then_some((contents, variables))
         })?,
     };
@@ -72,15 +80,29 @@ fn every_byte() -> String {
 }
 
 fn known(call: &MockCall, uri: &str) -> bool {
-    call.server.contents.lock().resources.iter().any(|r| r.key == uri)
+    call.server
+        .contents
+        .lock()
+        .resources
+        .iter()
+        .any(|r| r.key == uri)
 }
 
 fn templated(call: &MockCall) -> bool {
-    call.server.contents.lock().templates.iter().any(|t| t.key == "mock://item/{id}")
+    call.server
+        .contents
+        .lock()
+        .templates
+        .iter()
+        .any(|t| t.key == "mock://item/{id}")
 }
 
 pub(super) fn missing(call: &MockCall, uri: &str) -> RpcFailure {
     // 2026-07-28 changed "resource not found" from -32002 to -32602 (changelog).
-    let code = if call.revision.is_modern() { -32602 } else { -32002 };
+    let code = if call.revision.is_modern() {
+        -32602
+    } else {
+        -32002
+    };
     RpcFailure::new(code, "Resource not found").data(json!({"uri": uri}))
 }

@@ -1,7 +1,7 @@
 //! Revisions of the protocol, as the mock knows them.
 //!
-//! Owns their dates and order. Does not share the gateway's own table, so one mistake cannot hide in both. Invariant:
-//! revisions compare by age.
+//! Owns their dates and order. Does not share the gateway's own table, so one mistake cannot hide
+//! in both. Invariant: revisions compare by age.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,11 +23,21 @@ pub enum Revision {
 
 impl Revision {
     /// Revisions, oldest first.
-    pub const ALL: [Self; 5] =
-        [Self::V2024_11_05, Self::V2025_03_26, Self::V2025_06_18, Self::V2025_11_25, Self::V2026_07_28];
+    pub const ALL: [Self; 5] = [
+        Self::V2024_11_05,
+        Self::V2025_03_26,
+        Self::V2025_06_18,
+        Self::V2025_11_25,
+        Self::V2026_07_28,
+    ];
 
     /// Revisions with an `initialize` handshake.
-    pub const LEGACY: [Self; 4] = [Self::V2024_11_05, Self::V2025_03_26, Self::V2025_06_18, Self::V2025_11_25];
+    pub const LEGACY: [Self; 4] = [
+        Self::V2024_11_05,
+        Self::V2025_03_26,
+        Self::V2025_06_18,
+        Self::V2025_11_25,
+    ];
 
     /// Date of the revision, as on the wire.
     #[must_use]

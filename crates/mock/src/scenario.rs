@@ -1,7 +1,7 @@
 //! Flows: scripted steps of a tool or a prompt.
 //!
-//! Owns how steps run, the placeholders in results, and the check of input responses. Does not encode input requests: the
-//! call does. Invariant: one flow means the same in every revision.
+//! Owns how steps run, the placeholders in results, and the check of input responses. Does not
+//! encode input requests: the call does. Invariant: one flow means the same in every revision.
 
 use std::collections::BTreeMap;
 
@@ -18,38 +18,59 @@ use super::{
 };
 
 /// Finds the flow that answers this request.
-pub(super) fn flow_of<'a>(server: &'a MockServer, request: &WireRequest) -> Option<&'a ScriptedFlow> {
+pub(super) fn flow_of<'a>(
+    server: &'a MockServer,
+    request: &WireRequest,
+) -> Option<&'a ScriptedFlow> {
     let named = matches!(request.method.as_str(), "tools/call" | "prompts/get");
-    named.then(|| server.script.flows.get(request.params["name"].as_str()?)).flatten()
+    named
+        .then(|| server.script.flows.get(request.params["name"].as_str()?))
+        .flatten()
 }
 
 /// Runs the flow and returns its result.
 pub(super) async fn run_flow(call: &MockCall, flow: &ScriptedFlow) -> CallOutcome {
-    let mut answers = if call.input_responses.is_object() { call.input_responses.clone() } else { json!({}) };
+    let mut answers = if call.input_responses.is_object() {
+        call.input_responses.clone()
+    } else {
+        json!({})
+    };
     let answered = |step: &FlowStep| match step {
-        FlowStep::Ask(all) => all.iter().all(|(key, request)| !answers[key].is_null() || skipped(call, request)),
+        FlowStep::Ask(all) => all
+            .iter()
+            .all(|(key, request)| !answers[key].is_null() || skipped(call, request)),
         _ => false,
     };
     let modern = call.revision.is_modern();
-    // A modern retry runs the whole call again. Steps before the last answered request would be repeated.
-    let done = flow.steps.iter().rposition(|step| modern && answered(step)).unwrap_or(0);
+    // A modern retry runs the whole call again. Steps before the last answered request would be
+    // repeated.
+    let done = flow
+        .steps
+        .iter()
+        .rposition(|step| modern && answered(step))
+        .unwrap_or(0);
     for step in &flow.steps[done..] {
         match step {
-            // 2026-07-28/basic/patterns/mrtr.mdx: "Servers MUST NOT assume that clients will fulfill the
-            // `inputRequests` or retry the original request."
+            // 2026-07-28/basic/patterns/mrtr.mdx: "Servers MUST NOT assume that clients will
+            // fulfill the `inputRequests` or retry the original request."
             FlowStep::Ask(all) if modern => collect(call, flow, all, &answers)?,
             FlowStep::Ask(all) => request_inputs(call, all, &mut answers).await?,
             FlowStep::Progress(done, total) => call.progress(*done, *total).await,
             FlowStep::Log(level, data) => call.log(level, data).await,
             FlowStep::WaitMs(ms) => sleep(Duration::from_millis(*ms)).await,
             FlowStep::Change(list) => {
-                call.server.change(if list == "prompts" { "prompts" } else { "tools" });
+                call.server.change(if list == "prompts" {
+                    "prompts"
+                } else {
+                    "tools"
+                });
             }
         }
     }
     let known = json!({"arguments": call.request.params["arguments"], "answers": answers});
     let text = fill_placeholders(&flow.result, &known).to_string();
-    Ok(ResultBody::verbatim(&text).ok_or_else(|| RpcFailure::new(-32603, "the script's result is no object"))?)
+    Ok(ResultBody::verbatim(&text)
+        .ok_or_else(|| RpcFailure::new(-32603, "the script's result is no object"))?)
 }
 
 /// Collects the input requests that a modern caller has not answered yet, to send them together.
@@ -63,7 +84,9 @@ fn collect(
     for (key, request) in all.iter().filter(|(_, request)| !skipped(call, request)) {
         check_declared(call, request)?;
         match &answers[key] {
-            Value::Null => missing[key] = json!({"method": request.method, "params": params(request)}),
+            Value::Null => {
+                missing[key] = json!({"method": request.method, "params": params(request)})
+            }
             answer if !is_valid_response(request, answer) => {
                 return Err(RpcFailure::params(format!("the answer to `{key}` is none")).into());
             }
@@ -72,7 +95,11 @@ fn collect(
     }
     // All missing ones go out together: each round trip costs the client a whole call.
     let settled = missing.as_object().is_none_or(serde_json::Map::is_empty);
-    if settled { Ok(()) } else { Err(CallStop::InputRequired(missing, flow.state)) }
+    if settled {
+        Ok(())
+    } else {
+        Err(CallStop::InputRequired(missing, flow.state))
+    }
 }
 
 /// Sends one request for each entry to a legacy caller, all before any response.
@@ -81,17 +108,28 @@ async fn request_inputs(
     all: &BTreeMap<String, FlowRequest>,
     answers: &mut Value,
 ) -> Result<(), CallStop> {
-    let wanted: Vec<_> = all.iter().filter(|(_, request)| !skipped(call, request)).collect();
-    let is_careful =
-        |request: &FlowRequest| !matches!(request.unable, UndeclaredPolicy::Ask | UndeclaredPolicy::Insist);
+    let wanted: Vec<_> = all
+        .iter()
+        .filter(|(_, request)| !skipped(call, request))
+        .collect();
+    let is_careful = |request: &FlowRequest| {
+        !matches!(
+            request.unable,
+            UndeclaredPolicy::Ask | UndeclaredPolicy::Insist
+        )
+    };
     for (_, request) in wanted.iter().filter(|(_, request)| is_careful(request)) {
         check_declared(call, request)?;
     }
     // Together, so that a gateway is tested with several open requests of one call.
     let replies = join_all(wanted.iter().map(|(_, request)| async {
         let patience = request.withdraw_ms.map(Duration::from_millis);
-        call.request_within(&request.method, params(request), patience.or(request.later.then_some(Duration::ZERO)))
-            .await
+        call.request_within(
+            &request.method,
+            params(request),
+            patience.or(request.later.then_some(Duration::ZERO)),
+        )
+        .await
     }))
     .await;
     for ((key, request), reply) in wanted.into_iter().zip(replies) {
@@ -99,8 +137,10 @@ async fn request_inputs(
             Ok(answer) if is_valid_response(request, &answer) => answers[key] = answer,
             Ok(_) => return Err(CallStop::Failed(format!("the answer to `{key}` is none"))),
             Err(CallStop::Failed(_))
-                if matches!(request.unable, UndeclaredPolicy::Skip | UndeclaredPolicy::Insist)
-                    || request.later
+                if matches!(
+                    request.unable,
+                    UndeclaredPolicy::Skip | UndeclaredPolicy::Insist
+                ) || request.later
                     || request.withdraw_ms.is_some() => {}
             Err(stop) => return Err(stop),
         }
@@ -109,7 +149,11 @@ async fn request_inputs(
 }
 
 fn params(request: &FlowRequest) -> Value {
-    if request.params.is_object() { request.params.clone() } else { json!({}) }
+    if request.params.is_object() {
+        request.params.clone()
+    } else {
+        json!({})
+    }
 }
 
 /// Returns the capability that an input request needs, and the first revision that has it.
@@ -145,11 +189,14 @@ fn check_declared(call: &MockCall, request: &FlowRequest) -> Result<(), CallStop
     call.check_declared(declared(call, request), since, required)
 }
 
-/// True if the response fits the request: a result of its method, and a form with its required fields.
+/// True if the response fits the request: a result of its method, and a form with its required
+/// fields.
 fn is_valid_response(request: &FlowRequest, answer: &Value) -> bool {
     match request.method.as_str() {
         "sampling/createMessage" => {
-            answer["role"].is_string() && answer["model"].is_string() && !answer["content"].is_null()
+            answer["role"].is_string()
+                && answer["model"].is_string()
+                && !answer["content"].is_null()
         }
         "roots/list" => answer["roots"].is_array(),
         _ => match answer["action"].as_str() {
@@ -178,8 +225,14 @@ fn is_valid_form(schema: &Value, content: &Value) -> bool {
 pub(super) fn fill_placeholders(value: &Value, known: &Value) -> Value {
     match value {
         Value::String(text) => Value::String(fill_text(text, known)),
-        Value::Array(all) => all.iter().map(|one| fill_placeholders(one, known)).collect(),
-        Value::Object(all) => all.iter().map(|(key, one)| (key.clone(), fill_placeholders(one, known))).collect(),
+        Value::Array(all) => all
+            .iter()
+            .map(|one| fill_placeholders(one, known))
+            .collect(),
+        Value::Object(all) => all
+            .iter()
+            .map(|(key, one)| (key.clone(), fill_placeholders(one, known)))
+            .collect(),
         other => other.clone(),
     }
 }
@@ -189,7 +242,9 @@ fn fill_text(text: &str, known: &Value) -> String {
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('{') {
         // A brace without its partner is plain text, as in the JSON of an example.
-        let Some((path, behind)) = after.split_once('}') else { break };
+        let Some((path, behind)) = after.split_once('}') else {
+            break;
+        };
         // The path becomes a JSON pointer, so arrays may be indexed too.
         let pointer = format!("/{}", path.replace('.', "/"));
         let Some(found) = known.pointer(&pointer).filter(|found| !found.is_null()) else {
@@ -199,14 +254,19 @@ fn fill_text(text: &str, known: &Value) -> String {
             continue;
         };
         out.push_str(before);
-        out.push_str(&found.as_str().map_or_else(|| found.to_string(), str::to_owned));
+        out.push_str(
+            &found
+                .as_str()
+                .map_or_else(|| found.to_string(), str::to_owned),
+        );
         rest = behind;
     }
     out.push_str(rest);
     out
 }
 
-/// Matches a URI against a template, a variable for each part between slashes. Returns the variables.
+/// Matches a URI against a template, a variable for each part between slashes. Returns the
+/// variables.
 pub(super) fn match_template(template: &str, uri: &str) -> Option<Value> {
     let parts = template.split('/');
     let given = uri.split('/');
@@ -216,7 +276,10 @@ pub(super) fn match_template(template: &str, uri: &str) -> Option<Value> {
     }
     let mut variables = json!({});
     for (part, given) in parts.zip(given) {
-        match part.strip_prefix('{').and_then(|name| name.strip_suffix('}')) {
+        match part
+            .strip_prefix('{')
+            .and_then(|name| name.strip_suffix('}'))
+        {
             Some(name) if !given.is_empty() => variables[name] = json!(given),
             Some(_) => return None,
             None if part == given => {}
@@ -228,5 +291,10 @@ pub(super) fn match_template(template: &str, uri: &str) -> Option<Value> {
 
 /// True if the server lists this template.
 pub(super) fn lists_template(server: &MockServer, template: &str) -> bool {
-    server.contents.lock().templates.iter().any(|one| one.key == template)
+    server
+        .contents
+        .lock()
+        .templates
+        .iter()
+        .any(|one| one.key == template)
 }

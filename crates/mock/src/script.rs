@@ -1,7 +1,8 @@
 //! Script: everything a mock server knows before it starts.
 //!
-//! Owns the file format (TOML or JSON, with the same keys) and its defaults. Does not act on them: the engine and the
-//! transports do. Invariant: `MockScript::default()` is a well-behaved server with no contents.
+//! Owns the file format (TOML or JSON, with the same keys) and its defaults. Does not act on them:
+//! the engine and the transports do. Invariant: `MockScript::default()` is a well-behaved server
+//! with no contents.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -36,7 +37,8 @@ pub struct MockScript {
     pub modern_tools: Vec<Value>,
     /// Families of generated tools.
     pub generate: Vec<GeneratedTools>,
-    /// Built-in tool that answers, by the name of a listed tool. A listed tool without behaviour echoes.
+    /// Built-in tool that answers, by the name of a listed tool. A listed tool without behaviour
+    /// echoes.
     pub behave: BTreeMap<String, String>,
     /// Fixed results by tool name: objects, or strings of JSON sent exactly as written.
     pub answers: BTreeMap<String, Value>,
@@ -50,14 +52,15 @@ pub struct MockScript {
     pub prompts: Vec<Value>,
     /// Steps of tools and prompts, by name.
     pub flows: BTreeMap<String, ScriptedFlow>,
-    /// Contents by URI for the resources above: a text, or an object with `text` or `blob` and `mimeType`. Under the
-    /// URI of a template, its `{variables}` are filled.
+    /// Contents by URI for the resources above: a text, or an object with `text` or `blob` and
+    /// `mimeType`. Under the URI of a template, its `{variables}` are filled.
     pub contents: BTreeMap<String, Value>,
     /// Tools that differ between the eras, by name.
     pub eras: BTreeMap<String, EraRule>,
     /// Tools that run as tasks, by name, with their rules.
     pub tasks: BTreeMap<String, TaskRule>,
-    /// Asks for the client's roots when it is ready, and again when they change. The tool `directories` tells them.
+    /// Asks for the client's roots when it is ready, and again when they change. The tool
+    /// `directories` tells them.
     pub follow_roots: bool,
     /// Pages of lists.
     pub list: ListRules,
@@ -67,7 +70,8 @@ pub struct MockScript {
     pub stdio: StdioRules,
     /// Faults, in the order in which they strike.
     pub faults: Vec<FaultRule>,
-    /// Secret that seals `requestState`. Without it each start makes a new one, so a restart forgets the old state.
+    /// Secret that seals `requestState`. Without it each start makes a new one, so a restart
+    /// forgets the old state.
     pub state_key: Option<String>,
 }
 
@@ -126,7 +130,8 @@ pub enum EraRule {
     Legacy,
     /// Listed for modern clients only.
     Modern,
-    /// Its `outputSchema` and structured content are wrapped for legacy clients, as the TypeScript SDK 2 does.
+    /// Its `outputSchema` and structured content are wrapped for legacy clients, as the TypeScript
+    /// SDK 2 does.
     Wrapped,
 }
 
@@ -157,7 +162,8 @@ impl GeneratedTools {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TaskRule {
-    /// True if the tool runs only as a task. The tool's own definition says this to clients separately.
+    /// True if the tool runs only as a task. The tool's own definition says this to clients
+    /// separately.
     pub required: bool,
     /// Interval between polls that clients are told, in milliseconds.
     pub poll_ms: u64,
@@ -169,7 +175,8 @@ pub struct TaskRule {
     pub tell: bool,
     /// Notifies its session of the first status before the call is answered (2025-11-25).
     pub tell_first: bool,
-    /// Sends input requests to its session at once (2025-11-25), instead of waiting for `tasks/result`.
+    /// Sends input requests to its session at once (2025-11-25), instead of waiting for
+    /// `tasks/result`.
     pub eager: bool,
 }
 
@@ -203,7 +210,12 @@ pub struct ListRules {
 
 impl Default for ListRules {
     fn default() -> Self {
-        Self { page_size: 0, cursor: CursorMode::Honest, ttl_ms: 60_000, cache_scope: "public".into() }
+        Self {
+            page_size: 0,
+            cursor: CursorMode::Honest,
+            ttl_ms: 60_000,
+            cache_scope: "public".into(),
+        }
     }
 }
 
@@ -237,7 +249,8 @@ pub struct HttpRules {
     pub streamable: bool,
     /// Serves HTTP+SSE as well, at `/sse`, if it speaks 2024-11-05.
     pub pair: bool,
-    /// URI of the `endpoint` event over HTTP+SSE, in front of `?sessionId=...`. Default: its own path.
+    /// URI of the `endpoint` event over HTTP+SSE, in front of `?sessionId=...`. Default: its own
+    /// path.
     pub endpoint: Option<String>,
     /// Methods of requests that the client gets as soon as it opens its GET stream.
     pub early: Vec<String>,
@@ -303,11 +316,14 @@ pub struct SseRules {
     pub ids: bool,
     /// Opens each stream with a comment and an event without data.
     pub prime: bool,
-    /// Cuts a legacy POST stream after this many events. The rest waits for `Last-Event-ID`. 0 means never.
+    /// Cuts a legacy POST stream after this many events. The rest waits for `Last-Event-ID`. 0
+    /// means never.
     pub cut_after: usize,
-    /// Cuts each legacy POST stream after its first event, the one without data (needs `ids` and `prime`).
+    /// Cuts each legacy POST stream after its first event, the one without data (needs `ids` and
+    /// `prime`).
     pub poll: bool,
-    /// Reconnection delay in milliseconds, sent as `retry` with the event without data. 0 sends none.
+    /// Reconnection delay in milliseconds, sent as `retry` with the event without data. 0 sends
+    /// none.
     pub retry_ms: u64,
 }
 
@@ -366,7 +382,10 @@ impl MockScript {
     /// Script with every feature of the protocol. Most tests start from it.
     #[must_use]
     pub fn standard() -> Self {
-        Self { preset: ContentPreset::Standard, ..Self::default() }
+        Self {
+            preset: ContentPreset::Standard,
+            ..Self::default()
+        }
     }
 
     /// Script of a small, friendly server.
@@ -374,7 +393,10 @@ impl MockScript {
     pub fn demo() -> Self {
         Self {
             name: "moongate-demo".into(),
-            instructions: Some("A demonstration server: say hello with `echo`, add numbers, ask for the time.".into()),
+            instructions: Some(
+                "A demonstration server: say hello with `echo`, add numbers, ask for the time."
+                    .into(),
+            ),
             preset: ContentPreset::Demo,
             ..Self::default()
         }
@@ -403,7 +425,10 @@ impl MockScript {
             true => serde_json::from_str(text)?,
             false => toml::from_str(text)?,
         };
-        anyhow::ensure!(!script.revisions.is_empty(), "`revisions` must name at least one revision");
+        anyhow::ensure!(
+            !script.revisions.is_empty(),
+            "`revisions` must name at least one revision"
+        );
         Ok(script)
     }
 
@@ -412,7 +437,8 @@ impl MockScript {
     /// # Errors
     /// Fails when the file cannot be read, or is not a script.
     pub fn load(path: &Path) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(path).map_err(|e| anyhow::anyhow!("{}: {e}", path.display()))?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| anyhow::anyhow!("{}: {e}", path.display()))?;
         Self::parse(&text).map_err(|e| anyhow::anyhow!("{}: {e:#}", path.display()))
     }
 }

@@ -1,7 +1,7 @@
 //! Flows as a script has them.
 //!
-//! Owns their steps and input requests. Does not run them (`scenario`). Invariant: a member that no flow knows is an
-//! error.
+//! Owns their steps and input requests. Does not run them (`scenario`). Invariant: a member that no
+//! flow knows is an error.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,11 @@ use serde_json::{Value, json};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScriptedFlow {
-    /// True if a modern caller gets a sealed `requestState` with its input requests. Without it only its responses
-    /// count.
+    /// True if a modern caller gets a sealed `requestState` with its input requests. Without it
+    /// only its responses count.
     pub state: bool,
-    /// Steps, in order. A modern retry continues after the last input request that was answered in full.
+    /// Steps, in order. A modern retry continues after the last input request that was answered in
+    /// full.
     pub steps: Vec<FlowStep>,
     /// Result. In its texts, `{arguments.NAME}` and `{answers.KEY.…}` stand for what they name.
     pub result: Value,
@@ -23,7 +24,11 @@ pub struct ScriptedFlow {
 
 impl Default for ScriptedFlow {
     fn default() -> Self {
-        Self { state: true, steps: Vec::new(), result: json!({"content": []}) }
+        Self {
+            state: true,
+            steps: Vec::new(),
+            result: json!({"content": []}),
+        }
     }
 }
 
@@ -55,7 +60,8 @@ pub struct FlowRequest {
     /// Policy for a caller that did not declare the capability.
     #[serde(default)]
     pub unable: UndeclaredPolicy,
-    /// Takes the request back after so many milliseconds without an answer (legacy). The flow goes on without it.
+    /// Takes the request back after so many milliseconds without an answer (legacy). The flow goes
+    /// on without it.
     #[serde(default)]
     pub withdraw_ms: Option<u64>,
     /// Goes on at once, whenever the answer comes (legacy).

@@ -1,7 +1,7 @@
 //! Seal of `requestState`, the state that a modern client carries between two requests.
 //!
-//! Owns sealing and opening. Does not know the content. Invariant: state of another key, changed state and old state do
-//! not open.
+//! Owns sealing and opening. Does not know the content. Invariant: state of another key, changed
+//! state and old state do not open.
 
 use aws_lc_rs::{hmac, rand};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as B64};
@@ -18,7 +18,10 @@ impl RequestStateSeal {
         let mut random = [0_u8; 32];
         // Without randomness the seal is weaker, not wrong. This server guards nothing.
         let _ = rand::fill(&mut random);
-        Self(hmac::Key::new(hmac::HMAC_SHA256, secret.map_or(&random, str::as_bytes)))
+        Self(hmac::Key::new(
+            hmac::HMAC_SHA256,
+            secret.map_or(&random, str::as_bytes),
+        ))
     }
 
     /// Seals `value` for the request that `of` describes.
@@ -31,12 +34,20 @@ impl RequestStateSeal {
 
     /// Opens a state that was sealed for the same request.
     pub(super) fn open(&self, of: &str, sealed: &str) -> Result<Value, &'static str> {
-        let (text, tag) = sealed.split_once('.').ok_or("requestState is not one of ours")?;
-        let text = B64.decode(text).map_err(|_| "requestState is not one of ours")?;
-        let tag = B64.decode(tag).map_err(|_| "requestState is not one of ours")?;
+        let (text, tag) = sealed
+            .split_once('.')
+            .ok_or("requestState is not one of ours")?;
+        let text = B64
+            .decode(text)
+            .map_err(|_| "requestState is not one of ours")?;
+        let tag = B64
+            .decode(tag)
+            .map_err(|_| "requestState is not one of ours")?;
         // Verify before parsing: the text is the client's until the tag proves otherwise.
-        hmac::verify(&self.0, &text, &tag).map_err(|_| "requestState failed its integrity check")?;
-        let state: Value = serde_json::from_slice(&text).map_err(|_| "requestState is not one of ours")?;
+        hmac::verify(&self.0, &text, &tag)
+            .map_err(|_| "requestState failed its integrity check")?;
+        let state: Value =
+            serde_json::from_slice(&text).map_err(|_| "requestState is not one of ours")?;
         if state["of"] != of {
             return Err("requestState belongs to another request");
         }

@@ -1,7 +1,7 @@
 //! State of one mock server, shared by its transports and calls.
 //!
-//! Owns the live contents, faults and sessions. Does not own a connection. Invariant: everything it holds
-//! for a client is bounded, and ends with the session or the listener.
+//! Owns the live contents, faults and sessions. Does not own a connection. Invariant: everything it
+//! holds for a client is bounded, and ends with the session or the listener.
 
 use parking_lot::Mutex;
 use std::{
@@ -97,7 +97,11 @@ impl OpenSessions {
 }
 
 impl MockServer {
-    pub(super) fn new(script: MockScript, record: RequestRecord, program: Option<PathBuf>) -> Arc<Self> {
+    pub(super) fn new(
+        script: MockScript,
+        record: RequestRecord,
+        program: Option<PathBuf>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             contents: Mutex::new(MockContents::of(&script)),
             faults: Mutex::new(ArmedFaults::new(&script.faults)),
@@ -120,7 +124,12 @@ impl MockServer {
 
     /// Newest legacy revision that the server speaks.
     pub(super) fn legacy(&self) -> Option<Revision> {
-        self.script.revisions.iter().copied().filter(|r| !r.is_modern()).max()
+        self.script
+            .revisions
+            .iter()
+            .copied()
+            .filter(|r| !r.is_modern())
+            .max()
     }
 
     pub(super) fn speaks(&self, revision: Revision) -> bool {
@@ -155,8 +164,8 @@ impl MockServer {
         dropped
     }
 
-    /// Registers a listener until the returned guard drops. `None` above the limit. `first` is sent before any
-    /// notification.
+    /// Registers a listener until the returned guard drops. `None` above the limit. `first` is sent
+    /// before any notification.
     pub(super) fn listen(
         &self,
         target: ListenTarget,
@@ -166,7 +175,8 @@ impl MockServer {
         self.listeners.add(self.next_number(), target, out, first)
     }
 
-    /// Asks for the client's roots, if the script says so and the client has some. A refusal changes nothing.
+    /// Asks for the client's roots, if the script says so and the client has some. A refusal
+    /// changes nothing.
     pub(super) fn ask_roots(self: &Arc<Self>, session: &Arc<MockSession>) {
         if !self.script.follow_roots || !session.capabilities["roots"].is_object() {
             return;
@@ -175,10 +185,15 @@ impl MockServer {
         let session = session.clone();
         tokio::spawn(async move {
             let id = format!("\"roots-{}\"", server.next_number());
-            let Some(reply) = session.expect_response(&id) else { return };
+            let Some(reply) = session.expect_response(&id) else {
+                return;
+            };
             // The client may open its stream just now.
             for _ in 0..500 {
-                if server.listeners.send_to_session(&session.id, wire::request(&id, "roots/list", &json!({}))) {
+                if server
+                    .listeners
+                    .send_to_session(&session.id, wire::request(&id, "roots/list", &json!({})))
+                {
                     break;
                 }
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -192,10 +207,21 @@ impl MockServer {
     /// Adds a tool or a prompt with a new name, and notifies the listeners.
     pub(super) fn change(&self, list: &'static str) -> String {
         let mut contents = self.contents.lock();
-        let items = if list == "prompts" { &mut contents.prompts } else { &mut contents.tools };
-        let n = 1 + items.iter().filter(|item| item.key.starts_with("changed_")).count();
+        let items = if list == "prompts" {
+            &mut contents.prompts
+        } else {
+            &mut contents.tools
+        };
+        let n = 1 + items
+            .iter()
+            .filter(|item| item.key.starts_with("changed_"))
+            .count();
         let name = format!("changed_{n}");
-        let new = if list == "prompts" { ListItem::prompt } else { ListItem::tool };
+        let new = if list == "prompts" {
+            ListItem::prompt
+        } else {
+            ListItem::tool
+        };
         items.push(new(&name, "Added by a change."));
         // Released before the notice: a listener may list the contents at once.
         drop(contents);

@@ -1,7 +1,7 @@
 //! Legacy session: the state that an `initialize` opened.
 //!
-//! Owns the state kept for one client. Does not own its streams. Invariant: an input request takes one response, from
-//! the session that got the request.
+//! Owns the state kept for one client. Does not own its streams. Invariant: an input request takes
+//! one response, from the session that got the request.
 
 use parking_lot::Mutex;
 use std::{
@@ -99,7 +99,10 @@ impl MockSession {
 
     /// Delivers a response. False if no request waits for it.
     pub(super) fn deliver_response(&self, id: &str, reply: ClientResponse) -> bool {
-        self.pending_requests.lock().remove(id).is_some_and(|waiting| waiting.send(reply).is_ok())
+        self.pending_requests
+            .lock()
+            .remove(id)
+            .is_some_and(|waiting| waiting.send(reply).is_ok())
     }
 
     pub(super) fn store_event(&self, event: StoredEvent) {

@@ -1,7 +1,7 @@
 //! Mock over stdin and stdout.
 //!
-//! Owns the life of the process: its start, the signals it survives, its exit code. Does not own the lines. Invariant:
-//! a well-behaved script ends with its input.
+//! Owns the life of the process: its start, the signals it survives, its exit code. Does not own
+//! the lines. Invariant: a well-behaved script ends with its input.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -20,7 +20,11 @@ use super::{
 };
 
 /// Serves stdin and stdout until one of them ends, and returns the exit code.
-pub(super) async fn serve(script: MockScript, record: RequestRecord, program: Option<PathBuf>) -> anyhow::Result<i32> {
+pub(super) async fn serve(
+    script: MockScript,
+    record: RequestRecord,
+    program: Option<PathBuf>,
+) -> anyhow::Result<i32> {
     let server = MockServer::new(script, record, program);
     let stdio = server.script.stdio.clone();
     if stdio.ignore_sigterm {

@@ -1,7 +1,8 @@
 //! HTTP response of a POST or GET: one JSON object, or an event stream.
 //!
-//! Owns the choice between them, resumption, and the signal that a modern client disconnected. Does not encode events.
-//! Invariant: a message leaves once, on one stream, unless `Last-Event-ID` asks for it again.
+//! Owns the choice between them, resumption, and the signal that a modern client disconnected. Does
+//! not encode events. Invariant: a message leaves once, on one stream, unless `Last-Event-ID` asks
+//! for it again.
 
 use std::{
     collections::VecDeque,
@@ -46,7 +47,8 @@ pub(super) struct ResponseOrigin {
     pub(super) cancel_on_drop: Option<CancelOnDrop>,
 }
 
-/// Guard that stops a request when its response drops before its end. Modern clients cancel this way.
+/// Guard that stops a request when its response drops before its end. Modern clients cancel this
+/// way.
 pub(super) struct CancelOnDrop {
     server: Arc<MockServer>,
     id: String,
@@ -56,7 +58,12 @@ pub(super) struct CancelOnDrop {
 
 impl CancelOnDrop {
     pub(super) fn new(server: &Arc<MockServer>, id: String, task: AbortHandle) -> Self {
-        Self { server: server.clone(), id, task, ended: AtomicBool::new(false) }
+        Self {
+            server: server.clone(),
+            id,
+            task,
+            ended: AtomicBool::new(false),
+        }
     }
 }
 
@@ -80,11 +87,20 @@ pub(super) struct EventPosition {
 impl EventPosition {
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (stream, number) = text.get(1..)?.split_once('-')?;
-        Some(Self { post: text.starts_with('p'), stream: stream.parse().ok()?, number: number.parse().ok()? })
+        Some(Self {
+            post: text.starts_with('p'),
+            stream: stream.parse().ok()?,
+            number: number.parse().ok()?,
+        })
     }
 
     fn encode(self) -> String {
-        format!("{}{}-{}", if self.post { 'p' } else { 'g' }, self.stream, self.number)
+        format!(
+            "{}{}-{}",
+            if self.post { 'p' } else { 'g' },
+            self.stream,
+            self.number
+        )
     }
 }
 
@@ -123,18 +139,34 @@ pub(super) async fn respond(
         if let Some(guard) = &origin.cancel_on_drop {
             guard.ended.store(true, Ordering::Relaxed);
         }
-        let end = if origin.batch { join_batch(ends) } else { ends.pop().unwrap_or(RequestEnd::Nothing) };
+        let end = if origin.batch {
+            join_batch(ends)
+        } else {
+            ends.pop().unwrap_or(RequestEnd::Nothing)
+        };
         match end {
             RequestEnd::Broken { reset, .. } => return HttpReply::Broken { reset },
-            RequestEnd::Http { status, headers, body } => {
+            RequestEnd::Http {
+                status,
+                headers,
+                body,
+            } => {
                 return HttpReply::Response(answer::with_headers(status, headers, body));
             }
             // HTTP sends the status first, so a stream could not carry another status than 200.
-            RequestEnd::Answer { text, status, content_type, twice }
-                if status != 200 || http.answer != AnswerMode::Sse =>
-            {
+            RequestEnd::Answer {
+                text,
+                status,
+                content_type,
+                twice,
+            } if status != 200 || http.answer != AnswerMode::Sse => {
                 if twice {
-                    before.push_back(OutgoingFrame::Final(RequestEnd::Answer { text, status, twice, content_type }));
+                    before.push_back(OutgoingFrame::Final(RequestEnd::Answer {
+                        text,
+                        status,
+                        twice,
+                        content_type,
+                    }));
                 } else {
                     let mut response = answer::json(status, text, origin.opened.as_deref());
                     if let Some(kind) = content_type.and_then(|kind| kind.parse().ok()) {
@@ -162,19 +194,49 @@ pub(super) fn listening(
     frames: Receiver<OutgoingFrame>,
     listening: ListenGuard,
 ) -> Response<HttpBody> {
-    EventWriter::new(server, FrameSource::Get { frames, session, _listening: listening }, VecDeque::new())
-        .response(None)
+    EventWriter::new(
+        server,
+        FrameSource::Get {
+            frames,
+            session,
+            _listening: listening,
+        },
+        VecDeque::new(),
+    )
+    .response(None)
 }
 
 /// Answers a GET with `Last-Event-ID` by the rest of a POST's stream.
-pub(super) fn replay(server: &Arc<MockServer>, session: &Arc<MockSession>, last: EventPosition) -> Response<HttpBody> {
-    EventWriter::new(server, FrameSource::Replay { session: session.clone(), last }, VecDeque::new()).response(None)
+pub(super) fn replay(
+    server: &Arc<MockServer>,
+    session: &Arc<MockSession>,
+    last: EventPosition,
+) -> Response<HttpBody> {
+    EventWriter::new(
+        server,
+        FrameSource::Replay {
+            session: session.clone(),
+            last,
+        },
+        VecDeque::new(),
+    )
+    .response(None)
 }
 
 enum FrameSource {
-    Post { frames: Receiver<OutgoingFrame>, origin: ResponseOrigin },
-    Get { frames: Receiver<OutgoingFrame>, session: Arc<MockSession>, _listening: ListenGuard },
-    Replay { session: Arc<MockSession>, last: EventPosition },
+    Post {
+        frames: Receiver<OutgoingFrame>,
+        origin: ResponseOrigin,
+    },
+    Get {
+        frames: Receiver<OutgoingFrame>,
+        session: Arc<MockSession>,
+        _listening: ListenGuard,
+    },
+    Replay {
+        session: Arc<MockSession>,
+        last: EventPosition,
+    },
 }
 
 /// Event stream that is being written.
@@ -233,7 +295,8 @@ impl EventWriter {
 
     async fn next(&mut self) -> Option<io::Result<Bytes>> {
         loop {
-            // Ready pieces leave before an error, so a broken stream still delivers what came before it.
+            // Ready pieces leave before an error, so a broken stream still delivers what came
+            // before it.
             if let Some(bytes) = self.ready.pop_front() {
                 return Some(Ok(bytes));
             }
@@ -244,9 +307,13 @@ impl EventWriter {
             }
             // The rest of a cut stream comes by `Last-Event-ID`, so its events need ids.
             let cut = self.sse().cut_after as u64;
-            let cuts = cut > 0 && self.sse().ids && self.sent >= cut && matches!(self.source, FrameSource::Post { .. });
-            let polls =
-                self.sse().poll && matches!(&self.source, FrameSource::Post { origin, .. } if origin.session.is_some());
+            let cuts = cut > 0
+                && self.sse().ids
+                && self.sent >= cut
+                && matches!(self.source, FrameSource::Post { .. });
+            let polls = self.sse().poll
+                && matches!(&self.source, FrameSource::Post { origin, .. }
+                    if origin.session.is_some());
             if self.ended || cuts || polls {
                 return None;
             }
@@ -269,7 +336,9 @@ impl EventWriter {
                 loop {
                     let next = {
                         let all = session.replay.lock();
-                        all.iter().find(|e| e.stream == last.stream && e.number > last.number).cloned()
+                        all.iter()
+                            .find(|e| e.stream == last.stream && e.number > last.number)
+                            .cloned()
                     };
                     if let Some(event) = next {
                         last.number = event.number;
@@ -295,7 +364,11 @@ impl EventWriter {
         };
         let stream = self.number;
         let number = self.sent;
-        post.filter(|_| self.sse().ids).map(|post| EventPosition { post, stream, number })
+        post.filter(|_| self.sse().ids).map(|post| EventPosition {
+            post,
+            stream,
+            number,
+        })
     }
 
     fn handle_frame(&mut self, frame: OutgoingFrame) {
@@ -335,12 +408,20 @@ impl EventWriter {
     fn event(&mut self, text: &str, last: bool) {
         let event_id = self.next_event_id(true);
         // A replayed event is stored already.
-        if let (Some(event_id), Some(session)) = (event_id, self.session().filter(|_| !self.is_replay())) {
+        if let (Some(event_id), Some(session)) =
+            (event_id, self.session().filter(|_| !self.is_replay()))
+        {
             let message = text.to_owned();
-            session.store_event(StoredEvent { stream: event_id.stream, number: event_id.number, message, last });
+            session.store_event(StoredEvent {
+                stream: event_id.stream,
+                number: event_id.number,
+                message,
+                last,
+            });
         }
         let id = event_id.map(EventPosition::encode);
-        self.ready.extend(events::event(self.sse(), id.as_deref(), text));
+        self.ready
+            .extend(events::event(self.sse(), id.as_deref(), text));
     }
 
     fn is_replay(&self) -> bool {
@@ -356,12 +437,16 @@ impl EventWriter {
 }
 
 impl Drop for EventWriter {
-    /// Stores the rest of an unfinished stream. "Disconnection SHOULD NOT be interpreted as the client cancelling its
-    /// request" (2025-11-25, basic/transports).
+    /// Stores the rest of an unfinished stream. "Disconnection SHOULD NOT be interpreted as the
+    /// client cancelling its request" (2025-11-25, basic/transports).
     fn drop(&mut self) {
         let unfinished = !self.ended && self.sse().ids;
-        let FrameSource::Post { frames, origin } = &mut self.source else { return };
-        let (true, Some(session)) = (unfinished, origin.session.clone()) else { return };
+        let FrameSource::Post { frames, origin } = &mut self.source else {
+            return;
+        };
+        let (true, Some(session)) = (unfinished, origin.session.clone()) else {
+            return;
+        };
         // The new channel is never read. It only takes the place of the real one.
         let (_, never) = tokio::sync::mpsc::channel(1);
         let mut frames = std::mem::replace(frames, never);
@@ -370,7 +455,9 @@ impl Drop for EventWriter {
         let mut number = self.sent;
         let before = std::mem::take(&mut self.early_frames);
         // A runtime that is shutting down drops streams too, and has no place for a task.
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
         runtime.spawn(async move {
             let mut before = before;
             while left > 0 {
@@ -388,7 +475,12 @@ impl Drop for EventWriter {
                     Some(OutgoingFrame::Final(_)) | None => return,
                 };
                 number += 1;
-                session.store_event(StoredEvent { stream, number, message, last });
+                session.store_event(StoredEvent {
+                    stream,
+                    number,
+                    message,
+                    last,
+                });
             }
         });
     }

@@ -1,7 +1,7 @@
 //! Tasks in both wire forms: those of 2025-11-25 and those of the later extension.
 //!
-//! Owns their start and their methods. Does not own the work in them: the tools do. Invariant: a task is found only in
-//! the form that it was made in.
+//! Owns their start and their methods. Does not own the work in them: the tools do. Invariant: a
+//! task is found only in the form that it was made in.
 
 use parking_lot::Mutex;
 use std::{collections::BTreeMap, sync::Arc};
@@ -48,7 +48,8 @@ pub(super) async fn create(call: &MockCall, tool: &str) -> Result<Option<ResultB
             None => Ok(None),
             Some(rule) if declared(call) => start(call, rule).await.map(Some),
             Some(rule) if rule.required => Err(undeclared().into()),
-            // Without the client's declaration the tool runs as a plain call, unless its rule requires a task.
+            // Without the client's declaration the tool runs as a plain call, unless its rule
+            // requires a task.
             Some(_) => Ok(None),
         };
     }
@@ -58,11 +59,13 @@ pub(super) async fn create(call: &MockCall, tool: &str) -> Result<Option<ResultB
     match (rule, call.request.params["task"].is_object()) {
         (Some(rule), true) => start(call, rule).await.map(Some),
         (Some(rule), false) if rule.required => {
-            // 2025-11-25 answers -32601 for a call that forgets the task, and for a task that the tool does not
-            // support.
+            // 2025-11-25 answers -32601 for a call that forgets the task, and for a task that the
+            // tool does not support.
             Err(RpcFailure::new(-32601, format!("{tool} runs only as a task")).into())
         }
-        (None, true) => Err(RpcFailure::new(-32601, format!("{tool} does not run as a task")).into()),
+        (None, true) => {
+            Err(RpcFailure::new(-32601, format!("{tool} does not run as a task")).into())
+        }
         _ => Ok(None),
     }
 }
@@ -73,7 +76,9 @@ fn declared(call: &MockCall) -> bool {
 
 fn undeclared() -> RpcFailure {
     let required = json!({"requiredCapabilities": {"extensions": {EXTENSION: {}}}});
-    RpcFailure::new(-32021, "Missing required client capability").data(required).status(400)
+    RpcFailure::new(-32021, "Missing required client capability")
+        .data(required)
+        .status(400)
 }
 
 async fn start(call: &MockCall, rule: &TaskRule) -> Result<ResultBody, CallStop> {
@@ -84,7 +89,10 @@ async fn start(call: &MockCall, rule: &TaskRule) -> Result<ResultBody, CallStop>
     let ttl = call.request.params["task"]["ttl"].as_u64().or(rule.ttl_ms);
     let task = Arc::new(MockTask {
         id: seal::random_name(),
-        rule: TaskRule { ttl_ms: ttl, ..rule.clone() },
+        rule: TaskRule {
+            ttl_ms: ttl,
+            ..rule.clone()
+        },
         legacy: !call.revision.is_modern(),
         created: now.clone(),
         session: call.session.as_ref().map(|s| s.id.clone()),
@@ -101,11 +109,17 @@ async fn start(call: &MockCall, rule: &TaskRule) -> Result<ResultBody, CallStop>
     add(&call.server, &task);
     let encoded = task.encode();
     if let (true, Some(session)) = (task.legacy && rule.tell_first, &task.session) {
-        call.server.listeners.send_to_session(session, wire::notification("notifications/tasks/status", &encoded));
+        call.server.listeners.send_to_session(
+            session,
+            wire::notification("notifications/tasks/status", &encoded),
+        );
         // Long enough for the notification to be read before the answer.
         tokio::time::sleep(std::time::Duration::from_millis(300)).await;
     }
-    let work = tokio::spawn(work(call.inside_task(&task, forward_frames(&call.server, &task)), task.clone()));
+    let work = tokio::spawn(work(
+        call.inside_task(&task, forward_frames(&call.server, &task)),
+        task.clone(),
+    ));
     // The work may finish before this line. Aborting a finished task does nothing.
     task.state.lock().work = Some(work.abort_handle());
     Ok(if task.legacy {
@@ -148,35 +162,53 @@ fn forward_frames(server: &Arc<MockServer>, task: &Arc<MockTask>) -> mpsc::Sende
 }
 
 async fn work(call: MockCall, task: Arc<MockTask>) {
-    let name = call.request.params["name"].as_str().unwrap_or_default().to_owned();
+    let name = call.request.params["name"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
     let end = match tools::run_tool(&call, &name).await {
         Ok(body) => Ok(body.text()),
         Err(CallStop::Failed(text)) => Ok(tools::text(&text).put("isError", &json!(true)).text()),
         Err(CallStop::Fail(fail)) => Err(fail),
         // A task returns input requests in its status, so this outcome means a mistake in the mock.
-        Err(CallStop::InputRequired(..)) => Err(RpcFailure::new(-32603, "a task asks in another way")),
+        Err(CallStop::InputRequired(..)) => {
+            Err(RpcFailure::new(-32603, "a task asks in another way"))
+        }
         Err(CallStop::Crash) => Err(RpcFailure::new(-32603, "a task takes nobody down")),
     };
-    // The extension has `failed` only for JSON-RPC errors. A result with `isError` is `completed` there.
-    let is_error = |text: &String| serde_json::from_str::<Value>(text).is_ok_and(|v| v["isError"] == true);
+    // The extension has `failed` only for JSON-RPC errors. A result with `isError` is `completed`
+    // there.
+    let is_error =
+        |text: &String| serde_json::from_str::<Value>(text).is_ok_and(|v| v["isError"] == true);
     let failed = match &end {
         Ok(text) => task.legacy && is_error(text),
         Err(_) => true,
     };
-    task.set_status(&call.server.listeners, if failed { "failed" } else { "completed" }, |state| state.end = Some(end));
+    task.set_status(
+        &call.server.listeners,
+        if failed { "failed" } else { "completed" },
+        |state| state.end = Some(end),
+    );
 }
 
 fn find(call: &MockCall) -> Result<Arc<MockTask>, RpcFailure> {
-    let id = call.request.params["taskId"].as_str().ok_or_else(|| RpcFailure::params("`taskId` is missing"))?;
+    let id = call.request.params["taskId"]
+        .as_str()
+        .ok_or_else(|| RpcFailure::params("`taskId` is missing"))?;
     let task = call.server.tasks.lock().get(id).cloned();
     let legacy = !call.revision.is_modern();
-    // A task is found only in the form that it was made in: ids of one form mean nothing in the other.
-    task.filter(|task| task.legacy == legacy).ok_or_else(|| RpcFailure::params(format!("Task not found: {id}")))
+    // A task is found only in the form that it was made in: ids of one form mean nothing in the
+    // other.
+    task.filter(|task| task.legacy == legacy)
+        .ok_or_else(|| RpcFailure::params(format!("Task not found: {id}")))
 }
 
 /// Answers the methods of the later extension. `None` if the method is none of them.
 pub(super) fn modern(call: &MockCall) -> Option<CallOutcome> {
-    let known = matches!(call.request.method.as_str(), "tasks/get" | "tasks/update" | "tasks/cancel");
+    let known = matches!(
+        call.request.method.as_str(),
+        "tasks/get" | "tasks/update" | "tasks/cancel"
+    );
     if !known || call.server.script.tasks.is_empty() {
         return None;
     }
@@ -190,7 +222,11 @@ pub(super) fn modern(call: &MockCall) -> Option<CallOutcome> {
     Some(Ok(match call.request.method.as_str() {
         "tasks/get" => task.detailed(),
         "tasks/update" => {
-            for (key, answer) in call.request.params["inputResponses"].as_object().into_iter().flatten() {
+            for (key, answer) in call.request.params["inputResponses"]
+                .as_object()
+                .into_iter()
+                .flatten()
+            {
                 if let Some((_, waiting)) = task.state.lock().pending_requests.remove(key) {
                     // The work may have been cancelled meanwhile.
                     let _ = waiting.send(answer.clone());
@@ -217,7 +253,10 @@ fn cancel(call: &MockCall, task: &MockTask) {
 
 /// Answers the methods of 2025-11-25. `None` if the method is none of them.
 pub(super) async fn legacy(call: &MockCall) -> Option<CallOutcome> {
-    let known = matches!(call.request.method.as_str(), "tasks/get" | "tasks/result" | "tasks/list" | "tasks/cancel");
+    let known = matches!(
+        call.request.method.as_str(),
+        "tasks/get" | "tasks/result" | "tasks/list" | "tasks/cancel"
+    );
     if !known || call.server.script.tasks.is_empty() || call.revision != Revision::V2025_11_25 {
         return None;
     }
@@ -234,7 +273,10 @@ pub(super) async fn legacy(call: &MockCall) -> Option<CallOutcome> {
         _ => {
             let status = task.state.lock().status;
             if is_finished(status) {
-                return Some(Err(RpcFailure::params(format!("Cannot cancel: the task is {status}")).into()));
+                return Some(Err(RpcFailure::params(format!(
+                    "Cannot cancel: the task is {status}"
+                ))
+                .into()));
             }
             cancel(call, &task);
             Ok(flat(&task.encode()))
@@ -258,8 +300,8 @@ async fn result(call: &MockCall, task: &MockTask) -> CallOutcome {
             // basic/utilities/tasks).
             _ if !is_finished(status) => changed.await,
             Some(Ok(text)) => {
-                let body =
-                    ResultBody::verbatim(&text).ok_or_else(|| RpcFailure::new(-32603, "the result is no object"))?;
+                let body = ResultBody::verbatim(&text)
+                    .ok_or_else(|| RpcFailure::new(-32603, "the result is no object"))?;
                 let mut meta = body.get("_meta").unwrap_or_else(|| json!({}));
                 meta[RELATED] = json!({"taskId": task.id});
                 return Ok(body.put("_meta", &meta));
@@ -273,18 +315,41 @@ async fn result(call: &MockCall, task: &MockTask) -> CallOutcome {
 /// Lists the tasks of the session, in pages.
 fn list(call: &MockCall) -> CallOutcome {
     let session = call.session.as_ref().map(|s| s.id.clone());
-    let mut tasks: Vec<_> = call.server.tasks.lock().values().filter(|t| t.session == session).cloned().collect();
+    let mut tasks: Vec<_> = call
+        .server
+        .tasks
+        .lock()
+        .values()
+        .filter(|t| t.session == session)
+        .cloned()
+        .collect();
     tasks.sort_by(|a, b| (&a.created, &a.id).cmp(&(&b.created, &b.id)));
     let first = match &call.request.params["cursor"] {
         Value::Null => 0,
         cursor => {
-            let n = cursor.as_str().and_then(|c| c.strip_prefix("tasks-")?.parse::<usize>().ok());
-            n.filter(|n| *n <= tasks.len()).ok_or_else(|| RpcFailure::params("Invalid cursor"))?
+            let n = cursor
+                .as_str()
+                .and_then(|c| c.strip_prefix("tasks-")?.parse::<usize>().ok());
+            n.filter(|n| *n <= tasks.len())
+                .ok_or_else(|| RpcFailure::params("Invalid cursor"))?
         }
     };
-    let size = if call.server.script.list.page_size == 0 { usize::MAX } else { call.server.script.list.page_size };
-    let page: Vec<Value> = tasks.iter().skip(first).take(size).map(|task| task.encode()).collect();
+    let size = if call.server.script.list.page_size == 0 {
+        usize::MAX
+    } else {
+        call.server.script.list.page_size
+    };
+    let page: Vec<Value> = tasks
+        .iter()
+        .skip(first)
+        .take(size)
+        .map(|task| task.encode())
+        .collect();
     let next = first.saturating_add(size);
     let body = ResultBody::new().put("tasks", &json!(page));
-    Ok(if next < tasks.len() { body.put("nextCursor", &json!(format!("tasks-{next}"))) } else { body })
+    Ok(if next < tasks.len() {
+        body.put("nextCursor", &json!(format!("tasks-{next}")))
+    } else {
+        body
+    })
 }

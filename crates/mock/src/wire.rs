@@ -1,7 +1,7 @@
 //! JSON-RPC as the mock reads and writes it.
 //!
-//! Owns the shapes of messages and errors, and results that keep their members as written. Does not know any method.
-//! Invariant: an id and a raw value leave exactly as they came.
+//! Owns the shapes of messages and errors, and results that keep their members as written. Does not
+//! know any method. Invariant: an id and a raw value leave exactly as they came.
 
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
@@ -10,8 +10,14 @@ use serde_json::{Value, json, value::RawValue};
 #[derive(Debug)]
 pub(super) enum IncomingMessage {
     Request(WireRequest),
-    Notification { method: String, params: Value },
-    Response { id: String, outcome: Result<Value, Value> },
+    Notification {
+        method: String,
+        params: Value,
+    },
+    Response {
+        id: String,
+        outcome: Result<Value, Value>,
+    },
     Broken(RpcFailure),
 }
 
@@ -34,12 +40,15 @@ pub(super) struct WireRequest {
 impl WireRequest {
     /// Tool that a `tools/call` names.
     pub(super) fn tool(&self) -> Option<&str> {
-        (self.method == "tools/call").then(|| self.params["name"].as_str()).flatten()
+        (self.method == "tools/call")
+            .then(|| self.params["name"].as_str())
+            .flatten()
     }
 
     /// Member of the params, as written.
     pub(super) fn raw_param(&self, key: &str) -> Option<String> {
-        let all: std::collections::HashMap<String, Box<RawValue>> = serde_json::from_str(&self.raw).ok()?;
+        let all: std::collections::HashMap<String, Box<RawValue>> =
+            serde_json::from_str(&self.raw).ok()?;
         all.get(key).map(|raw| raw.get().to_owned())
     }
 
@@ -63,14 +72,17 @@ struct MessageShape {
 /// Parses one body or line.
 pub(super) fn parse(bytes: &[u8]) -> ParsedInput {
     let bad = |e: serde_json::Error| {
-        ParsedInput::One(IncomingMessage::Broken(RpcFailure::new(-32700, format!("Parse error: {e}"))))
+        ParsedInput::One(IncomingMessage::Broken(RpcFailure::new(
+            -32700,
+            format!("Parse error: {e}"),
+        )))
     };
     match bytes.iter().find(|b| !b.is_ascii_whitespace()) {
         Some(b'[') => match serde_json::from_slice::<Vec<Box<RawValue>>>(bytes) {
             // JSON-RPC 2.0, section 6: an empty array is one invalid request, and no batch.
-            Ok(all) if all.is_empty() => {
-                ParsedInput::One(IncomingMessage::Broken(RpcFailure::new(-32600, "Invalid Request: empty batch")))
-            }
+            Ok(all) if all.is_empty() => ParsedInput::One(IncomingMessage::Broken(
+                RpcFailure::new(-32600, "Invalid Request: empty batch"),
+            )),
             Ok(all) => ParsedInput::Batch(all.iter().map(|one| read(one.get())).collect()),
             Err(e) => bad(e),
         },
@@ -82,7 +94,9 @@ pub(super) fn parse(bytes: &[u8]) -> ParsedInput {
 }
 
 fn read(text: &str) -> IncomingMessage {
-    let invalid = |why: String| IncomingMessage::Broken(RpcFailure::new(-32600, format!("Invalid Request: {why}")));
+    let invalid = |why: String| {
+        IncomingMessage::Broken(RpcFailure::new(-32600, format!("Invalid Request: {why}")))
+    };
     let shape: MessageShape = match serde_json::from_str(text) {
         Ok(shape) => shape,
         Err(e) => return invalid(e.to_string()),
@@ -90,21 +104,37 @@ fn read(text: &str) -> IncomingMessage {
     if shape.jsonrpc.as_deref() != Some("2.0") {
         return invalid("`jsonrpc` must be \"2.0\"".into());
     }
-    // "Requests MUST include a string or integer ID. Unlike base JSON-RPC, the ID MUST NOT be `null`" (basic/index).
+    // "Requests MUST include a string or integer ID. Unlike base JSON-RPC, the ID MUST NOT be
+    // `null`" (basic/index).
     let id = shape.id.map(|raw| raw.get().to_owned());
-    if id.as_deref().is_some_and(|id| !id.starts_with(['"', '-']) && !id.starts_with(|c: char| c.is_ascii_digit())) {
+    if id.as_deref().is_some_and(|id| {
+        !id.starts_with(['"', '-']) && !id.starts_with(|c: char| c.is_ascii_digit())
+    }) {
         return invalid("`id` must be a string or a number".into());
     }
-    let raw = shape.params.map_or_else(|| "{}".to_owned(), |raw| raw.get().to_owned());
+    let raw = shape
+        .params
+        .map_or_else(|| "{}".to_owned(), |raw| raw.get().to_owned());
     // A value beside the raw text: most methods look members up, and few need them as written.
     let params: Value = serde_json::from_str(&raw).unwrap_or_default();
     match (shape.method, id) {
         (Some(_), _) if !params.is_object() => invalid("`params` must be an object".into()),
-        (Some(method), Some(id)) => IncomingMessage::Request(WireRequest { id, method, params, raw }),
+        (Some(method), Some(id)) => IncomingMessage::Request(WireRequest {
+            id,
+            method,
+            params,
+            raw,
+        }),
         (Some(method), None) => IncomingMessage::Notification { method, params },
         (None, Some(id)) => match (shape.result, shape.error) {
-            (Some(result), None) => IncomingMessage::Response { id, outcome: Ok(result) },
-            (None, Some(error)) => IncomingMessage::Response { id, outcome: Err(error) },
+            (Some(result), None) => IncomingMessage::Response {
+                id,
+                outcome: Ok(result),
+            },
+            (None, Some(error)) => IncomingMessage::Response {
+                id,
+                outcome: Err(error),
+            },
             _ => invalid("a response has either `result` or `error`".into()),
         },
         (None, None) => invalid("neither `method` nor `id`".into()),
@@ -122,7 +152,12 @@ pub(super) struct RpcFailure {
 
 impl RpcFailure {
     pub(super) fn new(code: i64, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), data: None, status: 200 }
+        Self {
+            code,
+            message: message.into(),
+            data: None,
+            status: 200,
+        }
     }
 
     pub(super) fn params(message: impl Into<String>) -> Self {
@@ -146,7 +181,10 @@ impl RpcFailure {
             error["data"] = data.clone();
         }
         // Not by `json!`: the id has to leave as it was written, 1.0 or 1e3 too.
-        format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.unwrap_or("null"))
+        format!(
+            r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#,
+            id.unwrap_or("null")
+        )
     }
 }
 
@@ -163,8 +201,13 @@ impl ResultBody {
     pub(super) fn verbatim(text: &str) -> Option<Self> {
         // The map of values has the order of the members, the map of raw texts has their bytes.
         let all: serde_json::Map<String, Value> = serde_json::from_str(text).ok()?;
-        let mut raw: std::collections::HashMap<String, Box<RawValue>> = serde_json::from_str(text).ok()?;
-        Some(Self(all.into_iter().filter_map(|(k, _)| raw.remove(&k).map(|v| (k, v.get().to_owned()))).collect()))
+        let mut raw: std::collections::HashMap<String, Box<RawValue>> =
+            serde_json::from_str(text).ok()?;
+        Some(Self(
+            all.into_iter()
+                .filter_map(|(k, _)| raw.remove(&k).map(|v| (k, v.get().to_owned())))
+                .collect(),
+        ))
     }
 
     pub(super) fn put(self, key: &str, value: &Value) -> Self {
@@ -172,7 +215,8 @@ impl ResultBody {
     }
 
     pub(super) fn raw(mut self, key: &str, text: String) -> Self {
-        // A member that is set twice would be there twice, and clients differ in which one they read.
+        // A member that is set twice would be there twice, and clients differ in which one they
+        // read.
         self.0.retain(|(k, _)| k != key);
         self.0.push((key.to_owned(), text));
         self
@@ -183,11 +227,18 @@ impl ResultBody {
     }
 
     pub(super) fn get(&self, key: &str) -> Option<Value> {
-        self.0.iter().find(|(k, _)| k == key).and_then(|(_, v)| serde_json::from_str(v).ok())
+        self.0
+            .iter()
+            .find(|(k, _)| k == key)
+            .and_then(|(_, v)| serde_json::from_str(v).ok())
     }
 
     pub(super) fn text(&self) -> String {
-        let members: Vec<String> = self.0.iter().map(|(k, v)| format!("{}:{v}", Value::from(k.as_str()))).collect();
+        let members: Vec<String> = self
+            .0
+            .iter()
+            .map(|(k, v)| format!("{}:{v}", Value::from(k.as_str())))
+            .collect();
         format!("{{{}}}", members.join(","))
     }
 
@@ -201,5 +252,8 @@ pub(super) fn notification(method: &str, params: &Value) -> String {
 }
 
 pub(super) fn request(id: &str, method: &str, params: &Value) -> String {
-    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{},"params":{params}}}"#, Value::from(method))
+    format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":{},"params":{params}}}"#,
+        Value::from(method)
+    )
 }

@@ -1,7 +1,7 @@
 //! WebSocket: one message in each text frame, joined to a pipe of lines.
 //!
-//! Owns the handshake and the frames. Does not read the messages. Invariant: a fault ends the connection without a
-//! close frame, and a stop of the server sends one.
+//! Owns the handshake and the frames. Does not read the messages. Invariant: a fault ends the
+//! connection without a close frame, and a stop of the server sends one.
 
 use std::sync::Arc;
 
@@ -35,11 +35,16 @@ const SUBPROTOCOL: &str = "mcp";
 
 /// Serves one connection until it ends.
 pub(super) async fn connection(server: Arc<MockServer>, stream: TcpStream) {
-    let config = WebSocketConfig::default().max_message_size(Some(MESSAGE_MAX)).max_frame_size(Some(MESSAGE_MAX));
+    let config = WebSocketConfig::default()
+        .max_message_size(Some(MESSAGE_MAX))
+        .max_frame_size(Some(MESSAGE_MAX));
     #[allow(clippy::result_large_err, reason = "the library's signature")]
-    let check = |request: &Request<()>, answer: Response<()>| check_upgrade(&server, request, answer);
+    let check =
+        |request: &Request<()>, answer: Response<()>| check_upgrade(&server, request, answer);
     // A refused client has its response already.
-    let Ok(socket) = accept_hdr_async_with_config(stream, check, Some(config)).await else { return };
+    let Ok(socket) = accept_hdr_async_with_config(stream, check, Some(config)).await else {
+        return;
+    };
     let (mut sink, mut frames) = socket.split();
     let (mut input, reader) = tokio::io::duplex(BUFFER);
     let (writer, output) = tokio::io::duplex(BUFFER);
@@ -72,7 +77,10 @@ pub(super) async fn connection(server: Arc<MockServer>, stream: TcpStream) {
     if client_left || matches!(serving.await, Ok(Ok(PipeEnd::Broken(_)))) {
         return;
     }
-    let goodbye = CloseFrame { code: CloseCode::Away, reason: "the mock stops".into() };
+    let goodbye = CloseFrame {
+        code: CloseCode::Away,
+        reason: "the mock stops".into(),
+    };
     let _ = sink.send(Message::Close(Some(goodbye))).await;
 }
 
@@ -86,12 +94,32 @@ fn check_upgrade(
     let headers: Vec<_> = request
         .headers()
         .iter()
-        .map(|(name, value)| (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+        .map(|(name, value)| {
+            (
+                name.as_str().to_owned(),
+                String::from_utf8_lossy(value.as_bytes()).into_owned(),
+            )
+        })
         .collect();
-    let path = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
-    let seen = RecordedRequest { http_method: "GET".into(), path, headers, body: String::new() };
-    let bearer = seen.header("authorization").and_then(|given| given.strip_prefix("Bearer ")).map(str::to_owned);
-    let offered = seen.header("sec-websocket-protocol").unwrap_or_default().to_owned();
+    let path = request
+        .uri()
+        .path_and_query()
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    let seen = RecordedRequest {
+        http_method: "GET".into(),
+        path,
+        headers,
+        body: String::new(),
+    };
+    let bearer = seen
+        .header("authorization")
+        .and_then(|given| given.strip_prefix("Bearer "))
+        .map(str::to_owned);
+    let offered = seen
+        .header("sec-websocket-protocol")
+        .unwrap_or_default()
+        .to_owned();
     server.record.add_request(seen);
     let refuse = |status: u16, why: &str| {
         let mut refusal = Response::new(Some(why.to_owned()));
@@ -108,6 +136,9 @@ fn check_upgrade(
     if !offered.split(',').any(|one| one.trim() == SUBPROTOCOL) {
         return refuse(400, "the client does not offer the subprotocol `mcp`");
     }
-    answer.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static(SUBPROTOCOL));
+    answer.headers_mut().insert(
+        "sec-websocket-protocol",
+        HeaderValue::from_static(SUBPROTOCOL),
+    );
     Ok(answer)
 }

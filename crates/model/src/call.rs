@@ -1,7 +1,7 @@
 //! Calls and their callers.
 //!
-//! Owns the neutral form of a request and of the client behind it. Does not know how revisions encode them. Invariant:
-//! params and capabilities keep the bytes of their sender.
+//! Owns the neutral form of a request and of the client behind it. Does not know how revisions
+//! encode them. Invariant: params and capabilities keep the bytes of their sender.
 
 use std::sync::Arc;
 
@@ -106,8 +106,9 @@ pub enum ItemKind {
     Prompts,
 }
 
-/// Method of a call. Methods of single revisions are not here: pings are answered where they arrive, levels become a
-/// [`LogFilter`], and subscriptions a [`SubscriptionFilter`](crate::SubscriptionFilter).
+/// Method of a call. Methods of single revisions are not here: pings are answered where they
+/// arrive, levels become a [`LogFilter`], and subscriptions a
+/// [`SubscriptionFilter`](crate::SubscriptionFilter).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum McpMethod {
@@ -121,8 +122,8 @@ pub enum McpMethod {
     Other(ByteString),
 }
 
-/// Check that must wait until the name of the item is resolved. Gets the definition of the tool and the arguments of
-/// the call, and compares them with the rest of the request.
+/// Check that must wait until the name of the item is resolved. Gets the definition of the tool and
+/// the arguments of the call, and compares them with the rest of the request.
 pub type DeferredCheck = Box<dyn FnOnce(&JsonObject, Option<&RawJson>) -> Result<(), Error> + Send>;
 
 /// Continuation of a call after input requests, for a server that kept no state.
@@ -150,7 +151,8 @@ pub struct Call {
     pub deferred_check: Option<DeferredCheck>,
     /// Responses to the input requests of an earlier round.
     pub continuation: Option<Box<Continuation>>,
-    /// Definition of the item, set once the name is resolved. Some revisions copy arguments into headers as it says.
+    /// Definition of the item, set once the name is resolved. Some revisions copy arguments into
+    /// headers as it says.
     pub definition: Option<Arc<JsonObject>>,
     /// Permission to become a task. On a list call: whether the list states which tools may.
     pub task_mode: TaskMode,
@@ -183,11 +185,15 @@ impl Call {
         }
     }
 
-    /// Clones the call for a retry. `None` if it must run only once: it continues an earlier round, or may become a
-    /// task.
+    /// Clones the call for a retry. `None` if it must run only once: it continues an earlier round,
+    /// or may become a task.
     pub fn clone_for_retry(&self) -> Option<Call> {
-        // State that was handed out once must be returned once, and a task must not be started twice.
-        if self.continuation.is_some() || self.deferred_check.is_some() || self.task_mode != TaskMode::Never {
+        // State that was handed out once must be returned once, and a task must not be started
+        // twice.
+        if self.continuation.is_some()
+            || self.deferred_check.is_some()
+            || self.task_mode != TaskMode::Never
+        {
             return None;
         }
         Some(Call {
@@ -230,7 +236,10 @@ impl Call {
 impl std::fmt::Debug for Call {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Without params and `_meta`: they may hold secrets, and this text ends up in logs.
-        f.debug_struct("Call").field("method", &self.method).field("progress", &self.progress).finish_non_exhaustive()
+        f.debug_struct("Call")
+            .field("method", &self.method)
+            .field("progress", &self.progress)
+            .finish_non_exhaustive()
     }
 }
 
@@ -249,7 +258,10 @@ impl McpMethod {
             "prompts/get" => McpMethod::GetPrompt,
             "completion/complete" => McpMethod::Complete,
             // Rare methods come last, so that common ones need no search.
-            other => match TaskMethod::ALL.into_iter().find(|task| task.name() == other) {
+            other => match TaskMethod::ALL
+                .into_iter()
+                .find(|task| task.name() == other)
+            {
                 Some(task) => McpMethod::Task(task),
                 None => McpMethod::Other(ByteString::from(other)),
             },
@@ -269,11 +281,13 @@ impl McpMethod {
         }
     }
 
-    /// Returns the method name if the protocol defines it. Keeps the number of metric labels bounded.
+    /// Returns the method name if the protocol defines it. Keeps the number of metric labels
+    /// bounded.
     pub fn label(&self) -> &str {
         match self {
             McpMethod::Other(_) => "_OTHER",
-            // Names that clients invent must not become labels: each would be a time series of its own.
+            // Names that clients invent must not become labels: each would be a time series of its
+            // own.
             known => known.name(),
         }
     }
@@ -281,7 +295,12 @@ impl McpMethod {
 
 impl ItemKind {
     /// Kinds in a fixed order.
-    pub const ALL: [ItemKind; 4] = [ItemKind::Tools, ItemKind::Resources, ItemKind::Templates, ItemKind::Prompts];
+    pub const ALL: [ItemKind; 4] = [
+        ItemKind::Tools,
+        ItemKind::Resources,
+        ItemKind::Templates,
+        ItemKind::Prompts,
+    ];
 
     /// Returns the method that lists this kind.
     pub fn list_method(self) -> &'static str {
@@ -327,7 +346,10 @@ impl LogLevel {
 
     /// Parses a level name.
     pub fn from_name(name: &str) -> Option<Self> {
-        LogLevel::NAMES.iter().find(|(n, _)| *n == name).map(|(_, level)| *level)
+        LogLevel::NAMES
+            .iter()
+            .find(|(n, _)| *n == name)
+            .map(|(_, level)| *level)
     }
 
     /// Returns the level name.
@@ -340,12 +362,13 @@ impl LogLevel {
 impl LogFilter {
     /// Level at which servers send the same messages as to a client that set none.
     ///
-    /// "If no logging/setLevel request has been sent from the client, the server MAY decide which messages to send
-    /// automatically" (2025-11-25/schema.json, LoggingMessageNotification). Servers on the official TypeScript and
-    /// Python SDKs decide for all of them.
+    /// "If no logging/setLevel request has been sent from the client, the server MAY decide which
+    /// messages to send automatically" (2025-11-25/schema.json, LoggingMessageNotification).
+    /// Servers on the official TypeScript and Python SDKs decide for all of them.
     pub const BY_DEFAULT: LogLevel = LogLevel::Debug;
 
-    /// True if a message of `level` should reach the client. An unreadable level counts as the highest.
+    /// True if a message of `level` should reach the client. An unreadable level counts as the
+    /// highest.
     pub fn allows(self, level: Option<LogLevel>) -> bool {
         match self {
             // The server chose to send the message, so it passes.

@@ -1,7 +1,7 @@
 //! State of a call, as operators see it.
 //!
-//! Owns the names of the states. Does not record calls. Invariant: the names stay as they are, because the API and the
-//! page's URLs use them.
+//! Owns the names of the states. Does not record calls. Invariant: the names stay as they are,
+//! because the API and the page's URLs use them.
 
 use serde::{Deserialize, Serialize};
 

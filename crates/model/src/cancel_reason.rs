@@ -1,6 +1,7 @@
 //! Reason of a client's cancellation, on its way to the server.
 //!
-//! Owns the slot that a call and its client's connection share. Does not cancel. Invariant: a reason is short, and a copy.
+//! Owns the slot that a call and its client's connection share. Does not cancel. Invariant: a
+//! reason is short, and a copy.
 
 use std::sync::{Arc, OnceLock};
 
@@ -16,7 +17,9 @@ pub struct CancelReason(Arc<OnceLock<RawJson>>);
 impl CancelReason {
     /// Sets the reason that the client gave, if it is a text and short. Only the first one counts.
     pub fn set(&self, reason: Option<&RawJson>) {
-        if let Some(reason) = reason.filter(|reason| reason.bytes().len() <= REASON_MAX && reason.as_text().is_some()) {
+        if let Some(reason) =
+            reason.filter(|reason| reason.bytes().len() <= REASON_MAX && reason.as_text().is_some())
+        {
             let _ = self.0.set(reason.detached());
         }
     }

@@ -1,6 +1,7 @@
 //! Way to one client outside of its calls.
 //!
-//! Owns the trait. Does not know how messages reach the client. Invariant: a request that is given up is taken back.
+//! Owns the trait. Does not know how messages reach the client. Invariant: a request that is given
+//! up is taken back.
 
 use std::fmt::{self, Debug};
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use moongate_jsonrpc::message::RpcError;
 
 /// Sender of input requests that belong to no call.
 pub trait AskClient: Send + Sync {
-    /// Sends a request to the client and waits for its response. Dropping the future takes the request back.
+    /// Sends a request to the client and waits for its response. Dropping the future takes the
+    /// request back.
     fn ask(&self, request: InputRequest) -> BoxFuture<'static, Result<JsonObject, RpcError>>;
 }
 

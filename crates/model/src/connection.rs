@@ -9,11 +9,12 @@ use moongate_jsonrpc::json::RawJson;
 
 /// Open connection to an MCP server. Servers without sessions need only [`Connection::ping`].
 pub trait Connection: McpServer {
-    /// Pings the server; true if any response came. `None` if the server has no ping, or no connection that could be
-    /// lost.
+    /// Pings the server; true if any response came. `None` if the server has no ping, or no
+    /// connection that could be lost.
     fn ping(&self) -> Option<BoxFuture<'static, bool>>;
 
-    /// Returns the state with which another process can continue this connection, if any. It may be a secret.
+    /// Returns the state with which another process can continue this connection, if any. It may be
+    /// a secret.
     fn export_session(&self) -> Option<RawJson> {
         None
     }
@@ -24,9 +25,11 @@ pub trait Connection: McpServer {
         Box::pin(std::future::pending())
     }
 
-    /// Detaches the connection: its end is no longer reported to the server, because another process continues it.
+    /// Detaches the connection: its end is no longer reported to the server, because another
+    /// process continues it.
     fn detach(&self) {}
 
-    /// Closes the connection now, whatever still runs on it. Without this call it closes with its last call.
+    /// Closes the connection now, whatever still runs on it. Without this call it closes with its
+    /// last call.
     fn close(&self) {}
 }

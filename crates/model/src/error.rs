@@ -1,7 +1,7 @@
 //! Failed calls: kind, origin and the text for the client.
 //!
-//! Owns the neutral error and its labels. Does not know error codes: each revision maps the kinds. Invariant: the
-//! message holds no secret.
+//! Owns the neutral error and its labels. Does not know error codes: each revision maps the kinds.
+//! Invariant: the message holds no secret.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -20,7 +20,8 @@ pub struct Error {
     pub data: Option<RawJson>,
     /// Prospects of a retry.
     pub retryable: Retryable,
-    /// Revision that the server answered in, where its codes differ by revision: a label, opaque outside of `protocol`.
+    /// Revision that the server answered in, where its codes differ by revision: a label, opaque
+    /// outside of `protocol`.
     pub server_revision: &'static str,
 }
 
@@ -94,7 +95,13 @@ pub enum ErrorOrigin {
 impl Error {
     /// Creates a failure with a message for the client.
     pub fn new(kind: McpErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
-        Error { kind, message: message.into(), data: None, retryable: Retryable::No, server_revision: "" }
+        Error {
+            kind,
+            message: message.into(),
+            data: None,
+            retryable: Retryable::No,
+            server_revision: "",
+        }
     }
 
     /// Adds data for the client's program.
@@ -113,8 +120,15 @@ impl Error {
 
     /// Creates the failure of a request whose params have no text at `key`.
     pub fn without_text(params: &JsonObject, key: &str) -> Self {
-        let fault = if params.get(key).is_some() { "must be a string" } else { "is missing" };
-        Error::new(McpErrorKind::InvalidParams, format!("Invalid params: {key} {fault}"))
+        let fault = if params.get(key).is_some() {
+            "must be a string"
+        } else {
+            "is missing"
+        };
+        Error::new(
+            McpErrorKind::InvalidParams,
+            format!("Invalid params: {key} {fault}"),
+        )
     }
 
     /// Creates a failure from a server's own error response.
@@ -155,7 +169,9 @@ impl Error {
     pub fn origin(&self) -> ErrorOrigin {
         match self.kind {
             // A limit is the gateway's decision, even if clients caused the load.
-            McpErrorKind::Internal | McpErrorKind::Overloaded | McpErrorKind::CannotCross => ErrorOrigin::Gateway,
+            McpErrorKind::Internal | McpErrorKind::Overloaded | McpErrorKind::CannotCross => {
+                ErrorOrigin::Gateway
+            }
             McpErrorKind::ServerError(_)
             | McpErrorKind::ServerDown
             | McpErrorKind::ServerTimeout
@@ -165,8 +181,8 @@ impl Error {
         }
     }
 
-    /// True if a server is unavailable or at a limit, as opposed to an error response. On a tool call this becomes a
-    /// result that the model can read.
+    /// True if a server is unavailable or at a limit, as opposed to an error response. On a tool
+    /// call this becomes a result that the model can read.
     pub fn is_server_failure(&self) -> bool {
         match self.kind {
             // An error response is the server at work, so it passes to the client unchanged.

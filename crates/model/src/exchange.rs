@@ -1,7 +1,7 @@
 //! Running calls: notifications and input requests, then exactly one end.
 //!
-//! Owns the stream of events of one call. Does not know who runs it. Invariant: the last event is `Done`, and it comes
-//! exactly once.
+//! Owns the stream of events of one call. Does not know who runs it. Invariant: the last event is
+//! `Done`, and it comes exactly once.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -70,15 +70,19 @@ pub type InputResponses = Vec<(ByteString, Result<JsonObject, RpcError>)>;
 /// Running call. Dropping it cancels the call.
 pub struct Exchange {
     events: Pin<Box<dyn Stream<Item = ExchangeEvent> + Send>>,
-    /// Name of the server that runs it. `None` for the gateway itself, and as long as it is not known.
+    /// Name of the server that runs it. `None` for the gateway itself, and as long as it is not
+    /// known.
     server: Option<ByteString>,
 }
 
 impl Exchange {
-    /// Creates an exchange from a stream. The stream should end in [`ExchangeEvent::Done`]; any other end is reported
-    /// as a failure of the gateway.
+    /// Creates an exchange from a stream. The stream should end in [`ExchangeEvent::Done`]; any
+    /// other end is reported as a failure of the gateway.
     pub fn new(events: impl Stream<Item = ExchangeEvent> + Send + 'static) -> Self {
-        Exchange { events: Box::pin(events), server: None }
+        Exchange {
+            events: Box::pin(events),
+            server: None,
+        }
     }
 
     /// Names the server that runs the call.
@@ -104,14 +108,18 @@ impl Exchange {
 
     /// Creates an exchange that starts once `start` resolves.
     pub fn start_with(start: impl Future<Output = Exchange> + Send + 'static) -> Self {
-        // Nothing starts before the first poll, so an exchange that is dropped unread costs nothing.
+        // Nothing starts before the first poll, so an exchange that is dropped unread costs
+        // nothing.
         Exchange::new(stream::once(start).flatten())
     }
 
     /// Returns the next event. Must not be called after [`ExchangeEvent::Done`].
     pub async fn next_event(&mut self) -> ExchangeEvent {
         // A stream without an end must not leave the caller waiting: the call fails instead.
-        self.events.next().await.unwrap_or_else(|| ExchangeEvent::Done(Err(Error::internal("the exchange broke off"))))
+        self.events
+            .next()
+            .await
+            .unwrap_or_else(|| ExchangeEvent::Done(Err(Error::internal("the exchange broke off"))))
     }
 
     /// Puts events in front that were read already.
@@ -131,7 +139,8 @@ impl Exchange {
     /// Waits for the end. Input requests are dropped, which refuses them.
     pub async fn outcome(mut self) -> Result<Outcome, Error> {
         loop {
-            // Dropping an input request closes its channel, which the server's side takes for a refusal.
+            // Dropping an input request closes its channel, which the server's side takes for a
+            // refusal.
             if let ExchangeEvent::Done(end) = self.next_event().await {
                 return end;
             }
@@ -149,6 +158,10 @@ impl Stream for Exchange {
 impl Outcome {
     /// Creates an outcome without a cache hint.
     pub fn from_result(result: JsonObject) -> Self {
-        Outcome { result, cache_hint: None, task: None }
+        Outcome {
+            result,
+            cache_hint: None,
+            task: None,
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! Names of methods that belong to extensions of the protocol.
 //!
-//! Owns the names that the protocol itself uses, in any revision and in either direction. Does not decide who may use an
-//! extension (`gateway`). Invariant: no spelling that a lenient server may take for a protocol method is an extension's.
+//! Owns the names that the protocol itself uses, in any revision and in either direction. Does not
+//! decide who may use an extension (`gateway`). Invariant: no spelling that a lenient server may
+//! take for a protocol method is an extension's.
 
 /// Limit in bytes of an extension's method name.
 const NAME_MAX: usize = 128;
@@ -47,22 +48,28 @@ const PROTOCOL_METHODS: [&str; 35] = [
     "toolsget",
 ];
 
-/// Beginnings of protocol methods, in the same form. Task ids are translated, so nothing about tasks passes unread. The
-/// JSON-RPC 2.0 specification, section 4, reserves `rpc.`: "Method names that begin with the word rpc followed by a
-/// period character […] are reserved".
+/// Beginnings of protocol methods, in the same form. Task ids are translated, so nothing about
+/// tasks passes unread. The JSON-RPC 2.0 specification, section 4, reserves `rpc.`: "Method names
+/// that begin with the word rpc followed by a period character […] are reserved".
 const PROTOCOL_BEGINNINGS: [&str; 3] = ["tasks", "notificationstasks", "rpc"];
 
-/// Returns true if a method can only belong to an extension: no revision has it, in whatever spelling.
+/// Returns true if a method can only belong to an extension: no revision has it, in whatever
+/// spelling.
 pub fn extends_protocol(method: &str) -> bool {
     let is_readable = |byte: &u8| byte.is_ascii_alphanumeric() || SEPARATORS.contains(byte);
     if method.len() > NAME_MAX || !method.as_bytes().iter().all(is_readable) {
         return false;
     }
-    let plain: String =
-        method.chars().filter(char::is_ascii_alphanumeric).map(|letter| letter.to_ascii_lowercase()).collect();
+    let plain: String = method
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .map(|letter| letter.to_ascii_lowercase())
+        .collect();
     !plain.is_empty()
         && !PROTOCOL_METHODS.contains(&plain.as_str())
-        && !PROTOCOL_BEGINNINGS.iter().any(|beginning| plain.starts_with(beginning))
+        && !PROTOCOL_BEGINNINGS
+            .iter()
+            .any(|beginning| plain.starts_with(beginning))
 }
 
 #[cfg(test)]
@@ -89,7 +96,14 @@ mod tests {
     fn no_spelling_of_a_protocol_method_is_an_extension() {
         let listed = ItemKind::ALL.map(ItemKind::list_method);
         let tasks = TaskMethod::ALL.map(TaskMethod::name);
-        let others = ["initialize", "ping", "tools/call", "logging/setLevel", "server/discover", "roots/list"];
+        let others = [
+            "initialize",
+            "ping",
+            "tools/call",
+            "logging/setLevel",
+            "server/discover",
+            "roots/list",
+        ];
         for method in listed.into_iter().chain(tasks).chain(others) {
             let spellings = [
                 method.to_owned(),
@@ -100,7 +114,10 @@ mod tests {
                 format!("{method}/"),
                 method.replace('/', "_"),
             ];
-            assert!(spellings.iter().all(|spelling| !extends_protocol(spelling)), "{method}");
+            assert!(
+                spellings.iter().all(|spelling| !extends_protocol(spelling)),
+                "{method}"
+            );
         }
         assert!(!extends_protocol("tasks/delete") && !extends_protocol("notifications/tasks"));
         assert!(!extends_protocol("rpc.discover") && !extends_protocol("RPC.x"));
@@ -108,9 +125,19 @@ mod tests {
 
     #[test]
     fn names_that_no_revision_could_have_are_no_extensions() {
-        for method in ["", "/", "tools/c\u{0430}ll", "tools/call\u{200b}", "tools/call ", "a\nb", "\u{212a}ey/x"] {
+        for method in [
+            "",
+            "/",
+            "tools/c\u{0430}ll",
+            "tools/call\u{200b}",
+            "tools/call ",
+            "a\nb",
+            "\u{212a}ey/x",
+        ] {
             assert!(!extends_protocol(method), "{method:?}");
         }
-        assert!(extends_protocol(&"x".repeat(NAME_MAX)) && !extends_protocol(&"x".repeat(NAME_MAX + 1)));
+        assert!(
+            extends_protocol(&"x".repeat(NAME_MAX)) && !extends_protocol(&"x".repeat(NAME_MAX + 1))
+        );
     }
 }

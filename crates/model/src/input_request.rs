@@ -1,7 +1,7 @@
 //! Requests of servers for input from the client.
 //!
-//! Owns their kinds, as far as the gateway tells them apart. Does not know who answers (`exchange.rs`). Invariant: params
-//! stay as the server wrote them.
+//! Owns their kinds, as far as the gateway tells them apart. Does not know who answers
+//! (`exchange.rs`). Invariant: params stay as the server wrote them.
 
 use std::fmt::{self, Debug};
 use std::sync::Arc;
@@ -18,11 +18,13 @@ pub struct InputRequest {
     pub method: ByteString,
     /// Params, unchanged.
     pub params: JsonObject,
-    /// Way of the client's progress to the server. `None`: the server does not want any, or the client can send none.
+    /// Way of the client's progress to the server. `None`: the server does not want any, or the
+    /// client can send none.
     pub progress: Option<InputProgress>,
 }
 
-/// Way of the client's progress on one input request: the params of each notification, with any token.
+/// Way of the client's progress on one input request: the params of each notification, with any
+/// token.
 #[derive(Clone)]
 pub struct InputProgress(pub Arc<dyn Fn(JsonObject) + Send + Sync>);
 
@@ -60,9 +62,13 @@ impl InputKind {
                 // A missing `mode` means a form: older revisions have no other.
                 _ => InputKind::ElicitForm,
             },
-            // 2025-11-25/client/sampling.mdx, Capabilities: "Servers MUST NOT send tool-enabled sampling requests to
-            // Clients that have not declared support for tool use".
-            "sampling/createMessage" if ["tools", "toolChoice"].iter().any(|key| params.get(key).is_some()) => {
+            // 2025-11-25/client/sampling.mdx, Capabilities: "Servers MUST NOT send tool-enabled
+            // sampling requests to Clients that have not declared support for tool use".
+            "sampling/createMessage"
+                if ["tools", "toolChoice"]
+                    .iter()
+                    .any(|key| params.get(key).is_some()) =>
+            {
                 InputKind::SampleWithTools
             }
             "sampling/createMessage" => InputKind::Sample,

@@ -1,7 +1,8 @@
 //! Neutral model between downstream and upstream: calls and events, independent of revisions.
 //!
-//! Owns the types that downstream dialects, the gateway and upstream connections exchange. No IO, no clock, no HTTP, no
-//! revision dates. Invariant: no type here can tell a stateful peer from a stateless one.
+//! Owns the types that downstream dialects, the gateway and upstream connections exchange. No IO,
+//! no clock, no HTTP, no revision dates. Invariant: no type here can tell a stateful peer from a
+//! stateless one.
 
 mod call;
 mod call_state;
@@ -21,19 +22,24 @@ mod task;
 mod upstream_state;
 
 pub use call::{
-    Call, Caller, ClientCapabilities, Continuation, DeferredCheck, ItemKind, LogFilter, LogLevel, McpMethod,
+    Call, Caller, ClientCapabilities, Continuation, DeferredCheck, ItemKind, LogFilter, LogLevel,
+    McpMethod,
 };
 pub use call_state::CallState;
 pub use cancel_reason::CancelReason;
 pub use client_channel::{AskClient, ClientChannel};
 pub use connection::Connection;
 pub use error::{Error, ErrorOrigin, McpErrorKind, Retryable};
-pub use exchange::{CacheHint, Exchange, ExchangeEvent, InputRequired, InputResponses, Outcome, StateHolder};
+pub use exchange::{
+    CacheHint, Exchange, ExchangeEvent, InputRequired, InputResponses, Outcome, StateHolder,
+};
 pub use extension_methods::extends_protocol;
 pub use input_request::{InputKind, InputProgress, InputRequest};
 pub use notification::{Notification, SubscriptionFilter};
 pub use notification_stream::NotificationStream;
-pub use principal::{LastCall, Principal, PrincipalKey, PrincipalSecret, PrincipalStanding, RoleId};
+pub use principal::{
+    LastCall, Principal, PrincipalKey, PrincipalSecret, PrincipalStanding, RoleId,
+};
 pub use server::{ExtensionCheck, McpServer, ServerCapabilities, ServerDescription};
 pub use server_choices::{ServerStart, SharingMode};
 pub use task::{TaskCapabilities, TaskMethod, TaskMode, TaskState, TaskStatus};

@@ -1,7 +1,7 @@
 //! Notifications, and the filters that select them.
 //!
-//! Owns the match of the two. Does not deliver notifications (`notification_stream.rs`). Invariant: a filter selects
-//! only what its subscriber asked for.
+//! Owns the match of the two. Does not deliver notifications (`notification_stream.rs`). Invariant:
+//! a filter selects only what its subscriber asked for.
 
 use crate::{ItemKind, LogLevel, TaskState};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
@@ -83,7 +83,10 @@ impl Notification {
     /// Creates the update of a resource, as a server would send it.
     pub fn updated(uri: &ByteString) -> Self {
         // The params have the members that the specification requires, and no others.
-        Notification::ResourceUpdated(uri.clone(), JsonObject::new().with("uri", RawJson::string(uri)))
+        Notification::ResourceUpdated(
+            uri.clone(),
+            JsonObject::new().with("uri", RawJson::string(uri)),
+        )
     }
 }
 
@@ -105,10 +108,12 @@ impl SubscriptionFilter {
         }
     }
 
-    /// Returns notifications that stand for missed ones: any list, and each resource, may have changed.
+    /// Returns notifications that stand for missed ones: any list, and each resource, may have
+    /// changed.
     pub fn maybe_changed(&self) -> impl Iterator<Item = Notification> {
         // Templates have no notification of their own.
-        let lists = [ItemKind::Tools, ItemKind::Prompts, ItemKind::Resources].map(Notification::MaybeChanged);
+        let lists = [ItemKind::Tools, ItemKind::Prompts, ItemKind::Resources]
+            .map(Notification::MaybeChanged);
         lists
             .into_iter()
             .filter(|notification| self.matches(notification))

@@ -1,7 +1,8 @@
 //! Stream of one subscription's notifications.
 //!
-//! Owns the replacement of one subscription by another. Does not subscribe (`server.rs`). Invariant: a replacement loses
-//! no notification, or yields one that says that anything may have changed.
+//! Owns the replacement of one subscription by another. Does not subscribe (`server.rs`).
+//! Invariant: a replacement loses no notification, or yields one that says that anything may have
+//! changed.
 
 use std::pin::Pin;
 
@@ -21,8 +22,8 @@ pub struct NotificationStream {
     pub acknowledged: SubscriptionFilter,
     /// Notifications of the subscription.
     pub stream: Pin<Box<dyn Stream<Item = Notification> + Send>>,
-    /// Cancelled once the subscription is established or has failed; the stream must be read meanwhile. `None`: at
-    /// once.
+    /// Cancelled once the subscription is established or has failed; the stream must be read
+    /// meanwhile. `None`: at once.
     pub established: Option<CancellationToken>,
 }
 
@@ -38,7 +39,9 @@ impl NotificationStream {
 
     /// True if the subscription is not established yet.
     pub fn is_pending(&self) -> bool {
-        self.established.as_ref().is_some_and(|established| !established.is_cancelled())
+        self.established
+            .as_ref()
+            .is_some_and(|established| !established.is_cancelled())
     }
 
     /// Treats the subscription as established, so that the one that it replaces ends.
@@ -48,22 +51,32 @@ impl NotificationStream {
         }
     }
 
-    /// Replaces another subscription, which is read until this one is established. No notification is lost; some may
-    /// come twice.
+    /// Replaces another subscription, which is read until this one is established. No notification
+    /// is lost; some may come twice.
     pub fn take_over_from(self, before: NotificationStream) -> Self {
         let Some(established) = self.established.clone() else {
             // Notifications queued so far went to the old subscription.
-            return NotificationStream { stream: stream::iter(drain_ready(before)).chain(self.stream).boxed(), ..self };
+            return NotificationStream {
+                stream: stream::iter(drain_ready(before)).chain(self.stream).boxed(),
+                ..self
+            };
         };
-        let old = stream::unfold((before.stream, established), |(mut before, established)| async move {
-            tokio::select! {
-                // The old stream first: what it has queued came earlier.
-                biased;
-                notification = before.next() => notification.map(|notification| (notification, (before, established))),
-                () = established.cancelled() => None,
-            }
-        });
-        NotificationStream { stream: select(Box::pin(old), self.stream).boxed(), ..self }
+        let old = stream::unfold(
+            (before.stream, established),
+            |(mut before, established)| async move {
+                tokio::select! {
+                    // The old stream first: what it has queued came earlier.
+                    biased;
+                    notification = before.next() => notification.map(|notification| (notification,
+                        (before, established))),
+                    () = established.cancelled() => None,
+                }
+            },
+        );
+        NotificationStream {
+            stream: select(Box::pin(old), self.stream).boxed(),
+            ..self
+        }
     }
 }
 
@@ -95,13 +108,18 @@ mod tests {
     }
 
     fn drain(stream: &mut NotificationStream) -> Vec<Notification> {
-        std::iter::from_fn(|| unconstrained(stream.stream.next()).now_or_never().flatten()).collect()
+        std::iter::from_fn(|| unconstrained(stream.stream.next()).now_or_never().flatten())
+            .collect()
     }
 
     #[tokio::test]
     async fn queued_notifications_move_to_the_replacement_subscription() {
         let (sender, receiver) = broadcast::channel(256);
-        let open = |stream| NotificationStream { acknowledged: SubscriptionFilter::all(), stream, established: None };
+        let open = |stream| NotificationStream {
+            acknowledged: SubscriptionFilter::all(),
+            stream,
+            established: None,
+        };
         let subscription = |receiver: broadcast::Receiver<Notification>| {
             let next = |mut receiver: broadcast::Receiver<Notification>| async {
                 Some((receiver.recv().await.ok()?, receiver))
@@ -111,10 +129,14 @@ mod tests {
         let before = subscription(receiver);
         // More items than a task may take in one poll.
         for n in 0..200 {
-            sender.send(Notification::ResourceUpdated(uri(n), JsonObject::new())).unwrap();
+            sender
+                .send(Notification::ResourceUpdated(uri(n), JsonObject::new()))
+                .unwrap();
         }
         let mut after = subscription(sender.subscribe()).take_over_from(before);
-        sender.send(Notification::ListChanged(ItemKind::Tools)).unwrap();
+        sender
+            .send(Notification::ListChanged(ItemKind::Tools))
+            .unwrap();
         let received: Vec<ByteString> = drain(&mut after)
             .into_iter()
             .map(|notification| match notification {
@@ -122,19 +144,38 @@ mod tests {
                 other => ByteString::from(format!("{other:?}")),
             })
             .collect();
-        let expected: Vec<ByteString> = (0..200).map(uri).chain([ByteString::literal("ListChanged(Tools)")]).collect();
+        let expected: Vec<ByteString> = (0..200)
+            .map(uri)
+            .chain([ByteString::literal("ListChanged(Tools)")])
+            .collect();
         assert_eq!(received, expected);
     }
 
     #[tokio::test]
     async fn notifications_over_the_drain_limit_count_as_missed() {
-        let acknowledged = SubscriptionFilter { tools: true, uris: vec![uri(1)], ..SubscriptionFilter::default() };
+        let acknowledged = SubscriptionFilter {
+            tools: true,
+            uris: vec![uri(1)],
+            ..SubscriptionFilter::default()
+        };
         let endless = stream::repeat_with(|| Notification::RootsChanged).boxed();
-        let before = NotificationStream { acknowledged: acknowledged.clone(), stream: endless, established: None };
-        let silent = NotificationStream { acknowledged, stream: stream::pending().boxed(), established: None };
+        let before = NotificationStream {
+            acknowledged: acknowledged.clone(),
+            stream: endless,
+            established: None,
+        };
+        let silent = NotificationStream {
+            acknowledged,
+            stream: stream::pending().boxed(),
+            established: None,
+        };
         let received = drain(&mut silent.take_over_from(before));
         assert_eq!(received.len(), DRAIN_MAX + 2);
-        assert!(matches!(&received[DRAIN_MAX], Notification::MaybeChanged(ItemKind::Tools)));
-        assert!(matches!(&received[DRAIN_MAX + 1], Notification::ResourceUpdated(changed, _) if *changed == uri(1)));
+        assert!(matches!(
+            &received[DRAIN_MAX],
+            Notification::MaybeChanged(ItemKind::Tools)
+        ));
+        assert!(matches!(&received[DRAIN_MAX + 1],
+                Notification::ResourceUpdated(changed, _) if *changed == uri(1)));
     }
 }

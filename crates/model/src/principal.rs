@@ -1,7 +1,8 @@
 //! Principals: the identities that credentials prove.
 //!
-//! Owns what names a principal, in one process and across processes. Does not check credentials (`access`). Invariant:
-//! whatever is stored or leaves the process is bound to a key, never to an id.
+//! Owns what names a principal, in one process and across processes. Does not check credentials
+//! (`access`). Invariant: whatever is stored or leaves the process is bound to a key, never to an
+//! id.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +11,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Identity that the credentials prove.
 #[derive(Debug)]
 pub struct Principal {
-    /// Name from the configuration, or the one that its login first told; for logs, never for decisions.
+    /// Name from the configuration, or the one that its login first told; for logs, never for
+    /// decisions.
     pub name: String,
     /// Number in this process, given only once. Equal ids are the same principal.
     pub id: u32,
@@ -41,7 +43,8 @@ impl LastCall {
     }
 }
 
-/// Identity of a principal in every process. Made from its credentials, not from its place in the config. No API key.
+/// Identity of a principal in every process. Made from its credentials, not from its place in the
+/// config. No API key.
 pub type PrincipalKey = [u8; 16];
 
 /// Standing of the principal behind a stored key.
@@ -55,8 +58,8 @@ pub enum PrincipalStanding {
     Unknown,
 }
 
-/// Set of roles in the policy. Principals with the same set may use the same, and see the same lists. A key of the
-/// config has a set with one role, which is its own.
+/// Set of roles in the policy. Principals with the same set may use the same, and see the same
+/// lists. A key of the config has a set with one role, which is its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RoleId(pub u32);
 
@@ -117,7 +120,14 @@ impl Principal {
 
     /// Creates a principal with a role of its own.
     pub fn new(name: &str, id: u32, key: PrincipalKey) -> Self {
-        Principal { name: name.to_owned(), id, key, role: id.into(), secret: None, last_call: LastCall::default() }
+        Principal {
+            name: name.to_owned(),
+            id,
+            key,
+            role: id.into(),
+            secret: None,
+            last_call: LastCall::default(),
+        }
     }
 
     /// Returns the principal with this secret.
@@ -137,7 +147,8 @@ impl Principal {
         self.role.store(role.0, Ordering::Relaxed);
     }
 
-    /// Creates the principal of every client if no keys are configured. All processes know it by the same key.
+    /// Creates the principal of every client if no keys are configured. All processes know it by
+    /// the same key.
     pub fn anonymous() -> Self {
         Principal::new("anybody", Principal::ANONYMOUS, [0; 16])
     }

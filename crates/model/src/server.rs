@@ -1,13 +1,16 @@
 //! Anything that can be called: an upstream server of any revision, the gateway, or a view of it.
 //!
-//! Owns the trait and the description. Does not know transports, revisions or connections (`connection.rs`). Invariant:
-//! no method blocks.
+//! Owns the trait and the description. Does not know transports, revisions or connections
+//! (`connection.rs`). Invariant: no method blocks.
 
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use crate::{Call, Caller, Error, Exchange, Notification, NotificationStream, SubscriptionFilter, TaskCapabilities};
+use crate::{
+    Call, Caller, Error, Exchange, Notification, NotificationStream, SubscriptionFilter,
+    TaskCapabilities,
+};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 
 /// MCP server of any revision.
@@ -21,19 +24,30 @@ pub trait McpServer: Send + Sync {
     /// Subscribes to changes. The stream ends when the server can no longer report them.
     fn subscribe(&self, caller: &Arc<Caller>, filter: SubscriptionFilter) -> NotificationStream;
 
-    /// Tests subscriptions to resources on a server that denies support and was not tried yet. `None`: there is nothing
-    /// to test, and [`McpServer::subscribe`] knows the answer. An error concerns only these resources.
-    fn try_subscriptions(&self, _: &Arc<Caller>, _: &[ByteString]) -> Option<BoxFuture<'static, Result<(), Error>>> {
+    /// Tests subscriptions to resources on a server that denies support and was not tried yet.
+    /// `None`: there is nothing to test, and [`McpServer::subscribe`] knows the answer. An error
+    /// concerns only these resources.
+    fn try_subscriptions(
+        &self,
+        _: &Arc<Caller>,
+        _: &[ByteString],
+    ) -> Option<BoxFuture<'static, Result<(), Error>>> {
         None
     }
 
-    /// Waits until the server has answered to the subscription of a resource, which [`McpServer::subscribe`] began.
-    /// `None`: it does not answer. An error is the server's refusal.
-    fn confirm_subscription(&self, _: &Arc<Caller>, _: &ByteString) -> Option<BoxFuture<'static, Result<(), Error>>> {
+    /// Waits until the server has answered to the subscription of a resource, which
+    /// [`McpServer::subscribe`] began. `None`: it does not answer. An error is the server's
+    /// refusal.
+    fn confirm_subscription(
+        &self,
+        _: &Arc<Caller>,
+        _: &ByteString,
+    ) -> Option<BoxFuture<'static, Result<(), Error>>> {
         None
     }
 
-    /// Returns the check whether a caller may use the server's extensions, for requests outside of its calls.
+    /// Returns the check whether a caller may use the server's extensions, for requests outside of
+    /// its calls.
     fn extension_check(&self, _: &Caller) -> ExtensionCheck {
         Box::new(|| false)
     }
@@ -42,7 +56,8 @@ pub trait McpServer: Send + Sync {
     fn notify(&self, caller: &Arc<Caller>, notification: Notification);
 }
 
-/// Check whether a client may use a server's extensions at this moment. Rules may change while its session is open.
+/// Check whether a client may use a server's extensions at this moment. Rules may change while its
+/// session is open.
 pub type ExtensionCheck = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// Self-description of a server.
@@ -55,7 +70,8 @@ pub struct ServerDescription {
     /// Capabilities. Rows of the store call them `features`.
     #[serde(rename = "features")]
     pub capabilities: ServerCapabilities,
-    /// Facts that the connection showed and that people should know of: why nothing is offered, or what is missing.
+    /// Facts that the connection showed and that people should know of: why nothing is offered, or
+    /// what is missing.
     #[serde(default)]
     pub notes: Vec<String>,
 }
@@ -73,7 +89,8 @@ pub struct ServerCapabilities {
     pub resources_changes: bool,
     /// True if single resources can be subscribed to.
     pub subscribe: bool,
-    /// True if the server denies subscriptions in terms that some servers use wrongly, and was not tried.
+    /// True if the server denies subscriptions in terms that some servers use wrongly, and was not
+    /// tried.
     pub subscribe_untried: bool,
     pub completions: bool,
     pub logging: bool,

@@ -1,6 +1,7 @@
 //! Choices that the config has for a server's connections.
 //!
-//! Owns their names. Does not apply them. Invariant: the config, the API and the gateway name them alike.
+//! Owns their names. Does not apply them. Invariant: the config, the API and the gateway name them
+//! alike.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,8 +9,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SharingMode {
-    /// Shared connection for all clients. Clients get dedicated ones in the server's other era, and where a server
-    /// that sends input requests could mix them up.
+    /// Shared connection for all clients. Clients get dedicated ones in the server's other era, and
+    /// where a server that sends input requests could mix them up.
     #[default]
     Auto,
     /// Separate connection for each client session (legacy clients). Clients without one share.

@@ -1,7 +1,7 @@
 //! Tasks: calls whose outcome is fetched later, by an id from the server.
 //!
-//! Owns the neutral state of a task. Does not know the member names of revisions or how they deliver the outcome.
-//! Invariant: a terminal status never changes.
+//! Owns the neutral state of a task. Does not know the member names of revisions or how they
+//! deliver the outcome. Invariant: a terminal status never changes.
 
 use crate::InputRequest;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
@@ -19,7 +19,8 @@ pub struct TaskState {
     pub poll_interval: Option<RawJson>,
     /// Other members as the server sent them, such as the status message and the timestamps.
     pub other_members: JsonObject,
-    /// Pending input requests, by keys that are unique within the task. Present only in a full state.
+    /// Pending input requests, by keys that are unique within the task. Present only in a full
+    /// state.
     pub input_requests: Vec<(ByteString, InputRequest)>,
     /// Result or error of the task. Present only in a full state.
     pub outcome: Option<Result<RawJson, RawJson>>,
@@ -71,7 +72,8 @@ pub struct TaskCapabilities {
     pub list: bool,
     /// True if tasks can be cancelled.
     pub cancel: bool,
-    /// True if the server alone decides which tool calls become tasks. Otherwise the tool definitions do.
+    /// True if the server alone decides which tool calls become tasks. Otherwise the tool
+    /// definitions do.
     pub any_tool: bool,
 }
 
@@ -86,7 +88,10 @@ impl TaskStatus {
 
     /// Parses a status name.
     pub fn from_name(name: &str) -> Option<Self> {
-        TaskStatus::NAMES.iter().find(|(n, _)| *n == name).map(|(_, status)| *status)
+        TaskStatus::NAMES
+            .iter()
+            .find(|(n, _)| *n == name)
+            .map(|(_, status)| *status)
     }
 
     /// Returns the status name.
@@ -102,8 +107,13 @@ impl TaskStatus {
 
 impl TaskMethod {
     /// Operations in a fixed order.
-    pub const ALL: [TaskMethod; 5] =
-        [TaskMethod::Get, TaskMethod::Update, TaskMethod::Cancel, TaskMethod::Result, TaskMethod::List];
+    pub const ALL: [TaskMethod; 5] = [
+        TaskMethod::Get,
+        TaskMethod::Update,
+        TaskMethod::Cancel,
+        TaskMethod::Result,
+        TaskMethod::List,
+    ];
 
     /// Returns the method name.
     pub fn name(self) -> &'static str {
@@ -118,12 +128,17 @@ impl TaskMethod {
 }
 
 impl TaskState {
-    /// Returns the delay before the next poll: the server's interval, limited to what is bearable for both sides.
+    /// Returns the delay before the next poll: the server's interval, limited to what is bearable
+    /// for both sides.
     pub fn poll_delay(&self) -> std::time::Duration {
         // One second if the server names no interval.
         const USUAL: f64 = 1_000.0;
         // Servers send fractions as well as whole numbers.
-        let asked = self.poll_interval.as_ref().and_then(|raw| raw.parse_as::<f64>().ok()).filter(|ms| ms.is_finite());
+        let asked = self
+            .poll_interval
+            .as_ref()
+            .and_then(|raw| raw.parse_as::<f64>().ok())
+            .filter(|ms| ms.is_finite());
         std::time::Duration::from_millis(asked.unwrap_or(USUAL).clamp(50.0, 60_000.0) as u64)
     }
 }

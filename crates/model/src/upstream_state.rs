@@ -1,7 +1,7 @@
 //! State of a server behind the gateway.
 //!
-//! Owns the names of the states. Does not change a state. Invariant: the names stay as they are, because metrics, logs
-//! and clients use them.
+//! Owns the names of the states. Does not change a state. Invariant: the names stay as they are,
+//! because metrics, logs and clients use them.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,10 +1,13 @@
 //! View that adds servers: by URL, from pasted text, from the popular ones, by command.
 //!
-//! Owns the ways in, and how a preview looks. Does not read texts or probe servers (`server_preview.rs` of the API).
-//! Invariant: what is written is shown before, and no text of a server is markup.
+//! Owns the ways in, and how a preview looks. Does not read texts or probe servers
+//! (`server_preview.rs` of the API). Invariant: what is written is shown before, and no text of a
+//! server is markup.
 
 use maud::{Markup, html};
-use moongate_api::{FoundServer, FoundState, ListedPopular, PopularRow, ServerPreview, ServerProbe, TextProblem};
+use moongate_api::{
+    FoundServer, FoundState, ListedPopular, PopularRow, ServerPreview, ServerProbe, TextProblem,
+};
 use moongate_model::{CallState, UpstreamState};
 
 use super::copy::code_block;
@@ -14,8 +17,12 @@ use super::text::{VisibleText, count, estimate};
 use super::view_query::{ViewQuery, segment};
 
 /// Tabs: name in the URL, and label.
-const TABS: [(&str, &str); 4] =
-    [("url", "By URL"), ("paste", "Paste JSON, YAML or TOML"), ("popular", "Popular"), ("command", "By command")];
+const TABS: [(&str, &str); 4] = [
+    ("url", "By URL"),
+    ("paste", "Paste JSON, YAML or TOML"),
+    ("popular", "Popular"),
+    ("command", "By command"),
+];
 
 /// Ways to add a server, and what the URL says.
 pub struct AddView<'a> {
@@ -42,9 +49,12 @@ impl AddView<'_> {
                     a class="chip" href=(format!("/add?tab={tab}")) aria-current=[(tab == shown).then_some("true")] { (label) }
                 }
             }
-            @if !self.may_act { p class="empty" { "A key with the role “operate” may add servers." } }
+            @if !self.may_act { p class="empty" { "A key with the role “operate” may add \
+                servers." } }
             @else if let Some(why_not) = &self.why_not {
-                p class="banner orange" { "The config cannot be changed here: " (VisibleText(why_not)) ". The command works where it can: " code { "moongate add" } "." }
+                p class="banner orange" { "The config cannot be changed \
+                    here: " (VisibleText(why_not)) ". The command works where \
+                        it can: " code { "moongate add" } "." }
             } @else {
                 @match shown {
                     "paste" => { (paste_form()) }
@@ -60,23 +70,29 @@ impl AddView<'_> {
     fn url_form(&self) -> Markup {
         html! {
             form class="panel form" method="post" data-preview {
-                label class="f" { span class="cap" { b { "URL" } " " span class="soft" { "of the MCP endpoint" } }
+                label class="f" {
+                    span class="cap" { b { "URL" } " " span class="soft" { "of the MCP endpoint" } }
                     input class="in" type="url" name="url" value=[self.query.get("url")] required placeholder="https://mcp.example.com/mcp" autocomplete="off" spellcheck="false" autofocus;
                 }
-                span class="cap" { b { "Headers" } " " span class="soft" { "if it wants any. Keep keys in variables: Bearer ${MY_TOKEN}" } }
+                span class="cap" { b { "Headers" } " " span class="soft" { "if it wants any. Keep \
+                    keys in variables: Bearer ${MY_TOKEN}" } }
                 div class="pair" {
                     input class="in" aria-label="Name of the header" placeholder="Authorization" autocomplete="off" spellcheck="false";
                     input class="in" aria-label="Value of the header" placeholder="Bearer ${MY_TOKEN}" autocomplete="off" spellcheck="false";
                 }
                 button type="button" class="plain js-only" data-more { "One more header" }
-                div class="row" { button class="btn main js-only" { "Look" } span class="soft" { "It is asked what it offers. Nothing is written." } }
+                div class="row" { button class="btn main js-only" { "Look" }
+                    span class="soft" { "It is asked what it offers. Nothing is written." } }
             }
         }
     }
 
     fn popular(&self) -> Markup {
-        let chosen =
-            self.query.get("server").and_then(|name| self.popular.iter().find(|listed| listed.server.name == name));
+        let chosen = self.query.get("server").and_then(|name| {
+            self.popular
+                .iter()
+                .find(|listed| listed.server.name == name)
+        });
         html! {
             @if let Some(listed) = chosen { (self.popular_form(&listed.server)) }
             @else {
@@ -91,18 +107,28 @@ impl AddView<'_> {
 
     fn popular_form(&self, server: &PopularRow) -> Markup {
         let arguments = &server.arguments;
-        let target = server.url.as_ref().or(server.command.as_ref()).map(String::as_str).unwrap_or_default();
+        let target = server
+            .url
+            .as_ref()
+            .or(server.command.as_ref())
+            .map(String::as_str)
+            .unwrap_or_default();
         let is_program = server.url.is_none();
         html! {
             div class="panel form" {
-                h2 { (server.title) " " a class="back always" href="/add?tab=popular" { "All popular servers" } }
+                h2 { (server.title) " " a class="back always" href="/add?tab=popular" {
+                    "All popular servers" } }
                 p { "For " (server.purpose) ". " span class="soft" { code { (target) } } }
-                @if is_program && !self.allow_commands { (no_commands()) (code_block(&format!("moongate add {}", server.usage), "the command")) }
+                @if is_program && !self.allow_commands {
+                    (no_commands()) (code_block(&format!("moongate add {}", server.usage),
+                        "the command")) }
                 @else {
                     form method="post" data-preview data-now[arguments.is_empty()] {
                         input type="hidden" name="popular" value=(server.name);
                         @for argument in arguments {
-                            label class="f" { span class="cap" { b { (argument.name) } " " span class="soft" { (argument.purpose) } }
+                            label class="f" {
+                                span class="cap" { b { (argument.name) }
+                                    " " span class="soft" { (argument.purpose) } }
                                 input class="in" data-arg required autocomplete="off" spellcheck="false";
                             }
                         }
@@ -127,7 +153,8 @@ impl AddView<'_> {
                     form method="post" class="js-only" data-build { (command_fields()) }
                     p { "On the gateway's machine:" }
                     (code_block("moongate add NAME -- npx -y PACKAGE@VERSION", "the command"))
-                    p class="soft" { "The page follows by itself: the new server appears here at once." }
+                    p class="soft" { "The page follows by itself: the new server appears here \
+                                      at once." }
                 }
             }
         }
@@ -136,9 +163,14 @@ impl AddView<'_> {
 
 fn popular_card(listed: &ListedPopular) -> Markup {
     let server = &listed.server;
-    let host = server.url.as_deref().and_then(|url| url.split('/').nth(2)).unwrap_or_default();
+    let host = server
+        .url
+        .as_deref()
+        .and_then(|url| url.split('/').nth(2))
+        .unwrap_or_default();
     html! {
-        a class="panel" href=(format!("/add?tab=popular&server={}", segment(&server.name))) data-row {
+        a class="panel" href=(format!("/add?tab=popular&server={}",
+            segment(&server.name))) data-row {
             b { (server.title) }
             span { "For " (server.purpose) }
             span class="soft" { code { (if host.is_empty() { "a program" } else { host }) } }
@@ -166,17 +198,22 @@ fn command_fields() -> Markup {
 fn paste_form() -> Markup {
     html! {
         form class="panel form" method="post" data-preview {
-            label class="f" { span class="cap" { b { "Text" } " " span class="soft" { "the config of a client, a server.json, a command line or a URL" } }
+            label class="f" {
+                span class="cap" { b { "Text" }
+                    " " span class="soft" {
+                        "the config of a client, a server.json, a command line or a URL" } }
                 textarea class="in mono" name="text" rows="9" required spellcheck="false" autocomplete="off" data-live autofocus
                     placeholder="{ \"mcpServers\": { \"deepwiki\": { \"url\": \"https://mcp.deepwiki.com/mcp\" } } }" {}
             }
-            div class="row" { button class="btn js-only" { "Look at the servers" } span class="soft" { "Nothing is written before you add." } }
+            div class="row" { button class="btn js-only" { "Look at the servers" }
+                span class="soft" { "Nothing is written before you add." } }
         }
     }
 }
 
 fn no_commands() -> Markup {
-    html! { p { "A web page may not start programs. " code { "admin.allow_commands = true" } " in the config allows it." } }
+    html! { p { "A web page may not start \
+    programs. " code { "admin.allow_commands = true" } " in the config allows it." } }
 }
 
 fn no_references() -> Markup {
@@ -207,20 +244,28 @@ pub(super) fn without_blank_ends(diff: &str) -> String {
 
 /// Renders what would be added: a row for each server, and what is written.
 pub(super) fn preview(found: &ServerPreview, allow_commands: bool) -> Markup {
-    let ServerPreview { servers, problems, warnings, .. } = found;
+    let ServerPreview {
+        servers,
+        problems,
+        warnings,
+        ..
+    } = found;
     let diff = found.diff.as_deref().unwrap_or_default();
     html! {
         div class="panel" {
             @for problem in problems { (problem_line(problem)) }
             @for warning in warnings { p class="found orange" { (VisibleText(warning)) } }
-            @if servers.is_empty() && problems.is_empty() { p class="empty" { "No server was found in it." } }
+            @if servers.is_empty() && problems.is_empty() { p class="empty" { "No server was found \
+                in it." } }
             form method="post" data-add {
                 @for server in servers { (found_server(server, allow_commands)) }
                 @if servers.iter().any(|server| is_addable(server, allow_commands)) {
                     @if !diff.is_empty() {
                         div class="found" {
-                            p { "What is written, into " code { (VisibleText(found.file.as_deref().unwrap_or_default())) } ":" }
-                            pre class="diff" tabindex="0" aria-label="What is written" { (VisibleText(&without_blank_ends(diff))) }
+                            p { "What is written, \
+                                 into " code { (VisibleText(found.file.as_deref().unwrap_or_default())) } ":" }
+                            pre class="diff" tabindex="0" aria-label="What is written" {
+                                (VisibleText(&without_blank_ends(diff))) }
                         }
                     }
                     div class="found row" {
@@ -241,28 +286,36 @@ pub(super) fn is_addable(server: &FoundServer, allow_commands: bool) -> bool {
 fn found_server(server: &FoundServer, allow_commands: bool) -> Markup {
     let name = &server.name;
     let can_add = is_addable(server, allow_commands);
-    let name_prefix = server.name_prefix.as_deref().filter(|prefix| can_add && !prefix.is_empty());
+    let name_prefix = server
+        .name_prefix
+        .as_deref()
+        .filter(|prefix| can_add && !prefix.is_empty());
     html! {
         div class="found" data-name=[can_add.then_some(name)] {
             div class="row" {
                 @if can_add {
                     input type="checkbox" checked aria-label={ "Add " (VisibleText(name)) };
-                    input class="in" value=(name) aria-label={ "Name of " (VisibleText(name)) } autocomplete="off" spellcheck="false";
+                    input class="in" value=(name) aria-label={ "Name of " (VisibleText(name)) }
+                    autocomplete="off" spellcheck="false";
                 } @else { b { (VisibleText(name)) } }
                 (state_words(server))
                 @if let Some(prefix) = name_prefix {
                     span class="soft" {
                         "tools begin with "
-                        code data-after=[prefix.strip_prefix(name.as_str())] { (VisibleText(prefix)) }
+                        code data-after=[prefix.strip_prefix(name.as_str())] {
+                            (VisibleText(prefix)) }
                     }
                 }
                 span class="soft grow" { (VisibleText(&server.target)) }
             }
             @if server.state.is_new() && !can_add {
-                (if server.settings.contains_key("command") { no_commands() } else { no_references() })
+                (if server.settings.contains_key("command") { no_commands() } else {
+                    no_references() })
                 @match add_line(server) {
-                    Some(line) => { p { "On the gateway's machine:" } (code_block(&line, "the command")) }
-                    None => { p { "On the gateway's machine, run this and paste the text there:" } (code_block("moongate add -", "the command")) }
+                    Some(line) => { p { "On the gateway's \
+                        machine:" } (code_block(&line, "the command")) }
+                    None => { p { "On the gateway's machine, run this and paste the text \
+                                   there:" } (code_block("moongate add -", "the command")) }
                 }
             }
             @for note in &server.notes { p class="soft" { (VisibleText(note)) } }
@@ -270,8 +323,12 @@ fn found_server(server: &FoundServer, allow_commands: bool) -> Markup {
                 @let variable = html! { code { "${" (VisibleText(&secret.suggest)) "}" } };
                 p class="orange" {
                     (VisibleText(&secret.path)) " has a secret"
-                    @if can_add && allow_commands { ", which is written as it is. Better: set a variable for the gateway, and paste " (variable) " in place of the secret." }
-                    @else if can_add { ", which is written as it is. On the gateway's machine, " code { "moongate add" } " can take it from a variable." }
+                    @if can_add && allow_commands { ", which is written as it is. Better: set a \
+                        variable for the gateway, and \
+                        paste " (variable) " in place of the secret." }
+                    @else if can_add { ", which is written as it is. On the gateway's \
+                                        machine, " code { "moongate add" } " can take it from a \
+                                            variable." }
                     @else { ". Set " (variable) " in the environment of the gateway." }
                 }
             }
@@ -283,14 +340,27 @@ fn found_server(server: &FoundServer, allow_commands: bool) -> Markup {
 fn state_words(server: &FoundServer) -> Markup {
     let (icon, words) = match server.state {
         FoundState::New => (CallState::Ok, "new".to_owned()),
-        FoundState::Renamed => {
-            (CallState::Ok, format!("new; its name {} is taken", server.was.as_deref().unwrap_or_default()))
+        FoundState::Renamed => (
+            CallState::Ok,
+            format!(
+                "new; its name {} is taken",
+                server.was.as_deref().unwrap_or_default()
+            ),
+        ),
+        FoundState::Same => (
+            CallState::Cancelled,
+            format!(
+                "you have it: {}",
+                server.same_as.as_ref().unwrap_or(&server.name)
+            ),
+        ),
+        FoundState::Own => (
+            CallState::Cancelled,
+            "this is the gateway itself".to_owned(),
+        ),
+        FoundState::Differs | FoundState::Problem => {
+            (CallState::Error, "it cannot be added".to_owned())
         }
-        FoundState::Same => {
-            (CallState::Cancelled, format!("you have it: {}", server.same_as.as_ref().unwrap_or(&server.name)))
-        }
-        FoundState::Own => (CallState::Cancelled, "this is the gateway itself".to_owned()),
-        FoundState::Differs | FoundState::Problem => (CallState::Error, "it cannot be added".to_owned()),
     };
     html! { span class="outcome" { (StateIcon::of_call(icon).draw()) (VisibleText(&words)) } }
 }
@@ -300,7 +370,8 @@ fn problem_line(problem: &TextProblem) -> Markup {
     html! {
         p class="found" {
             span class="outcome red" { (StateIcon::of_call(CallState::Error).draw()) }
-            @if let Some(line) = problem.line { " line " (line) ", column " (problem.column.unwrap_or_default()) ":" }
+            @if let Some(line) = problem.line {
+                " line " (line) ", column " (problem.column.unwrap_or_default()) ":" }
             " " (VisibleText(&problem.message))
             @if !hint.is_empty() { "; " (VisibleText(hint)) }
         }
@@ -312,25 +383,33 @@ fn probe_lines(probe: &ServerProbe) -> Markup {
     let names = &probe.tool_names;
     let tools = probe.tools.unwrap_or_default();
     let info = probe.server_info.as_ref();
-    let said = [info.and_then(|info| info.name.as_deref()), info.and_then(|info| info.version.as_deref())];
+    let said = [
+        info.and_then(|info| info.name.as_deref()),
+        info.and_then(|info| info.version.as_deref()),
+    ];
     let said = said.map(Option::unwrap_or_default).join(" ");
     html! {
         @if probe.needs_login {
-            p class="outcome" { (StateIcon::of_server(UpstreamState::NeedsLogin).draw()) "It asks for a sign-in: add it, then sign in." }
+            p class="outcome" {
+                (StateIcon::of_server(UpstreamState::NeedsLogin).draw()) "It asks for a sign-in: add it, then sign in." }
         } @else if let Some(fault) = &probe.fault {
-            p class="outcome red" { (StateIcon::of_call(CallState::Error).draw()) span { (VisibleText(&fault.message)) } }
+            p class="outcome red" {
+                (StateIcon::of_call(CallState::Error).draw()) span {
+                    (VisibleText(&fault.message)) } }
             @if !fault.hint.is_empty() { p class="soft" { (VisibleText(&fault.hint)) } }
         } @else {
             p class="outcome" {
                 (StateIcon::of_call(CallState::Ok).draw())
                 span {
                     (probe.transport.as_deref().unwrap_or_default()) " · " (VisibleText(probe.revision.as_deref().unwrap_or_default())) @if !said.trim().is_empty() { " · " (VisibleText(said.trim())) }
-                    " · " (count(tools as u64, "tool", "tools")) " · " (estimate(probe.tokens.unwrap_or_default())) " tokens"
+                    " · " (count(tools as u64, "tool",
+                        "tools")) " · " (estimate(probe.tokens.unwrap_or_default())) " tokens"
                 }
             }
             @if !names.is_empty() {
                 p class="soft" {
-                    @for (at, name) in names.iter().enumerate() { @if at > 0 { ", " } code { (VisibleText(name)) } }
+                    @for (at, name) in names.iter().enumerate() { @if at > 0 { ", " }
+                        code { (VisibleText(name)) } }
                     @if tools > names.len() { ", …" }
                 }
             }
@@ -349,7 +428,10 @@ mod tests {
 
     fn page(query: &str, allow_commands: bool, may_act: bool) -> String {
         let query = ViewQuery::parse(query);
-        let key = PopularKeyRow { variable: "X".to_owned(), ..PopularKeyRow::default() };
+        let key = PopularKeyRow {
+            variable: "X".to_owned(),
+            ..PopularKeyRow::default()
+        };
         let deepwiki = PopularRow {
             name: "deepwiki".to_owned(),
             title: "DeepWiki".to_owned(),
@@ -358,7 +440,10 @@ mod tests {
             key: Some(key),
             ..PopularRow::default()
         };
-        let argument = PopularArgumentRow { name: "DIR".to_owned(), ..PopularArgumentRow::default() };
+        let argument = PopularArgumentRow {
+            name: "DIR".to_owned(),
+            ..PopularArgumentRow::default()
+        };
         let files = PopularRow {
             name: "files".to_owned(),
             title: "Files".to_owned(),
@@ -369,14 +454,32 @@ mod tests {
             stale: true,
             ..PopularRow::default()
         };
-        let popular = [ListedPopular { server: deepwiki, added: true }, ListedPopular { server: files, added: false }];
-        let view = AddView { query: &query, popular: &popular, allow_commands, may_act, why_not: None };
+        let popular = [
+            ListedPopular {
+                server: deepwiki,
+                added: true,
+            },
+            ListedPopular {
+                server: files,
+                added: false,
+            },
+        ];
+        let view = AddView {
+            query: &query,
+            popular: &popular,
+            allow_commands,
+            may_act,
+            why_not: None,
+        };
         view.page().into_string()
     }
 
     #[test]
     fn blank_lines_around_an_entry_are_not_shown() {
-        assert_eq!(without_blank_ends("+ \n+ [servers.a]\n+ \n+ x\n+\n"), "+ [servers.a]\n+ \n+ x");
+        assert_eq!(
+            without_blank_ends("+ \n+ [servers.a]\n+ \n+ x\n+\n"),
+            "+ [servers.a]\n+ \n+ x"
+        );
         assert_eq!(without_blank_ends(""), "");
     }
 
@@ -394,11 +497,19 @@ mod tests {
         );
         assert!(page("tab=popular&server=deepwiki", false, true).contains("data-now"));
         let files = page("tab=popular&server=files", false, true);
-        assert!(files.contains("moongate add files DIR") && !files.contains("data-preview"), "{files}");
+        assert!(
+            files.contains("moongate add files DIR") && !files.contains("data-preview"),
+            "{files}"
+        );
         let asks = page("tab=popular&server=files", true, true);
-        assert!(asks.contains("data-arg") && !asks.contains("data-now"), "{asks}");
+        assert!(
+            asks.contains("data-arg") && !asks.contains("data-now"),
+            "{asks}"
+        );
         let command = page("tab=command", false, true);
-        assert!(command.contains("admin.allow_commands") && command.contains("moongate add NAME --"));
+        assert!(
+            command.contains("admin.allow_commands") && command.contains("moongate add NAME --")
+        );
         assert!(command.contains("data-build"), "{command}");
         assert!(page("tab=command", true, true).contains("data-preview"));
         assert!(!page("", false, false).contains("<form"));
@@ -409,13 +520,19 @@ mod tests {
         let probe = ServerProbe {
             transport: Some("http".to_owned()),
             revision: Some("2025-11-25".to_owned()),
-            server_info: Some(ProbedInfo { name: Some(HOSTILE.to_owned()), version: Some("1".to_owned()) }),
+            server_info: Some(ProbedInfo {
+                name: Some(HOSTILE.to_owned()),
+                version: Some("1".to_owned()),
+            }),
             tools: Some(3),
             tokens: Some(610),
             tool_names: vec![HOSTILE.to_owned()],
             ..ServerProbe::default()
         };
-        let secret = FoundSecret { path: "headers.Authorization".to_owned(), suggest: "A_TOKEN".to_owned() };
+        let secret = FoundSecret {
+            path: "headers.Authorization".to_owned(),
+            suggest: "A_TOKEN".to_owned(),
+        };
         let settings = json!({ "command": "npx", "args": ["x; y"] });
         FoundServer {
             name: name.to_owned(),
@@ -453,7 +570,10 @@ mod tests {
             diff: Some("+ \n+ [servers.a-2]\n+ \n".to_owned()),
         };
         let html = preview(&found, false).into_string();
-        assert!(!html.contains("<script>") && !html.contains('\u{202e}'), "{html}");
+        assert!(
+            !html.contains("<script>") && !html.contains('\u{202e}'),
+            "{html}"
+        );
         assert_eq!(
             html.matches("type=\"checkbox\"").count(),
             1,
@@ -471,18 +591,40 @@ mod tests {
         ] {
             assert!(html.contains(part), "{part} in {html}");
         }
-        assert_eq!(preview(&found, true).into_string().matches("type=\"checkbox\"").count(), 2);
-        let fault = ProbeFault { message: "refused".to_owned(), hint: "Start it".to_owned() };
+        assert_eq!(
+            preview(&found, true)
+                .into_string()
+                .matches("type=\"checkbox\"")
+                .count(),
+            2
+        );
+        let fault = ProbeFault {
+            message: "refused".to_owned(),
+            hint: "Start it".to_owned(),
+        };
         let refused = FoundServer {
             name: "x".to_owned(),
             state: FoundState::New,
             settings: Map::new(),
-            probe: Some(ServerProbe { fault: Some(fault), ..ServerProbe::default() }),
+            probe: Some(ServerProbe {
+                fault: Some(fault),
+                ..ServerProbe::default()
+            }),
             ..FoundServer::default()
         };
-        let found = ServerPreview { servers: vec![refused], ..ServerPreview::default() };
+        let found = ServerPreview {
+            servers: vec![refused],
+            ..ServerPreview::default()
+        };
         let html = preview(&found, false).into_string();
-        assert!(html.contains("refused") && html.contains("Start it") && html.contains("data-count"), "{html}");
-        assert!(preview(&ServerPreview::default(), false).into_string().contains("No server was found"));
+        assert!(
+            html.contains("refused") && html.contains("Start it") && html.contains("data-count"),
+            "{html}"
+        );
+        assert!(
+            preview(&ServerPreview::default(), false)
+                .into_string()
+                .contains("No server was found")
+        );
     }
 }

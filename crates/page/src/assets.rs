@@ -1,6 +1,7 @@
 //! Files of the page: style, icon and scripts. Owns their table and their tags.
 //!
-//! Does not serve them. Invariant: browsers run what is in the tree, line by line. Only comments and indents are left out.
+//! Does not serve them. Invariant: browsers run what is in the tree, line by line. Only comments
+//! and indents are left out.
 
 /// File of the page.
 pub struct PageAsset {
@@ -13,7 +14,12 @@ pub struct PageAsset {
 
 impl PageAsset {
     const fn new(path: &'static str, kind: &'static str, text: &'static str) -> Self {
-        PageAsset { path, kind, text, hash: hash(text.as_bytes()) }
+        PageAsset {
+            path,
+            kind,
+            text,
+            hash: hash(text.as_bytes()),
+        }
     }
 
     /// Returns the tag of the contents.
@@ -21,11 +27,13 @@ impl PageAsset {
         format!("\"{:016x}\"", self.hash)
     }
 
-    /// Returns what is sent: a fifth of the text is for readers of the tree. Each line keeps its number.
+    /// Returns what is sent: a fifth of the text is for readers of the tree. Each line keeps its
+    /// number.
     pub fn sent(&self) -> String {
         let mut sent = String::with_capacity(self.text.len());
         for line in self.text.lines().map(str::trim_start) {
-            let is_comment = line.starts_with("//") || (line.starts_with("/*") && line.ends_with("*/"));
+            let is_comment =
+                line.starts_with("//") || (line.starts_with("/*") && line.ends_with("*/"));
             sent.push_str(if is_comment { "" } else { line });
             sent.push('\n');
         }
@@ -55,7 +63,11 @@ macro_rules! script {
 }
 
 static ASSETS: [PageAsset; 19] = [
-    PageAsset::new("app.css", "text/css; charset=utf-8", include_str!("assets/app.css")),
+    PageAsset::new(
+        "app.css",
+        "text/css; charset=utf-8",
+        include_str!("assets/app.css"),
+    ),
     PageAsset::new("icon.svg", "image/svg+xml", include_str!("assets/icon.svg")),
     script!("theme.js"),
     script!("page.js"),
@@ -89,26 +101,43 @@ mod tests {
     fn each_file_in_the_tree_is_served_and_the_page_stays_light() {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/assets");
         let files = |folder: std::path::PathBuf| {
-            let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+            let files = std::fs::read_dir(folder)
+                .unwrap()
+                .map(|file| file.unwrap().path());
             files.filter(|path| path.is_file()).count()
         };
-        assert_eq!(files(folder.clone()) + files(folder.join("js")), ASSETS.len());
+        assert_eq!(
+            files(folder.clone()) + files(folder.join("js")),
+            ASSETS.len()
+        );
         assert!(ASSETS.iter().map(|asset| asset.sent().len()).sum::<usize>() <= 80_000);
         for PageAsset { path, text, .. } in &ASSETS {
             let lines = text.lines().count();
-            assert!(lines <= 200 || *path == "app.css", "{path} has {lines} lines");
-            assert!(!text.contains("eval(") && !text.contains("://") || *path == "icon.svg", "{path}");
+            assert!(
+                lines <= 200 || *path == "app.css",
+                "{path} has {lines} lines"
+            );
+            assert!(
+                !text.contains("eval(") && !text.contains("://") || *path == "icon.svg",
+                "{path}"
+            );
             // The indent of a line would be a part of such a text.
             let spans_lines = text.lines().any(|line| line.matches('`').count() % 2 == 1);
-            assert!(!spans_lines, "{path} has a template literal over several lines");
+            assert!(
+                !spans_lines,
+                "{path} has a template literal over several lines"
+            );
         }
     }
 
     #[test]
     fn comments_and_indents_are_not_sent() {
-        let text =
-            "// Why.\n  a();\n  /** @param {any} x */\n  const b = (/** @type {any} */ x) => `  ${x}`; // tail\n";
+        let text = "// Why.\n  a();\n  /** @param {any} x */\n  const b = (/** @type {any} */ x) \
+                    => `  ${x}`; // tail\n";
         let sent = PageAsset::new("a.js", "text/javascript", text).sent();
-        assert_eq!(sent, "\na();\n\nconst b = (/** @type {any} */ x) => `  ${x}`; // tail\n");
+        assert_eq!(
+            sent,
+            "\na();\n\nconst b = (/** @type {any} */ x) => `  ${x}`; // tail\n"
+        );
     }
 }

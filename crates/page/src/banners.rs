@@ -1,7 +1,7 @@
 //! Notices under the bar: what an operator should know in every view.
 //!
-//! Owns their order and their words. Does not find problems (`moongate_config`, `moongate_gateway`). Invariant: at most
-//! two are shown, the most severe first.
+//! Owns their order and their words. Does not find problems (`moongate_config`,
+//! `moongate_gateway`). Invariant: at most two are shown, the most severe first.
 
 use maud::{Markup, html};
 use moongate_api::ConfigState;
@@ -24,10 +24,17 @@ pub struct NoticeFacts {
 impl NoticeFacts {
     /// Renders the most severe ones.
     pub fn draw(&self) -> Markup {
-        let all = [self.refused(), self.findings(), self.waiting(), self.viewing(), self.read_only()];
+        let all = [
+            self.refused(),
+            self.findings(),
+            self.waiting(),
+            self.viewing(),
+            self.read_only(),
+        ];
         html! {
             div id="notices" data-part="/parts/notices" data-on="config list snapshot" {
-                @for (class, words) in all.into_iter().flatten().take(SHOWN_MAX) { p class=(class) { (words) } }
+                @for (class, words) in all.into_iter().flatten().take(SHOWN_MAX) {
+                    p class=(class) { (words) } }
             }
         }
     }
@@ -37,9 +44,11 @@ impl NoticeFacts {
         let words = html! {
             b { "The config on disk was refused" } ": " (VisibleText(&problem.message))
             @if let Some(place) = problem.place { " (" code { (VisibleText(place)) } ")" }
-            @if problem.total > 1 { ", and " (count(problem.total as u64 - 1, "more problem", "more problems")) }
+            @if problem.total > 1 {
+                ", and " (count(problem.total as u64 - 1, "more problem", "more problems")) }
             ". Nothing changed; still running the config of " (clock(&self.config.in_use_since)) "."
-            @if let Some(fix) = problem.fix { " Fix: " (VisibleText(fix)) @if !fix.ends_with(['.', '?', '!']) { "." } }
+            @if let Some(fix) = problem.fix {
+                " Fix: " (VisibleText(fix)) @if !fix.ends_with(['.', '?', '!']) { "." } }
         };
         Some(("banner red", words))
     }
@@ -48,7 +57,8 @@ impl NoticeFacts {
         let first = self.findings.first()?;
         let words = html! {
             (VisibleText(first))
-            @if self.findings.len() > 1 { " · and " (count(self.findings.len() as u64 - 1, "more problem", "more problems")) }
+            @if self.findings.len() > 1 {
+                " · and " (count(self.findings.len() as u64 - 1, "more problem", "more problems")) }
         };
         Some(("banner orange", words))
     }
@@ -56,14 +66,20 @@ impl NoticeFacts {
     fn waiting(&self) -> Option<(&'static str, Markup)> {
         let keys = &self.config.needs_restart;
         let words = html! {
-            b { (count(keys.len() as u64, "change waits", "changes wait")) " for a restart" } " of the gateway: "
+            b { (count(keys.len() as u64, "change waits", "changes wait")) " for a restart" }
+            " of the gateway: "
             code { (keys.join(", ")) } ". Until then the old values hold."
         };
         (!keys.is_empty()).then_some(("banner orange", words))
     }
 
     fn viewing(&self) -> Option<(&'static str, Markup)> {
-        (!self.may_act).then(|| ("banner", html! { "You are viewing only. A key with the role “operate” may act." }))
+        (!self.may_act).then(|| {
+            (
+                "banner",
+                html! { "You are viewing only. A key with the role “operate” may act." },
+            )
+        })
     }
 
     fn read_only(&self) -> Option<(&'static str, Markup)> {
@@ -71,12 +87,16 @@ impl NoticeFacts {
         let why = match self.config.edit {
             false => "admin.edit is false",
             // One file that can be written is enough for most changes. The cards say which cannot.
-            true if !files.is_empty() && files.iter().all(|file| !file.writable) => {
-                files.iter().filter_map(|file| file.why_not.as_deref()).find(|why| !why.is_empty())?
-            }
+            true if !files.is_empty() && files.iter().all(|file| !file.writable) => files
+                .iter()
+                .filter_map(|file| file.why_not.as_deref())
+                .find(|why| !why.is_empty())?,
             true => return None,
         };
-        Some(("banner", html! { "The config is read-only here: " (VisibleText(why)) "." }))
+        Some((
+            "banner",
+            html! { "The config is read-only here: " (VisibleText(why)) "." },
+        ))
     }
 }
 
@@ -89,17 +109,33 @@ struct FirstProblem<'a> {
 }
 
 impl<'a> FirstProblem<'a> {
-    /// Reads the text that `ConfigProblem::render` wrote. Text of another form is the message as a whole.
+    /// Reads the text that `ConfigProblem::render` wrote. Text of another form is the message as a
+    /// whole.
     fn read(text: &'a str) -> Self {
-        let errors: Vec<usize> =
-            text.match_indices("error: ").map(|(at, _)| at).filter(|at| starts_line(text, *at)).collect();
+        let errors: Vec<usize> = text
+            .match_indices("error: ")
+            .map(|(at, _)| at)
+            .filter(|at| starts_line(text, *at))
+            .collect();
         let Some(start) = errors.first() else {
-            return FirstProblem { message: text.trim().to_owned(), place: None, fix: None, total: 1 };
+            return FirstProblem {
+                message: text.trim().to_owned(),
+                place: None,
+                fix: None,
+                total: 1,
+            };
         };
         let one = &text[*start..errors.get(1).copied().unwrap_or(text.len())];
-        let after = |mark: &str| one.lines().find_map(|line| line.split_once(mark)).map(|(_, rest)| rest.trim());
+        let after = |mark: &str| {
+            one.lines()
+                .find_map(|line| line.split_once(mark))
+                .map(|(_, rest)| rest.trim())
+        };
         FirstProblem {
-            message: after("error: ").unwrap_or_default().trim_end_matches('.').to_owned(),
+            message: after("error: ")
+                .unwrap_or_default()
+                .trim_end_matches('.')
+                .to_owned(),
             place: after("--> "),
             fix: after(" = fix: ").map(|fix| fix.trim_end_matches('.')),
             total: errors.len(),
@@ -113,7 +149,10 @@ fn starts_line(text: &str, at: usize) -> bool {
 
 /// Renders hours and minutes of a timestamp. The whole of it is in the title.
 fn clock(at: &str) -> Markup {
-    let time = at.split_once('T').and_then(|(_, time)| time.get(..5)).unwrap_or(at);
+    let time = at
+        .split_once('T')
+        .and_then(|(_, time)| time.get(..5))
+        .unwrap_or(at);
     html! { time datetime=(at) title=(at) { (time) " UTC" } }
 }
 
@@ -124,8 +163,16 @@ mod tests {
     use super::*;
 
     fn config(message: Option<&str>, edit: bool) -> ConfigState {
-        let reload = LastReload { message: message.map(str::to_owned), ..LastReload::default() };
-        ConfigState { reload, in_use_since: "2026-11-23T14:02:11Z".to_owned(), edit, ..ConfigState::default() }
+        let reload = LastReload {
+            message: message.map(str::to_owned),
+            ..LastReload::default()
+        };
+        ConfigState {
+            reload,
+            in_use_since: "2026-11-23T14:02:11Z".to_owned(),
+            edit,
+            ..ConfigState::default()
+        }
     }
 
     fn drawn(facts: &NoticeFacts) -> String {
@@ -134,10 +181,14 @@ mod tests {
 
     #[test]
     fn the_most_severe_two_are_shown() {
-        let message = "warning: w\n\nerror: unknown key `tmeout`.\n --> /etc/m.toml:14:3\n  |\n14 | tmeout = 1\n  = fix: write `timeout`\n\nerror: b\n\n2 problems in the config\n";
+        let message = "warning: w\n\nerror: unknown key `tmeout`.\n --> /etc/m.toml:14:3\n  |\n14 \
+                       | tmeout = 1\n  = fix: write `timeout`\n\nerror: b\n\n2 problems in the \
+                       config\n";
         let mut facts = NoticeFacts {
             config: ConfigState {
-                needs_restart: ["gateway.listen", "admin.streams"].map(str::to_owned).to_vec(),
+                needs_restart: ["gateway.listen", "admin.streams"]
+                    .map(str::to_owned)
+                    .to_vec(),
                 ..config(Some(message), false)
             },
             findings: vec!["views.a: <b> fits nothing".to_owned()],
@@ -152,25 +203,39 @@ mod tests {
         ] {
             assert!(html.contains(part), "{part} in {html}");
         }
-        assert!(html.contains("&lt;b&gt; fits nothing") && !html.contains("restart"), "{html}");
+        assert!(
+            html.contains("&lt;b&gt; fits nothing") && !html.contains("restart"),
+            "{html}"
+        );
         facts.config.reload.message = None;
         facts.findings.clear();
         let html = drawn(&facts);
-        assert!(html.contains("2 changes wait for a restart") && html.contains("viewing only"), "{html}");
+        assert!(
+            html.contains("2 changes wait for a restart") && html.contains("viewing only"),
+            "{html}"
+        );
         facts.config.needs_restart.clear();
         facts.may_act = true;
         assert!(drawn(&facts).contains("read-only here: admin.edit is false"));
         facts.config.edit = true;
         assert!(!drawn(&facts).contains("banner"));
         let why_not = Some("it is mounted read-only".to_owned());
-        facts.config.files = vec![ConfigFile { why_not, ..ConfigFile::default() }];
+        facts.config.files = vec![ConfigFile {
+            why_not,
+            ..ConfigFile::default()
+        }];
         assert!(drawn(&facts).contains("mounted read-only"));
     }
 
     #[test]
     fn a_question_ends_with_its_own_mark() {
-        let message = "error: unknown key `gatway`\n --> m.toml:1:1\n  = fix: did you mean `gateway`?\n";
-        let facts = NoticeFacts { config: config(Some(message), true), findings: Vec::new(), may_act: true };
+        let message =
+            "error: unknown key `gatway`\n --> m.toml:1:1\n  = fix: did you mean `gateway`?\n";
+        let facts = NoticeFacts {
+            config: config(Some(message), true),
+            findings: Vec::new(),
+            may_act: true,
+        };
         let html = drawn(&facts);
         assert!(html.contains("Fix: did you mean `gateway`?<"), "{html}");
     }
@@ -178,6 +243,9 @@ mod tests {
     #[test]
     fn a_refusal_in_other_words_is_shown_whole() {
         let problem = FirstProblem::read("the config could not be read\n");
-        assert_eq!((problem.message.as_str(), problem.place, problem.total), ("the config could not be read", None, 1));
+        assert_eq!(
+            (problem.message.as_str(), problem.place, problem.total),
+            ("the config could not be read", None, 1)
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! View of the recent calls: a row for each, with filters.
 //!
-//! Owns table and filters. Does not record calls. Invariant: names and sizes only, never an argument or a result.
+//! Owns table and filters. Does not record calls. Invariant: names and sizes only, never an
+//! argument or a result.
 
 use std::collections::BTreeSet;
 
@@ -61,9 +62,15 @@ impl CallsView<'_> {
         let clients: Vec<String> = self.calls.iter().map(client_name).collect();
         let clients: BTreeSet<&str> = clients.iter().map(String::as_str).collect();
         let named = |names: BTreeSet<&str>| -> Vec<(String, String)> {
-            names.into_iter().filter(|name| !name.is_empty()).map(|name| (name.to_owned(), name.to_owned())).collect()
+            names
+                .into_iter()
+                .filter(|name| !name.is_empty())
+                .map(|name| (name.to_owned(), name.to_owned()))
+                .collect()
         };
-        let states = STATES.map(|(state, label)| (state.name().to_owned(), label.to_owned())).to_vec();
+        let states = STATES
+            .map(|(state, label)| (state.name().to_owned(), label.to_owned()))
+            .to_vec();
         html! {
             form class="filter" method="get" action="/calls" role="search" data-auto-submit data-search-live {
                 (self.select("server", "All servers", &named(servers)))
@@ -83,7 +90,8 @@ impl CallsView<'_> {
         html! {
             select class="in" name=(name) aria-label=(all) {
                 option value="" { (all) }
-                @if let Some(missing) = missing { option value=(missing) selected { (VisibleText(missing)) } }
+                @if let Some(missing) = missing {
+                    option value=(missing) selected { (VisibleText(missing)) } }
                 @for (value, label) in options {
                     option value=(value) selected[wanted == Some(value)] { (VisibleText(label)) }
                 }
@@ -94,13 +102,19 @@ impl CallsView<'_> {
     /// Renders the rows that the filters let through.
     pub fn table(&self) -> Markup {
         let fits = |call: &&CallRow| {
-            let is = |key: &str, value: &str| self.query.get(key).is_none_or(|wanted| wanted == value);
+            let is =
+                |key: &str, value: &str| self.query.get(key).is_none_or(|wanted| wanted == value);
             let contains = self.query.get("q").is_none_or(|wanted| {
                 let wanted = wanted.to_lowercase();
-                [&call.name, &call.principal].iter().any(|text| text.to_lowercase().contains(&wanted))
+                [&call.name, &call.principal]
+                    .iter()
+                    .any(|text| text.to_lowercase().contains(&wanted))
             });
             let client = &client_name(call);
-            is("server", &call.server) && is("state", call.state.name()) && is("client", client) && contains
+            is("server", &call.server)
+                && is("state", call.state.name())
+                && is("client", client)
+                && contains
         };
         let mut shown: Vec<&CallRow> = self.calls.iter().filter(fits).collect();
         let all = shown.len();
@@ -109,7 +123,9 @@ impl CallsView<'_> {
         }
         // Events bring a table that is flooded anyway.
         let ticks = match shown.iter().any(|call| call.state == CallState::Running) {
-            true if shown.len() == ROWS_MAX && shown.iter().all(|call| is_young(call)) => Some("slow"),
+            true if shown.len() == ROWS_MAX && shown.iter().all(|call| is_young(call)) => {
+                Some("slow")
+            }
             true => Some(""),
             false => None,
         };
@@ -120,15 +136,18 @@ impl CallsView<'_> {
                     div class="wide panel" tabindex="0" role="region" aria-label="Recent calls" {
                         table class="calls" {
                             thead { tr {
-                                th scope="col" { "Time" } th scope="col" { "Outcome" } th scope="col" { "Server" } th scope="col" { "Name" }
-                                th scope="col" { "Client" } th scope="col" { "Principal" } th scope="col" class="n" { "In → out" }
+                                th scope="col" { "Time" } th scope="col" { "Outcome" }
+                                th scope="col" { "Server" } th scope="col" { "Name" }
+                                th scope="col" { "Client" } th scope="col" { "Principal" }
+                                th scope="col" class="n" { "In → out" }
                                 th scope="col" { span class="unseen" { "Actions" } }
                             } }
                             tbody { @for call in &shown { (self.row(call)) } }
                         }
                     }
                     @if shown.len() < all {
-                        p class="soft" { "The newest " (shown.len()) " of " (all) ". " a href=(self.query.with("rows", Some("all")).link("/calls")) { "Show all" } }
+                        p class="soft" {
+                            "The newest " (shown.len()) " of " (all) ". " a href=(self.query.with("rows", Some("all")).link("/calls")) { "Show all" } }
                     }
                 }
             }
@@ -138,7 +157,8 @@ impl CallsView<'_> {
     fn empty(&self) -> Markup {
         html! {
             p class="empty" {
-                @if FILTERS.iter().any(|key| self.query.get(key).is_some()) { "No recent call fits. " a href="/calls" { "Show all" } }
+                @if FILTERS.iter().any(|key| self.query.get(key).is_some()) { "No recent call \
+                    fits. " a href="/calls" { "Show all" } }
                 @else { "No call yet. The next one appears here at once." }
             }
         }
@@ -147,22 +167,33 @@ impl CallsView<'_> {
     fn row(&self, call: &CallRow) -> Markup {
         let id = call.id.as_str();
         let is_open = self.query.get("open") == Some(id);
-        let href = self.query.with("open", (!is_open).then_some(id)).link("/calls");
+        let href = self
+            .query
+            .with("open", (!is_open).then_some(id))
+            .link("/calls");
         let at = call.at.as_deref().unwrap_or_default();
         // The date is in the title: recent calls are of today.
-        let time = at.split_once('T').map_or(at, |(_, time)| time.trim_end_matches('Z'));
+        let time = at
+            .split_once('T')
+            .map_or(at, |(_, time)| time.trim_end_matches('Z'));
         let out = call.bytes_out.map(size).unwrap_or_default();
         let client = &call.client;
         let stop = format!("/api/v1/calls/{id}/cancel");
-        let question = format!("Stop {} of {}? Its client gets an error.", call.name, call.server);
+        let question = format!(
+            "Stop {} of {}? Its client gets an error.",
+            call.name, call.server
+        );
         html! {
             tr id=(id) class=[is_open.then_some("open")] {
                 td { a class="mono" href=(href) aria-expanded=(is_open.to_string()) title=(at) data-row { (time) } }
-                td { span class="outcome" { (StateIcon::of_call(call.state).draw()) (outcome(call)) } }
+                td { span class="outcome" {
+                    (StateIcon::of_call(call.state).draw()) (outcome(call)) } }
                 td { (VisibleText(&call.server)) }
                 td {
                     code { (VisibleText(&call.name)) }
-                    @if let Some(cause) = cause(call) { div class="cause red" title=(show_invisible(cause)) { (VisibleText(cause)) } }
+                    @if let Some(cause) = cause(call) {
+                        div class="cause red" title=(show_invisible(cause)) {
+                            (VisibleText(cause)) } }
                 }
                 td { (VisibleText(client.name.as_deref().unwrap_or_default())) " " span class="soft" { (VisibleText(client.version.as_deref().unwrap_or_default())) } }
                 td { (VisibleText(&call.principal)) }
@@ -183,13 +214,16 @@ impl CallsView<'_> {
         html! {
             tr class="detail" id=(format!("{}-detail", call.id)) {
                 td colspan="8" {
-                    dl { @for (label, value) in facts(call) { dt { (label) } dd { (VisibleText(&value)) } } }
+                    dl { @for (label, value) in facts(call) { dt { (label) }
+                        dd { (VisibleText(&value)) } } }
                     p class="acts" {
                         // Arguments are not kept, so the form is empty.
-                        @if let Some(path) = &self.try_path { a class="btn" href=(path) { "Try again…" } }
+                        @if let Some(path) = &self.try_path {
+                            a class="btn" href=(path) { "Try again…" } }
                         // An operator is no principal, and only tools have rules of keys.
                         @if call.method == "tools/call" && call.principal != "admin" {
-                            a class="btn" href=(explain::link(Some(&call.principal), &call.endpoint, &call.name)) { "Explain" }
+                            a class="btn" href=(explain::link(Some(&call.principal), &call.endpoint,
+                                &call.name)) { "Explain" }
                         }
                     }
                 }
@@ -205,13 +239,19 @@ fn client_name(call: &CallRow) -> String {
 
 /// Returns true if a call began a moment ago.
 fn is_young(call: &CallRow) -> bool {
-    let began = call.at.as_ref().and_then(|at| at.parse::<jiff::Timestamp>().ok());
+    let began = call
+        .at
+        .as_ref()
+        .and_then(|at| at.parse::<jiff::Timestamp>().ok());
     began.is_some_and(|began| jiff::Timestamp::now().duration_since(began) < FLOOD_AGE)
 }
 
 /// Renders how a call ended, or how long it runs.
 fn outcome(call: &CallRow) -> Markup {
-    let label = STATES.iter().find(|(state, _)| *state == call.state).map_or(call.state.name(), |(_, label)| label);
+    let label = STATES
+        .iter()
+        .find(|(state, _)| *state == call.state)
+        .map_or(call.state.name(), |(_, label)| label);
     let took = duration(call.ms);
     html! {
         span { (label) " " (took) }
@@ -224,10 +264,14 @@ fn outcome(call: &CallRow) -> Markup {
 /// Returns the text of a call's error, or else its kind.
 fn cause(call: &CallRow) -> Option<&str> {
     let CallError { kind, message } = call.error.as_ref()?;
-    [message, kind].into_iter().map(String::as_str).find(|words| !words.is_empty())
+    [message, kind]
+        .into_iter()
+        .map(String::as_str)
+        .find(|words| !words.is_empty())
 }
 
-/// Returns the kind and the text of a call's error. The text of a server's error has its code already.
+/// Returns the kind and the text of a call's error. The text of a server's error has its code
+/// already.
 fn error_text(error: &CallError) -> String {
     match (error.kind.as_str(), error.message.as_str()) {
         (kind, "") => kind.to_owned(),
@@ -246,18 +290,40 @@ fn facts(call: &CallRow) -> Vec<(&'static str, String)> {
         ("Id", call.id.clone()),
         ("Server", call.server.clone()),
         ("Name", call.name.clone()),
-        ("Client", [name, version].map(|text| text.as_deref().unwrap_or_default()).join(" ").trim().to_owned()),
+        (
+            "Client",
+            [name, version]
+                .map(|text| text.as_deref().unwrap_or_default())
+                .join(" ")
+                .trim()
+                .to_owned(),
+        ),
         ("Principal", call.principal.clone()),
         ("In → out", format!("{} → {out}", size(call.bytes_in))),
         ("Method", call.method.clone()),
         ("Endpoint", call.endpoint.clone()),
-        ("Revisions", format!("{} → {}", call.from, call.to.as_deref().unwrap_or("?"))),
+        (
+            "Revisions",
+            format!("{} → {}", call.from, call.to.as_deref().unwrap_or("?")),
+        ),
         ("Started", call.at.clone().unwrap_or_default()),
         ("In the gateway", own.map(duration).unwrap_or_default()),
-        ("Waited for its turn", wait.map(duration).unwrap_or_default()),
+        (
+            "Waited for its turn",
+            wait.map(duration).unwrap_or_default(),
+        ),
         ("At the server", at_server.map(duration).unwrap_or_default()),
-        ("Retries", call.retries.filter(|retries| *retries > 0).map(|retries| retries.to_string()).unwrap_or_default()),
-        ("Error", call.error.as_ref().map(error_text).unwrap_or_default()),
+        (
+            "Retries",
+            call.retries
+                .filter(|retries| *retries > 0)
+                .map(|retries| retries.to_string())
+                .unwrap_or_default(),
+        ),
+        (
+            "Error",
+            call.error.as_ref().map(error_text).unwrap_or_default(),
+        ),
     ];
     rows.retain(|(_, value)| !value.is_empty());
     rows

@@ -1,6 +1,7 @@
 //! View of the clients: the steps that connect one, and the proof that it is.
 //!
-//! Owns their layout. Does not make the steps (`connect.rs` of the API). Invariant: nothing here changes a client's file.
+//! Owns their layout. Does not make the steps (`connect.rs` of the API). Invariant: nothing here
+//! changes a client's file.
 
 use maud::{Markup, html};
 use moongate_api::{ClientList, ClientRow, ConnectMethod, ConnectStep, StepKind};
@@ -61,8 +62,11 @@ impl ConnectView<'_> {
                     @match &self.chosen {
                         Some(chosen) => { (self.steps(chosen)) }
                         None => {
-                            p { "Choose the client that shall use Moongate. You get what it needs: a link, a command, or the text of its file." }
-                            p class="soft" { "This page changes nothing at your clients. " code { "moongate connect CLIENT --write" @if !self.is_open { " --key CLIENT" } } " does, and shows the change before." }
+                            p { "Choose the client that shall use Moongate. You get what it needs: \
+                                 a link, a command, or the text of its file." }
+                            p class="soft" { "This page changes nothing at your \
+                                clients. " code { "moongate connect CLIENT \
+                                    --write" @if !self.is_open { " --key CLIENT" } } " does, and shows the change before." }
                         }
                     }
                 }
@@ -80,8 +84,10 @@ impl ConnectView<'_> {
                 // The API still knows discontinued clients. Nobody should begin with one.
                 @for client in self.clients.clients.iter().filter(|client| client.method != ConnectMethod::Discontinued) {
                     li data-filter {
-                        a href=(self.query.only(&["endpoint"]).with("client", Some(&client.id)).link("/connect")) data-row
-                            aria-current=[(current == Some(client.id.as_str())).then_some("true")] { (client.title) }
+                        a href=(self.query.only(&["endpoint"]).with("client",
+                            Some(&client.id)).link("/connect")) data-row
+                            aria-current=[(current == Some(client.id.as_str())).then_some("true")] {
+                                (client.title) }
                     }
                 }
             }
@@ -94,7 +100,11 @@ impl ConnectView<'_> {
             "" => String::new(),
             _ => format!(" --endpoint {}", self.endpoint.path()),
         };
-        let key = if self.is_open { String::new() } else { format!(" --key {}", self.key_name) };
+        let key = if self.is_open {
+            String::new()
+        } else {
+            format!(" --key {}", self.key_name)
+        };
         html! {
             h2 { (client.title) " " a class="back" href=(self.query.only(&["endpoint"]).link("/connect")) { "All clients" } }
             form class="inline" method="get" action="/connect" data-auto-submit {
@@ -104,16 +114,20 @@ impl ConnectView<'_> {
             }
             @if !self.endpoint.is_there { (self.endpoint.missing()) }
             @else if self.url.is_empty() {
-                p class="banner orange" { "No URL leads to an endpoint: gateway.listen has sockets only." }
+                p class="banner orange" { "No URL leads to an endpoint: gateway.listen has \
+                    sockets only." }
             } @else {
                 (self.key(client))
-                @for step in chosen.steps.iter().filter(|step| step.kind == StepKind::Link) { (step_block(client, step)) }
+                @for step in chosen.steps.iter().filter(|step| step.kind == StepKind::Link) {
+                    (step_block(client, step)) }
                 @if client.method == ConnectMethod::File {
                     h3 { "On the gateway's machine" }
                     p class="soft" { "One command does it. It shows the change, and asks." }
-                    (code_block(&format!("moongate connect {}{path} --write{key}", client.id), "the command"))
+                    (code_block(&format!("moongate connect {}{path} \
+                        --write{key}", client.id), "the command"))
                 }
-                @for step in chosen.steps.iter().filter(|step| step.kind != StepKind::Link) { (step_block(client, step)) }
+                @for step in chosen.steps.iter().filter(|step| step.kind != StepKind::Link) {
+                    (step_block(client, step)) }
                 (too_long(chosen))
                 (self.presence(chosen))
             }
@@ -125,10 +139,12 @@ impl ConnectView<'_> {
         html! {
             h3 { "The key" }
             @if self.is_open { p { "None is needed: this machine may use the endpoint." } }
-            @else { p { "It needs one of its own. The steps below take it from the variable " code { "MOONGATE_KEY" } ", or have its place." } }
+            @else { p { "It needs one of its own. The steps below take it from the \
+                         variable " code { "MOONGATE_KEY" } ", or have its place." } }
             @if !self.is_open && !self.keys.is_empty() {
                 p class="soft" {
-                    "Any key that may use this endpoint will do, as far as you still have its text: " (some_names(&self.keys)) "."
+                    "Any key that may use this endpoint will do, as far as you still have its \
+                     text: " (some_names(&self.keys)) "."
                 }
             }
             @if self.may_make_key { p { (keys::make_for_client(&self.key_name, &client.title)) } }
@@ -139,17 +155,22 @@ impl ConnectView<'_> {
     pub fn presence(&self, chosen: &ChosenClient) -> Markup {
         let present = chosen.client.present.as_ref();
         let title = &chosen.client.title;
-        let part = self.query.only(&["client", "endpoint"]).link("/parts/connect");
+        let part = self
+            .query
+            .only(&["client", "endpoint"])
+            .link("/parts/connect");
         html! {
             div id="presence" class="panel presence" role="status" data-part=(part) data-on="sessions calls snapshot" data-ticks="slow" {
                 @if let Some(sign) = present.filter(|sign| sign.seconds <= RECENT_SECONDS) {
                     (StateIcon::of_call(CallState::Ok).draw())
-                    span { b class="green" { (title) " is connected" } ": " (VisibleText(&sign.name)) " " (VisibleText(&sign.version)) ", " (seconds(sign.seconds)) " ago" }
+                    span { b class="green" { (title) " is connected" }
+                        ": " (VisibleText(&sign.name)) " " (VisibleText(&sign.version)) ", " (seconds(sign.seconds)) " ago" }
                 } @else {
                     (StateIcon::of_call(CallState::Running).draw())
                     span {
                         "Waiting for " (title) "…"
-                        @if let Some(sign) = present { span class="soft" { " It was here " (seconds(sign.seconds)) " ago." } }
+                        @if let Some(sign) = present {
+                            span class="soft" { " It was here " (seconds(sign.seconds)) " ago." } }
                     }
                 }
             }
@@ -161,12 +182,16 @@ fn step_block(client: &ClientRow, step: &ConnectStep) -> Markup {
     let words = &step.text;
     html! {
         @match step.kind {
-            StepKind::Link => { p { a class="btn main" href=(words) rel="noopener noreferrer" { "Add to " (client.title) } } }
+            StepKind::Link => {
+                p { a class="btn main" href=(words) rel="noopener noreferrer" {
+                    "Add to " (client.title) } } }
             // The line that sets a key comes after the entry that names it.
-            StepKind::Command if words.starts_with("export ") => { h3 { "The key in your shell" } (code_block(words, "the line")) }
+            StepKind::Command if words.starts_with("export ") => { h3 { "The key in your \
+                shell" } (code_block(words, "the line")) }
             StepKind::Command => { h3 { "By command" } (code_block(words, "the command")) }
             StepKind::File => {
-                h3 { @match &step.path { None => "By text, to paste", Some(path) => { "By file: " code { (path) } } } }
+                h3 { @match &step.path { None => "By text, to paste",
+                    Some(path) => { "By file: " code { (path) } } } }
                 (code_block(words, "the text"))
             }
             StepKind::Note => { p { (words) } }
@@ -177,7 +202,8 @@ fn step_block(client: &ClientRow, step: &ConnectStep) -> Markup {
 /// Renders the first names of a list.
 fn some_names(names: &[String]) -> Markup {
     html! {
-        @for (n, name) in names.iter().take(NAMES_MAX).enumerate() { @if n > 0 { ", " } code { (VisibleText(name)) } }
+        @for (n, name) in names.iter().take(NAMES_MAX).enumerate() { @if n > 0 { ", " }
+            code { (VisibleText(name)) } }
         @if names.len() > NAMES_MAX { ", …" }
     }
 }
@@ -187,7 +213,8 @@ fn too_long(chosen: &ChosenClient) -> Markup {
     html! {
         @if !names.is_empty() {
             p class="banner orange" {
-                (count(names.len() as u64, "name is", "names are")) " too long for " (chosen.client.title) ": "
+                (count(names.len() as u64, "name is",
+                    "names are")) " too long for " (chosen.client.title) ": "
                 (some_names(names))
                 " A prefix of the server that is shorter helps."
             }

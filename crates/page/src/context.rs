@@ -34,7 +34,8 @@ pub struct OwnedCost {
 /// List that clients get in search mode.
 #[derive(Clone, Copy)]
 pub struct SearchCost {
-    /// True if they get it. False if the endpoint has full lists, and this is what it could have instead.
+    /// True if they get it. False if the endpoint has full lists, and this is what it could have
+    /// instead.
     pub is_listed: bool,
     /// Number of its tools.
     pub tools: usize,
@@ -48,7 +49,8 @@ pub struct ContextView<'a> {
     pub costs: Vec<OwnedCost>,
     /// Endpoint of the URL.
     pub endpoint: &'a EndpointChoice,
-    /// List that clients get in search mode, or would get. `None`: the endpoint has full lists always.
+    /// List that clients get in search mode, or would get. `None`: the endpoint has full lists
+    /// always.
     pub search: Option<SearchCost>,
     /// Query of the URL.
     pub query: &'a ViewQuery,
@@ -86,24 +88,30 @@ pub fn table(view: &ContextView<'_>) -> Markup {
             p class="lead" {
                 code { (VisibleText(view.endpoint.path())) }
                 @if search.is_some() { " is in search mode. It" }
-                " lists " (count(listed, "tool", "tools")) ": " b { (estimate(now)) " tokens" } " in every conversation."
+                " lists " (count(listed, "tool", "tools")) ": " b { (estimate(now)) " tokens" }
+                " in every conversation."
                 @if search.is_some() { " A search finds " (count(tools, "tool", "tools")) "." }
             }
             @if let Some((_, warning)) = TOOL_LIMITS.iter().find(|(limit, _)| listed > *limit) {
                 p class="banner orange" { (warning) ". A view can list fewer." }
             }
             @if now > TOKENS_MUCH {
-                p class="banner orange" { "More than " (grouped(TOKENS_MUCH)) " tokens: models choose tools worse, and each request costs more." }
+                p class="banner orange" { "More than " (grouped(TOKENS_MUCH)) " tokens: models \
+                    choose tools worse, and each request costs more." }
             }
             @if tools > 0 { (tool_scale(listed)) (what_it_would_be((tokens, used), view.search)) }
             div class="wide panel" tabindex="0" role="region" aria-label="Cost of each server" {
                 table class="cost" {
-                    thead { tr { th scope="col" { "Server" } th scope="col" class="barcell" { "Share" } th scope="col" { "Tokens" } th scope="col" { "Tools" } th scope="col" { "Calls" } } }
+                    thead { tr { th scope="col" { "Server" }
+                        th scope="col" class="barcell" { "Share" } th scope="col" { "Tokens" }
+                        th scope="col" { "Tools" } th scope="col" { "Calls" } } }
                     tbody { @for owned in &view.costs { (server_row(owned, most)) } }
                 }
             }
-            @for owned in view.costs.iter().filter(|owned| !owned.cost.tools.is_empty()) { (tool_table(owned, view.may_act)) }
-            p class="soft" { "Estimate: 4.25 bytes of a definition are a token. Calls are counted since the gateway started." }
+            @for owned in view.costs.iter().filter(|owned| !owned.cost.tools.is_empty()) {
+                (tool_table(owned, view.may_act)) }
+            p class="soft" { "Estimate: 4.25 bytes of a definition are a token. Calls are counted \
+                              since the gateway started." }
         }
     }
 }
@@ -113,7 +121,9 @@ fn server_row(owned: &OwnedCost, most: u64) -> Markup {
     let calls = cost.calls;
     html! {
         tr {
-            th scope="row" { a href=(format!("/servers/{}", segment(&owner.name))) { (VisibleText(owner.title())) } }
+            th scope="row" {
+                a href=(format!("/servers/{}", segment(&owner.name))) {
+                    (VisibleText(owner.title())) } }
             td class="barcell" { (bar(cost.tokens, most)) }
             td class="n" { (estimate(cost.tokens)) }
             td class="n" { (cost.tools.len()) }
@@ -139,7 +149,8 @@ fn tool_scale(tools: u64) -> Markup {
     }
 }
 
-/// Renders the cost of each way to list the tools: all of them, those that were called, and search mode.
+/// Renders the cost of each way to list the tools: all of them, those that were called, and search
+/// mode.
 fn what_it_would_be((tokens, used): (u64, u64), search: Option<SearchCost>) -> Markup {
     let searched = html! { span class="soft" { " (+ ≈ " (HIT_TOKENS) " a search)" } };
     html! {
@@ -148,11 +159,17 @@ fn what_it_would_be((tokens, used): (u64, u64), search: Option<SearchCost>) -> M
             dl {
                 @if let Some(list) = search.filter(|list| list.is_listed) {
                     dt { "As now, in search mode" } dd { b { (estimate(list.tokens)) } (searched) }
-                    dt { "Full lists" } dd { b { (estimate(tokens)) } span class="soft" { " with " code { "discovery = \"full\"" } } }
+                    dt { "Full lists" }
+                    dd { b { (estimate(tokens)) }
+                        span class="soft" { " with " code { "discovery = \"full\"" } } }
                 } @else { dt { "As now" } dd { b { (estimate(tokens)) } } }
-                dt { "Only tools that were called" } dd { b { (estimate(used)) } span class="soft" { " since the gateway started" } }
+                dt { "Only tools that were \
+                      called" } dd { b { (estimate(used)) } span class="soft" { " since the gateway started" } }
                 @if let Some(list) = search.filter(|list| !list.is_listed) {
-                    dt { "Search mode" } dd { b { (estimate(list.tokens)) } (searched) span class="soft" { " with " code { "discovery = \"search\"" } } }
+                    dt { "Search mode" }
+                    dd { b { (estimate(list.tokens)) }
+                        (searched) span class="soft" {
+                            " with " code { "discovery = \"search\"" } } }
                 }
             }
         }
@@ -163,7 +180,12 @@ fn what_it_would_be((tokens, used): (u64, u64), search: Option<SearchCost>) -> M
 fn idle_button(owned: &OwnedCost) -> Markup {
     let OwnedCost { owner, cost } = owned;
     let name = &owner.name;
-    let idle: Vec<String> = cost.tools.iter().filter(|tool| tool.calls == 0).map(|tool| tool.name.clone()).collect();
+    let idle: Vec<String> = cost
+        .tools
+        .iter()
+        .filter(|tool| tool.calls == 0)
+        .map(|tool| tool.name.clone())
+        .collect();
     let what = count(idle.len() as u64, "tool", "tools");
     html! {
         // With all of them off the server would have nothing left.
@@ -174,7 +196,8 @@ fn idle_button(owned: &OwnedCost) -> Markup {
                 url: server_url(name),
                 body: Some(tools_body(SwitchTarget::Off, idle)),
                 done: format!("{what} of {name} switched off."),
-                confirm: Some((format!("Switch off {what} of {name} that nobody called since the gateway started? Clients lose them."), "Switch them off")),
+                confirm: Some((format!("Switch off {what} of {name} that nobody called since the \
+                                        gateway started? Clients lose them."), "Switch them off")),
             }.draw())
         }
     }
@@ -188,19 +211,25 @@ fn tool_table(owned: &OwnedCost, may_act: bool) -> Markup {
         details class="panel" id=(format!("cost-{}", owner.name)) {
             summary data-row {
                 b { (VisibleText(owner.title())) } " by tool"
-                @if idle > 0 { span class="soft" { " · " (count(idle as u64, "tool", "tools")) " nobody called" } }
+                @if idle > 0 {
+                    span class="soft" {
+                        " · " (count(idle as u64, "tool", "tools")) " nobody called" } }
             }
             @if may_act { (idle_button(owned)) }
-            div class="wide" tabindex="0" role="region" aria-label=(format!("Cost of each tool of {}", owner.name)) {
+            div class="wide" tabindex="0" role="region" aria-label=(format!("Cost of each tool of \
+                {}", owner.name)) {
                 table class="cost" {
-                    thead { tr { th scope="col" { "Tool" } th scope="col" class="barcell" { "Share" } th scope="col" { "Tokens" } th scope="col" { "Calls" } } }
+                    thead { tr { th scope="col" { "Tool" }
+                        th scope="col" class="barcell" { "Share" } th scope="col" { "Tokens" }
+                        th scope="col" { "Calls" } } }
                     tbody {
                         @for tool in &cost.tools {
                             tr {
                                 th scope="row" { code { (VisibleText(&tool.name)) } }
                                 td class="barcell" { (bar(tool.tokens, most)) }
                                 td class="n" { (estimate(tool.tokens)) }
-                                td class="n" { @if tool.calls > 0 { (tool.calls) } @else { "none" } }
+                                td class="n" { @if tool.calls > 0 { (tool.calls) }
+                                    @else { "none" } }
                             }
                         }
                     }

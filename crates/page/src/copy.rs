@@ -13,5 +13,7 @@ pub(super) fn copy_button(label: &str) -> Markup {
 
 /// Renders lines with their button.
 pub(super) fn code_block(words: &str, label: &str) -> Markup {
-    html! { div class="code" { pre tabindex="0" aria-label=(label) { (VisibleText(words.trim_end())) } (copy_button(label)) } }
+    html! { div class="code" {
+    pre tabindex="0" aria-label=(label) { (VisibleText(words.trim_end())) }
+    (copy_button(label)) } }
 }

@@ -1,7 +1,8 @@
 //! Rows of a preview for servers that the config has without some of their settings.
 //!
-//! Owns their panel: what is missing, the lines that add it, and the box that makes another server of it. Does not show
-//! other rows (`add.rs`). Invariant: no box is checked, since nothing is merged or doubled by itself.
+//! Owns their panel: what is missing, the lines that add it, and the box that makes another server
+//! of it. Does not show other rows (`add.rs`). Invariant: no box is checked, since nothing is
+//! merged or doubled by itself.
 
 use maud::{Markup, html};
 use moongate_api::{FoundServer, FoundState, ServerPreview, ServerProbe};
@@ -14,15 +15,24 @@ use super::text::{VisibleText, count};
 
 /// Renders a whole preview. Rows that differ stand before all others, whose button adds them, too.
 pub fn preview(found: ServerPreview, allow_commands: bool) -> Markup {
-    let (differing, others): (Vec<FoundServer>, Vec<FoundServer>) =
-        found.servers.into_iter().partition(|server| server.state == FoundState::Differs);
-    let found = ServerPreview { servers: others, ..found };
+    let (differing, others): (Vec<FoundServer>, Vec<FoundServer>) = found
+        .servers
+        .into_iter()
+        .partition(|server| server.state == FoundState::Differs);
+    let found = ServerPreview {
+        servers: others,
+        ..found
+    };
     if differing.is_empty() {
         return add::preview(&found, allow_commands);
     }
     let is_allowed = |server: &FoundServer| allow_commands || !server.needs_command;
-    let has_button = found.servers.iter().any(|server| add::is_addable(server, allow_commands));
-    let has_rest = !found.problems.is_empty() || !found.warnings.is_empty() || !found.servers.is_empty();
+    let has_button = found
+        .servers
+        .iter()
+        .any(|server| add::is_addable(server, allow_commands));
+    let has_rest =
+        !found.problems.is_empty() || !found.warnings.is_empty() || !found.servers.is_empty();
     let can_add = differing.iter().any(is_allowed);
     let rows = html! { @for server in &differing { (row(server, is_allowed(server))) } };
     html! {
@@ -42,7 +52,8 @@ fn end(found: &ServerPreview) -> Markup {
     html! {
         div class="found" {
             p { "With a box checked, this is written:" }
-            pre class="diff" tabindex="0" aria-label="What is written" { (VisibleText(&add::without_blank_ends(found.diff.as_deref().unwrap_or_default()))) }
+            pre class="diff" tabindex="0" aria-label="What is written" {
+                (VisibleText(&add::without_blank_ends(found.diff.as_deref().unwrap_or_default()))) }
         }
         div class="found row" {
             a class="btn" href="/" { "Cancel" }
@@ -59,29 +70,39 @@ fn row(server: &FoundServer, is_allowed: bool) -> Markup {
         div class="found" data-name=[is_allowed.then_some(name)] {
             div class="row" {
                 b { (VisibleText(known)) }
-                span class="outcome" { (StateIcon::of_call(CallState::ToolError).draw()) "you have it, without some settings" }
+                span class="outcome" {
+                    (StateIcon::of_call(CallState::ToolError).draw()) "you have it, without some settings" }
                 span class="soft grow" { (VisibleText(&server.target)) }
             }
             p { "Your entry " code { (VisibleText(known)) } " lacks:" }
             ul {
                 @for setting in &server.lacks {
-                    li { code { (VisibleText(&setting.path)) } " = " code { (VisibleText(&setting.value)) } }
+                    li { code { (VisibleText(&setting.path)) }
+                        " = " code { (VisibleText(&setting.value)) } }
                 }
             }
             @if let Some(probe) = &server.probe { (probe_line(probe)) }
             @if let Some(lines) = &server.lines {
                 @let table = server.lacks.first().and_then(|first| first.path.split('.').next());
-                p { "To use it there, add this to the " code { (table.unwrap_or_default()) } " of the entry in the config" @if lines.contains("${") { ", and set the variable where the gateway starts" } ":" }
+                p { "To use it there, add this \
+                     to \
+                     the " code { (table.unwrap_or_default()) } " of the entry in the \
+                         config" @if lines.contains("${") { ", and set the variable where the \
+                             gateway starts" } ":" }
                 (code_block(lines, "the lines"))
             }
             @if is_allowed {
                 div class="row" {
-                    label class="inline" { input type="checkbox"; "Or add it as another server, called" }
-                    input class="in" value=(name) aria-label={ "Name of " (VisibleText(name)) } autocomplete="off" spellcheck="false";
+                    label class="inline" { input type="checkbox"; "Or add it as another server, \
+                        called" }
+                    input class="in" value=(name) aria-label={ "Name of " (VisibleText(name)) }
+                    autocomplete="off" spellcheck="false";
                 }
-                @if has_secrets { p class="soft" { "Then its secrets are written as they are, and its tools are there twice." } }
+                @if has_secrets { p class="soft" { "Then its secrets are written as they are, and \
+                    its tools are there twice." } }
             } @else {
-                p { "Or add it as another server, on the gateway's machine, with the text pasted there:" }
+                p { "Or add it as another server, on the gateway's machine, with the text pasted \
+                     there:" }
                 (code_block(&format!("moongate import - --only {name}"), "the command"))
             }
         }
@@ -93,10 +114,13 @@ fn probe_line(probe: &ServerProbe) -> Markup {
     html! {
         @match &probe.fault {
             None => {
-                p class="outcome" { (StateIcon::of_call(CallState::Ok).draw()) "With it, the server answers: " (count(probe.tools.unwrap_or_default() as u64, "tool", "tools")) "." }
+                p class="outcome" {
+                    (StateIcon::of_call(CallState::Ok).draw()) "With it, the server answers: " (count(probe.tools.unwrap_or_default() as u64, "tool", "tools")) "." }
             }
             Some(fault) => {
-                p class="outcome red" { (StateIcon::of_call(CallState::Error).draw()) span { "With it as well: " (VisibleText(&fault.message)) } }
+                p class="outcome red" {
+                    (StateIcon::of_call(CallState::Error).draw()) span {
+                        "With it as well: " (VisibleText(&fault.message)) } }
                 @if !fault.hint.is_empty() { p class="soft" { (VisibleText(&fault.hint)) } }
             }
         }
@@ -110,7 +134,10 @@ mod tests {
     use super::*;
 
     fn differing(name: &str, needs_command: bool) -> FoundServer {
-        let lacking = LackingSetting { path: "headers.Authorization".to_owned(), value: "***".to_owned() };
+        let lacking = LackingSetting {
+            path: "headers.Authorization".to_owned(),
+            value: "***".to_owned(),
+        };
         FoundServer {
             name: name.to_owned(),
             state: FoundState::Differs,
@@ -118,16 +145,32 @@ mod tests {
             needs_command,
             target: "https://<b>".to_owned(),
             lacks: vec![lacking],
-            secrets: vec![FoundSecret { path: "x".to_owned(), suggest: "X".to_owned() }],
-            lines: Some("[servers.docs.headers]\nAuthorization = \"Bearer ${DOCS_TOKEN}\"\n".to_owned()),
-            probe: Some(ServerProbe { tools: Some(3), ..ServerProbe::default() }),
+            secrets: vec![FoundSecret {
+                path: "x".to_owned(),
+                suggest: "X".to_owned(),
+            }],
+            lines: Some(
+                "[servers.docs.headers]\nAuthorization = \"Bearer ${DOCS_TOKEN}\"\n".to_owned(),
+            ),
+            probe: Some(ServerProbe {
+                tools: Some(3),
+                ..ServerProbe::default()
+            }),
             ..FoundServer::default()
         }
     }
 
     fn drawn(servers: Vec<FoundServer>, diff: Option<&str>) -> String {
         let diff = diff.map(str::to_owned);
-        preview(ServerPreview { servers, diff, ..ServerPreview::default() }, false).into_string()
+        preview(
+            ServerPreview {
+                servers,
+                diff,
+                ..ServerPreview::default()
+            },
+            false,
+        )
+        .into_string()
     }
 
     #[test]
@@ -144,18 +187,45 @@ mod tests {
         ] {
             assert!(html.contains(part), "{part} in {html}");
         }
-        assert!(!html.contains("checked>") && !html.contains("No server was found"), "{html}");
-        assert_eq!((html.matches("data-count").count(), html.matches("class=\"diff\"").count()), (1, 1), "{html}");
+        assert!(
+            !html.contains("checked>") && !html.contains("No server was found"),
+            "{html}"
+        );
+        assert_eq!(
+            (
+                html.matches("data-count").count(),
+                html.matches("class=\"diff\"").count()
+            ),
+            (1, 1),
+            "{html}"
+        );
     }
 
     #[test]
     fn one_button_adds_all_that_is_chosen() {
-        let new = FoundServer { name: "new".to_owned(), state: FoundState::New, ..FoundServer::default() };
+        let new = FoundServer {
+            name: "new".to_owned(),
+            state: FoundState::New,
+            ..FoundServer::default()
+        };
         let html = drawn(vec![new, differing("docs-2", false)], Some("+ x"));
-        assert_eq!((html.matches("data-count").count(), html.matches("class=\"diff\"").count()), (1, 1), "{html}");
-        assert!(html.find("docs-2") < html.find("data-count"), "the button is the last: {html}");
+        assert_eq!(
+            (
+                html.matches("data-count").count(),
+                html.matches("class=\"diff\"").count()
+            ),
+            (1, 1),
+            "{html}"
+        );
+        assert!(
+            html.find("docs-2") < html.find("data-count"),
+            "the button is the last: {html}"
+        );
         let html = drawn(vec![differing("run-2", true)], None);
-        assert!(html.contains("moongate import - --only run-2") && !html.contains("data-count"), "{html}");
+        assert!(
+            html.contains("moongate import - --only run-2") && !html.contains("data-count"),
+            "{html}"
+        );
         let none = drawn(Vec::new(), None);
         assert!(none.contains("No server was found"), "{none}");
     }

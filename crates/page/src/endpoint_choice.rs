@@ -1,7 +1,7 @@
 //! Choice of an endpoint, as several views have it in their URL.
 //!
-//! Owns its field and its address. Does not list what the endpoint has. Invariant: an endpoint that is gone stays chosen,
-//! so that a link never shows another one.
+//! Owns its field and its address. Does not list what the endpoint has. Invariant: an endpoint that
+//! is gone stays chosen, so that a link never shows another one.
 
 use maud::{Markup, html};
 
@@ -42,9 +42,11 @@ impl EndpointChoice {
         html! {
             @if self.all.len() > 1 || !self.is_there {
                 select class="in" name="endpoint" aria-label="Endpoint" {
-                    @if !self.is_there { option value=(self.name()) selected { (VisibleText(self.path())) } }
+                    @if !self.is_there {
+                        option value=(self.name()) selected { (VisibleText(self.path())) } }
                     @for endpoint in &self.all {
-                        option value=(endpoint.name) selected[*endpoint == self.chosen] { (VisibleText(&endpoint.path)) }
+                        option value=(endpoint.name) selected[*endpoint == self.chosen] {
+                            (VisibleText(&endpoint.path)) }
                     }
                 }
             }
@@ -53,6 +55,7 @@ impl EndpointChoice {
 
     /// Renders the text for an endpoint that is not there.
     pub fn missing(&self) -> Markup {
-        html! { p class="empty" { "There is no endpoint " code { (VisibleText(self.path())) } "." } }
+        html! { p class="empty" { "There is no endpoint " code { (VisibleText(self.path())) }
+        "." } }
     }
 }

@@ -1,7 +1,7 @@
 //! View that explains whether a key may call a tool, and which line of the config decides.
 //!
-//! Owns form and table. Does not decide (`moongate_gateway`). Invariant: it shows the rules in the order in which a call
-//! meets them.
+//! Owns form and table. Does not decide (`moongate_gateway`). Invariant: it shows the rules in the
+//! order in which a call meets them.
 
 use maud::{Markup, html};
 use moongate_api::{ExplainedRule, ToolExplanation};
@@ -55,8 +55,11 @@ impl ExplainView<'_> {
             div class="title" { h1 { "Who may call it?" } }
             form class="filter" method="get" action="/explain" data-auto-submit {
                 select class="in" name="principal" aria-label="Key" {
-                    @if !is_known { option value=(self.principal) selected { (VisibleText(&self.principal)) } }
-                    @for name in &self.principals { option value=(name) selected[*name == self.principal] { (VisibleText(name)) } }
+                    @if !is_known {
+                        option value=(self.principal) selected { (VisibleText(&self.principal)) } }
+                    @for name in &self.principals {
+                        option value=(name) selected[*name == self.principal] {
+                            (VisibleText(name)) } }
                 }
                 (self.endpoint.field())
                 input class="in wide-in" type="search" name="tool" value=(tool) aria-label="Tool" placeholder="Name of the tool, as clients see it"
@@ -66,9 +69,12 @@ impl ExplainView<'_> {
             div id="explained" {
                 @match &self.answer {
                     Some(answer) => { (explained(answer)) }
-                    None if !is_known => { p class="empty" { "There is no key " code { (VisibleText(&self.principal)) } "." } }
+                    None if !is_known => {
+                        p class="empty" { "There is no key " code { (VisibleText(&self.principal)) }
+                            "." } }
                     None if !self.endpoint.is_there => { (self.endpoint.missing()) }
-                    None => { p class="empty" { "Name a tool, such as " code { "github__create_issue" } "." } }
+                    None => { p class="empty" { "Name a tool, such \
+                        as " code { "github__create_issue" } "." } }
                 }
             }
         }
@@ -77,27 +83,35 @@ impl ExplainView<'_> {
 
 fn explained(shown: &ShownAnswer) -> Markup {
     let answer = &shown.explanation;
-    let (word, color) = if answer.callable { ("Yes", "green") } else { ("No", "red") };
+    let (word, color) = if answer.callable {
+        ("Yes", "green")
+    } else {
+        ("No", "red")
+    };
     html! {
         p class="lead" role="status" {
-            b class=(color) { (word) } ": " code { (VisibleText(&answer.principal)) } @if answer.callable { " may call " } @else { " may not call " }
+            b class=(color) { (word) } ": " code { (VisibleText(&answer.principal)) }
+            @if answer.callable { " may call " } @else { " may not call " }
             code { (VisibleText(&answer.tool)) } " at " code { (VisibleText(&answer.endpoint)) }
             @if answer.callable && answer.listed.is_none() { ", if its server has it" } "."
             @if !answer.callable { " To it the tool looks unknown." }
         }
         @if let Some(server) = &answer.server {
             p { "Server " a href=(format!("/servers/{}", segment(server))) { (VisibleText(server)) }
-                @if let Some(state) = &answer.state { span class="soft" { ", " (state.replace('_', " ")) } } }
+                @if let Some(state) = &answer.state {
+                    span class="soft" { ", " (state.replace('_', " ")) } } }
         }
         @if !answer.rules.is_empty() {
             div class="wide panel" tabindex="0" role="region" aria-label="Rules" {
                 table {
-                    thead { tr { th scope="col" { "Rule" } th scope="col" { "Says" } th scope="col" { "Why" } th scope="col" { "Place" } } }
+                    thead { tr { th scope="col" { "Rule" } th scope="col" { "Says" }
+                        th scope="col" { "Why" } th scope="col" { "Place" } } }
                     tbody { @for rule in &answer.rules { (rule_row(rule)) } }
                 }
             }
         }
-        @if !answer.other_endpoints.is_empty() { p { "Also at " code { (VisibleText(&answer.other_endpoints.join(", "))) } "." } }
+        @if !answer.other_endpoints.is_empty() {
+            p { "Also at " code { (VisibleText(&answer.other_endpoints.join(", "))) } "." } }
         @if let Some(remedy) = &shown.remedy {
             h2 { "To change it" }
             (code_block(remedy, "the way to change it"))
@@ -107,14 +121,20 @@ fn explained(shown: &ShownAnswer) -> Markup {
 
 fn rule_row(shown: &ShownRule) -> Markup {
     let ShownRule { rule, key, place } = shown;
-    let icon = StateIcon::of_call(if rule.allows { CallState::Ok } else { CallState::Error });
+    let icon = StateIcon::of_call(if rule.allows {
+        CallState::Ok
+    } else {
+        CallState::Error
+    });
     html! {
         tr {
             td {
                 code { (VisibleText(key)) }
-                @if !rule.value.is_empty() { " = " code { (VisibleText(&format!("{:?}", rule.value))) } }
+                @if !rule.value.is_empty() {
+                    " = " code { (VisibleText(&format!("{:?}", rule.value))) } }
             }
-            td { span class="outcome" { (icon.draw()) @if rule.allows { "allows" } @else if rule.decides { b { "decides: no" } } @else { "no, too" } } }
+            td { span class="outcome" { (icon.draw()) @if rule.allows { "allows" }
+                @else if rule.decides { b { "decides: no" } } @else { "no, too" } } }
             td class="prose" { (VisibleText(&rule.reason)) }
             td { @if let Some(place) = place { code { (VisibleText(place)) } } }
         }
@@ -124,8 +144,14 @@ fn rule_row(shown: &ShownRule) -> Markup {
 /// Returns the link to the explanation of a call.
 pub(super) fn link(principal: Option<&str>, endpoint: &str, tool: &str) -> String {
     let query = ViewQuery::default().with("principal", principal);
-    let endpoint = endpoint.strip_prefix("/mcp").unwrap_or(endpoint).trim_matches('/');
-    query.with("endpoint", Some(endpoint).filter(|name| !name.is_empty())).with("tool", Some(tool)).link("/explain")
+    let endpoint = endpoint
+        .strip_prefix("/mcp")
+        .unwrap_or(endpoint)
+        .trim_matches('/');
+    query
+        .with("endpoint", Some(endpoint).filter(|name| !name.is_empty()))
+        .with("tool", Some(tool))
+        .link("/explain")
 }
 
 #[cfg(test)]
@@ -135,7 +161,9 @@ mod tests {
     #[test]
     fn the_deciding_rule_and_its_cure_are_shown_as_text() {
         let rule = ExplainedRule {
-            key: ["servers", "a", "tools", "deny"].map(str::to_owned).to_vec(),
+            key: ["servers", "a", "tools", "deny"]
+                .map(str::to_owned)
+                .to_vec(),
             value: vec!["<b>*".to_owned()],
             decides: true,
             reason: "\"<b>*\" fits \u{202e}".to_owned(),
@@ -150,7 +178,11 @@ mod tests {
             state: Some("backing_off".to_owned()),
             local_name: Some("<b>".to_owned()),
             listed: Some(true),
-            rules: vec![ShownRule { key: rule.key.join("."), rule, place: None }],
+            rules: vec![ShownRule {
+                key: rule.key.join("."),
+                rule,
+                place: None,
+            }],
             other_endpoints: Vec::new(),
         };
         let remedy = Some("moongate enable a <b>".to_owned());
@@ -163,15 +195,27 @@ mod tests {
             endpoint: &endpoint,
             principals,
             principal,
-            answer: Some(ShownAnswer { explanation: answer, remedy }),
+            answer: Some(ShownAnswer {
+                explanation: answer,
+                remedy,
+            }),
         };
         let html = view.page().into_string();
-        for part in ["may not call", "decides: no", "moongate enable a &lt;b&gt;", "backing off", "⟨U+202E⟩"] {
+        for part in [
+            "may not call",
+            "decides: no",
+            "moongate enable a &lt;b&gt;",
+            "backing off",
+            "⟨U+202E⟩",
+        ] {
             assert!(html.contains(part), "{part} in {html}");
         }
         assert!(!html.contains("a__<b>") && !html.contains('\u{202e}'));
         (view.answer, view.principal) = (None, "gone".to_owned());
         assert!(view.page().into_string().contains("There is no key"));
-        assert_eq!(link(Some("ci"), "/mcp/coding", "x"), "/explain?principal=ci&endpoint=coding&tool=x");
+        assert_eq!(
+            link(Some("ci"), "/mcp/coding", "x"),
+            "/explain?principal=ci&endpoint=coding&tool=x"
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! First steps: what a reader sees where no server is configured.
 //!
-//! Owns text and cards. Does not add anything (`add.rs`). Invariant: each card leads to one way of adding a server.
+//! Owns text and cards. Does not add anything (`add.rs`). Invariant: each card leads to one way of
+//! adding a server.
 
 use maud::{Markup, html};
 use moongate_api::ServerStatus;
@@ -10,9 +11,21 @@ use super::view_query::segment;
 
 /// Ways to add a server: tab, title and text.
 const CARDS: [(&str, &str, &str); 3] = [
-    ("url", "Add by URL", "A server on the web or in your network. You see what it offers first."),
-    ("paste", "Paste JSON", "The config of any client, one server or ten. YAML, TOML and command lines work, too."),
-    ("popular", "Popular", "Servers that many use, added with one click. Most need no key."),
+    (
+        "url",
+        "Add by URL",
+        "A server on the web or in your network. You see what it offers first.",
+    ),
+    (
+        "paste",
+        "Paste JSON",
+        "The config of any client, one server or ten. YAML, TOML and command lines work, too.",
+    ),
+    (
+        "popular",
+        "Popular",
+        "Servers that many use, added with one click. Most need no key.",
+    ),
 ];
 
 /// Renders them. `demo` is the server that stands in for others, if there is one.
@@ -23,17 +36,21 @@ pub(super) fn draw(demo: Option<&ServerStatus>, may_act: bool) -> Markup {
                 "Nothing is connected yet."
                 @if let Some(demo) = demo {
                     @let name = demo.name();
-                    " This is the demo server: " a href=(format!("/try/{}/add", segment(name))) { "try it" } "."
+                    " This is the demo \
+                     server: " a href=(format!("/try/{}/add", segment(name))) { "try it" } "."
                 }
             }
             @if may_act {
                 ul class="cards" {
                     @for (tab, title, words) in CARDS {
-                        li { a class="panel" href=(format!("/add?tab={tab}")) data-row { b { (title) } span class="soft" { (words) } } }
+                        li { a class="panel" href=(format!("/add?tab={tab}")) data-row {
+                            b { (title) } span class="soft" { (words) } } }
                     }
                 }
             } @else { p { "Somebody with the role “operate” can add servers." } }
-            p class="soft" { "Servers of your clients: " code { "moongate import" } " takes them over. Each command changes the config file, and so does this page." }
+            p class="soft" { "Servers of your \
+                              clients: " code { "moongate import" } " takes them over. Each \
+                                  command changes the config file, and so does this page." }
             @if let Some(demo) = demo { h2 { (VisibleText(demo.name())) ", built in" } }
         }
     }

@@ -1,7 +1,8 @@
 //! Forms as HTML: each field of a schema as the control that a person expects.
 //!
-//! Owns the markup of fields. Does not read schemas (`moongate_form`) or values (`assets/js/form.js`). Invariant: the
-//! server's texts are text. Each control has a name for screen readers.
+//! Owns the markup of fields. Does not read schemas (`moongate_form`) or values
+//! (`assets/js/form.js`). Invariant: the server's texts are text. Each control has a name for
+//! screen readers.
 
 use maud::{Markup, html};
 use moongate_form::{FieldChoice, FieldKind, FormField};
@@ -11,13 +12,16 @@ use super::text::VisibleText;
 
 /// Choices that are shown all at once. More are a list to open.
 const RADIOS_MAX: usize = 4;
-/// Optional fields of a tool that are shown at once, and names of others on the line that hides them.
+/// Optional fields of a tool that are shown at once, and names of others on the line that hides
+/// them.
 const OPTIONAL_SHOWN: usize = 4;
 const NAMES_MAX: usize = 5;
-/// Longest text about a field that is shown whole, in characters. Of a longer one the beginning is, until it is opened.
+/// Longest text about a field that is shown whole, in characters. Of a longer one the beginning is,
+/// until it is opened.
 const HINT_MAX: usize = 400;
 const HINT_SHOWN: usize = 120;
-/// Longest suggested value, in characters. Longer ones can be used, too, but are cut on their button.
+/// Longest suggested value, in characters. Longer ones can be used, too, but are cut on their
+/// button.
 const SUGGESTION_MAX: usize = 60;
 
 /// Renders the field of a whole form.
@@ -57,8 +61,10 @@ impl FormRenderer {
             @if place != FieldPlace::Root { (about(field)) }
         };
         // A group of controls is a fieldset, a single one has its label around it.
-        let is_group =
-            !matches!(field.kind, FieldKind::Text { .. } | FieldKind::Number | FieldKind::Integer | FieldKind::Json);
+        let is_group = !matches!(
+            field.kind,
+            FieldKind::Text { .. } | FieldKind::Number | FieldKind::Integer | FieldKind::Json
+        );
         let name = &field.name;
         html! {
             @if is_group && place != FieldPlace::Root {
@@ -69,16 +75,19 @@ impl FormRenderer {
                 }
             } @else {
                 div class="f" data-f=(kind) data-name=(name) data-required=[required] data-null=[null] data-least=[limits.least]
-                    data-most=[limits.most] data-above=[limits.above] data-below=[limits.below] { (body) }
+                    data-most=[limits.most] data-above=[limits.above] data-below=[limits.below] {
+                        (body) }
             }
         }
     }
 
     fn control(&mut self, field: &FormField, place: FieldPlace) -> Markup {
         match &field.kind {
-            FieldKind::Text { is_long: true, .. } => {
-                labelled(field, place, &html! { textarea class="in" rows="4" data-v {} })
-            }
+            FieldKind::Text { is_long: true, .. } => labelled(
+                field,
+                place,
+                &html! { textarea class="in" rows="4" data-v {} },
+            ),
             FieldKind::Text { format, .. } => {
                 let (kind, mode, hint) = match format.as_deref() {
                     Some("date") => ("date", None, None),
@@ -88,7 +97,8 @@ impl FormRenderer {
                     Some("uri" | "url") => ("text", Some("url"), None),
                     _ => ("text", None, None),
                 };
-                let control = html! { input class="in" type=(kind) inputmode=[mode] placeholder=[hint] autocomplete="off" spellcheck="false" data-v; };
+                let control = html! {
+                input class="in" type=(kind) inputmode=[mode] placeholder=[hint] autocomplete="off" spellcheck="false" data-v; };
                 labelled(field, place, &control)
             }
             FieldKind::Number | FieldKind::Integer => labelled(
@@ -97,7 +107,10 @@ impl FormRenderer {
                 &html! { input class="in" type="text" inputmode="decimal" autocomplete="off" data-v; },
             ),
             FieldKind::Boolean => {
-                let choice = |text: &'static str| FieldChoice { value: RawJson::literal(text), title: text.to_owned() };
+                let choice = |text: &'static str| FieldChoice {
+                    value: RawJson::literal(text),
+                    title: text.to_owned(),
+                };
                 self.choices(field, &[choice("true"), choice("false")], place)
             }
             FieldKind::Choice(choices) => self.choices(field, choices, place),
@@ -107,14 +120,17 @@ impl FormRenderer {
                     @for member in shown { (self.field(member, FieldPlace::Member)) }
                     @if !folded.is_empty() {
                         details data-fold {
-                            summary { (folded.len()) " more" span class="soft" { ": " (folded_names(folded)) } }
+                            summary {
+                                (folded.len()) " more" span class="soft" {
+                                    ": " (folded_names(folded)) } }
                             @for member in folded { (self.field(member, FieldPlace::Member)) }
                         }
                     }
                     label class="rest" hidden[*omitted == 0] {
                         span class="cap" {
                             "Other members, as JSON"
-                            @if *omitted > 0 { " " span class="soft" { (omitted) " more than this form shows" } }
+                            @if *omitted > 0 { " " span class="soft" { (omitted) " more than this \
+                                form shows" } }
                         }
                         textarea class="in mono" rows="3" {}
                     }
@@ -124,17 +140,21 @@ impl FormRenderer {
             FieldKind::Map(values) => self.rows(values, true),
             FieldKind::Variants(variants) => html! {
                 div class="kids" {
-                    select class="in" data-variant aria-label=(format!("Form of {}", spoken(field))) {
+                    select class="in" data-variant aria-label=(format!("Form of {}",
+                        spoken(field))) {
                         @for (n, variant) in variants.iter().enumerate() {
-                            option value=(n) { (VisibleText(variant.title.as_deref().unwrap_or(variant.type_name()))) }
+                            option value=(n) {
+                                (VisibleText(variant.title.as_deref().unwrap_or(variant.type_name()))) }
                         }
                     }
                     @for variant in variants { (self.field(variant, FieldPlace::Item)) }
                 }
             },
-            FieldKind::Json => {
-                labelled(field, place, &html! { textarea class="in mono" rows="3" spellcheck="false" data-v {} })
-            }
+            FieldKind::Json => labelled(
+                field,
+                place,
+                &html! { textarea class="in mono" rows="3" spellcheck="false" data-v {} },
+            ),
         }
     }
 
@@ -143,7 +163,9 @@ impl FormRenderer {
             div class="kids" {}
             template {
                 div class="rowf" {
-                    @if is_map { label { span class="cap" { "name" } input class="in" type="text" data-key; } }
+                    @if is_map {
+                        label { span class="cap" { "name" }
+                            input class="in" type="text" data-key; } }
                     (self.field(item, FieldPlace::Item))
                     button type="button" class="btn small" data-del { "Remove" }
                 }
@@ -154,14 +176,18 @@ impl FormRenderer {
 
     fn choices(&mut self, field: &FormField, choices: &[FieldChoice], place: FieldPlace) -> Markup {
         let is_optional = place == FieldPlace::Member && !field.required;
-        let null = FieldChoice { value: RawJson::NULL, title: "null".to_owned() };
+        let null = FieldChoice {
+            value: RawJson::NULL,
+            title: "null".to_owned(),
+        };
         let all = || choices.iter().chain(field.nullable.then_some(&null));
         let json = |choice: &FieldChoice| format!("{:?}", choice.value);
         if choices.len() > RADIOS_MAX {
             return html! {
                 select class="in" data-v aria-label=(spoken(field)) {
                     option value="" { "unset" }
-                    @for choice in all() { option value=(json(choice)) { (VisibleText(&choice.title)) } }
+                    @for choice in all() {
+                        option value=(json(choice)) { (VisibleText(&choice.title)) } }
                 }
             };
         }
@@ -169,7 +195,8 @@ impl FormRenderer {
         let group = format!("g{}", self.groups);
         html! {
             div class="radios" {
-                @if is_optional { label { input type="radio" name=(group) value="" data-v checked; " " span class="soft" { "unset" } } }
+                @if is_optional {
+                    label { input type="radio" name=(group) value="" data-v checked; " " span class="soft" { "unset" } } }
                 @for choice in all() {
                     label { input type="radio" name=(group) value=(json(choice)) data-v; " " (VisibleText(&choice.title)) }
                 }
@@ -178,18 +205,27 @@ impl FormRenderer {
     }
 }
 
-/// Returns how many members of an object are shown at once. The others are optional, and stand behind a line.
+/// Returns how many members of an object are shown at once. The others are optional, and stand
+/// behind a line.
 fn unfolded(fields: &[FormField], place: FieldPlace) -> usize {
-    let required = fields.iter().rposition(|field| field.required).map_or(0, |last| last + 1);
+    let required = fields
+        .iter()
+        .rposition(|field| field.required)
+        .map_or(0, |last| last + 1);
     let shown = required + OPTIONAL_SHOWN;
     // A line that hides one or two fields takes as much room as they do.
-    if place == FieldPlace::Root && fields.len() > shown + 2 { shown } else { fields.len() }
+    if place == FieldPlace::Root && fields.len() > shown + 2 {
+        shown
+    } else {
+        fields.len()
+    }
 }
 
 /// Names the first fields behind a line.
 fn folded_names(fields: &[FormField]) -> Markup {
     html! {
-        @for (n, field) in fields.iter().take(NAMES_MAX).enumerate() { @if n > 0 { ", " } (VisibleText(&field.name)) }
+        @for (n, field) in fields.iter().take(NAMES_MAX).enumerate() { @if n > 0 { ", " }
+            (VisibleText(&field.name)) }
         @if fields.len() > NAMES_MAX { ", …" }
     }
 }
@@ -210,7 +246,11 @@ fn kind_name(kind: &FieldKind) -> &'static str {
 
 /// Returns the name of a field for screen readers, where no label is beside the control.
 fn spoken(field: &FormField) -> String {
-    super::text::show_invisible(if field.name.is_empty() { field.type_name() } else { &field.name })
+    super::text::show_invisible(if field.name.is_empty() {
+        field.type_name()
+    } else {
+        &field.name
+    })
 }
 
 fn labelled(field: &FormField, place: FieldPlace, control: &Markup) -> Markup {
@@ -218,15 +258,20 @@ fn labelled(field: &FormField, place: FieldPlace, control: &Markup) -> Markup {
 }
 
 fn caption(field: &FormField, place: FieldPlace) -> Markup {
-    let limits =
-        [("≥", field.limits.least), ("≤", field.limits.most), (">", field.limits.above), ("<", field.limits.below)];
+    let limits = [
+        ("≥", field.limits.least),
+        ("≤", field.limits.most),
+        (">", field.limits.above),
+        ("<", field.limits.below),
+    ];
     html! {
         @if !field.name.is_empty() { b { (VisibleText(&field.name)) } }
         @if place == FieldPlace::Member && field.required { " " b title="required" { "*" } }
         " " span class="soft" {
             (VisibleText(field.type_name()))
             @for (sign, limit) in limits { @if let Some(limit) = limit { " " (sign) " " (limit) } }
-            @if let Some(title) = &field.title { @if *title != field.name { " · " (VisibleText(title)) } }
+            @if let Some(title) = &field.title {
+                @if *title != field.name { " · " (VisibleText(title)) } }
         }
     }
 }
@@ -247,14 +292,18 @@ fn about(field: &FormField) -> Markup {
     html! {
         @if let Some(text) = &field.description {
             @if text.chars().count() > HINT_MAX {
-                details class="hint" { summary { (VisibleText(&text.chars().take(HINT_SHOWN).collect::<String>())) "…" } p class="prose" { (VisibleText(text)) } }
+                details class="hint" {
+                    summary {
+                        (VisibleText(&text.chars().take(HINT_SHOWN).collect::<String>())) "…" }
+                        p class="prose" { (VisibleText(text)) } }
             } @else { p class="hint prose" { (VisibleText(text)) } }
         }
         @for (what, value) in suggestions {
             @if let Some(value) = value {
                 @let json = format!("{value:?}");
                 button type="button" class="plain use js-only" data-use=(json) {
-                    "use the " (what) " " code { (VisibleText(&json.chars().take(SUGGESTION_MAX).collect::<String>())) }
+                    "use the " (what) " " code {
+                        (VisibleText(&json.chars().take(SUGGESTION_MAX).collect::<String>())) }
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Shapes of states, drawn as inline SVG. Owns shape, colour and name of each state.
 //!
-//! Does not use emoji: a machine without their font shows boxes. Invariant: two states that mean different things differ
-//! in shape, since colour alone says nothing to some readers.
+//! Does not use emoji: a machine without their font shows boxes. Invariant: two states that mean
+//! different things differ in shape, since colour alone says nothing to some readers.
 
 use maud::{Markup, html};
 use moongate_api::ItemState;
@@ -67,7 +67,8 @@ impl StateIcon {
     /// Draws it. The text beside it names the state.
     pub(super) fn draw(self) -> Markup {
         html! {
-            svg class=(format!("dot {}", self.color)) viewBox="0 0 16 16" aria-hidden="true" focusable="false" {
+            svg class=(format!("dot {}",
+                self.color)) viewBox="0 0 16 16" aria-hidden="true" focusable="false" {
                 @match self.shape {
                     IconShape::Disc => { circle cx="8" cy="8" r="6" fill="currentColor" {} }
                     IconShape::HalfDisc => {
@@ -77,18 +78,25 @@ impl StateIcon {
                     IconShape::Triangle => { path d="M8 2 14.5 13.5h-13z" fill="currentColor" {} }
                     IconShape::Lock => {
                         rect x="3" y="7" width="10" height="7" rx="1.5" fill="currentColor" {}
-                        path d="M5 7V5a3 3 0 0 1 6 0v2" fill="none" stroke="currentColor" stroke-width="1.6" {}
+                        path d="M5 7V5a3 3 0 0 \
+                                1 6 0v2" fill="none" stroke="currentColor" stroke-width="1.6" {}
                     }
                     IconShape::Cross => {
-                        path d="M3 3l10 10M13 3 3 13" fill="none" stroke="currentColor" stroke-width="2.4" stroke-linecap="round" {}
+                        path d="M3 3l10 10M13 \
+                                3 3 \
+                                13" fill="none" stroke="currentColor" stroke-width="2.4" stroke-linecap="round" {}
                     }
-                    IconShape::Ring => { circle cx="8" cy="8" r="5.25" fill="none" stroke="currentColor" stroke-width="1.5" {} }
+                    IconShape::Ring => {
+                        circle cx="8" cy="8" r="5.25" fill="none" stroke="currentColor" stroke-width="1.5" {} }
                     IconShape::Check => {
-                        path d="M2.5 8.5 6.5 12.5 13.5 4" fill="none" stroke="currentColor" stroke-width="2.2"
+                        path d="M2.5 8.5 6.5 12.5 \
+                                13.5 4" fill="none" stroke="currentColor" stroke-width="2.2"
                             stroke-linecap="round" stroke-linejoin="round" {}
                     }
                     IconShape::Turning => {
-                        path d="M8 2.5a5.5 5.5 0 1 0 5.5 5.5" fill="none" stroke="currentColor" stroke-width="2" stroke-linecap="round" {}
+                        path d="M8 2.5a5.5 5.5 0 1 0 \
+                                5.5 \
+                                5.5" fill="none" stroke="currentColor" stroke-width="2" stroke-linecap="round" {}
                     }
                 }
             }
@@ -98,17 +106,29 @@ impl StateIcon {
 
 /// Draws the mark of a tool that a pattern keeps off.
 pub(super) fn draw_lock() -> Markup {
-    StateIcon { color: "grey", shape: IconShape::Lock }.draw()
+    StateIcon {
+        color: "grey",
+        shape: IconShape::Lock,
+    }
+    .draw()
 }
 
 /// Draws the mark of the button that changes the colours.
 pub(super) fn draw_theme() -> Markup {
-    StateIcon { color: "", shape: IconShape::HalfDisc }.draw()
+    StateIcon {
+        color: "",
+        shape: IconShape::HalfDisc,
+    }
+    .draw()
 }
 
 /// Draws the mark of a card that opens or closes.
 pub(super) fn draw_chevron(is_open: bool) -> Markup {
-    let path = if is_open { "M3 10.5 8 5.5l5 5" } else { "M3 5.5 8 10.5l5-5" };
+    let path = if is_open {
+        "M3 10.5 8 5.5l5 5"
+    } else {
+        "M3 5.5 8 10.5l5-5"
+    };
     html! {
         svg class="chev" viewBox="0 0 16 16" aria-hidden="true" focusable="false" {
             path d=(path) fill="none" stroke="currentColor" stroke-width="1.6" stroke-linecap="round" stroke-linejoin="round" {}

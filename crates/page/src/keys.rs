@@ -1,7 +1,7 @@
 //! View of the keys: who may use the endpoint and this page, and a form for new ones.
 //!
-//! Owns tables, form and the dialog of a new key. Does not make keys (`keys.rs` of the API). Invariant: a key stands in no
-//! HTML; the script shows it once, from the answer that made it.
+//! Owns tables, form and the dialog of a new key. Does not make keys (`keys.rs` of the API).
+//! Invariant: a key stands in no HTML; the script shows it once, from the answer that made it.
 
 use maud::{Markup, html};
 use moongate_api::{ClientKey, KeyListName, KeyLists, KeyPlace, OperatorKey};
@@ -42,17 +42,22 @@ impl KeysView<'_> {
             div id="keys" data-part="/parts/keys" data-on="config snapshot" data-ticks="slow" {
                 h2 { "Clients" }
                 @if clients.is_empty() && self.is_required {
-                    p class="soft" { "No key, and " code { "auth.required" } " is on: nobody may use the endpoint until you make a key." }
+                    p class="soft" { "No key, and " code { "auth.required" } " is on: nobody may \
+                        use the endpoint until you make a key." }
                 } @else if clients.is_empty() {
-                    p class="soft" { "No key: everybody who reaches the endpoint may use it. The first key closes it for all others." }
+                    p class="soft" { "No key: everybody who reaches the endpoint may use it. The \
+                                      first key closes it for all others." }
                 } @else {
-                    (table(KeyListName::Clients, html! { @for key in clients { (self.client_row(key)) } }))
+                    (table(KeyListName::Clients,
+                        html! { @for key in clients { (self.client_row(key)) } }))
                 }
                 h2 { "Operators" }
                 @if operators.is_empty() {
-                    p class="soft" { "No key: this machine may see this page and act. The first key closes it for all others." }
+                    p class="soft" { "No key: this machine may see this page and act. The first \
+                                      key closes it for all others." }
                 } @else {
-                    (table(KeyListName::Operators, html! { @for key in operators { (self.operator_row(key)) } }))
+                    (table(KeyListName::Operators,
+                        html! { @for key in operators { (self.operator_row(key)) } }))
                 }
             }
         }
@@ -90,14 +95,18 @@ impl KeysView<'_> {
         html! {
             td class="n" {
                 @if self.may_act && place.editable { (self.revoke(of, name)) }
-                @else if self.may_act { span class="soft" { (VisibleText(place.why_not.as_deref().unwrap_or_default())) } }
+                @else if self.may_act {
+                    span class="soft" {
+                        (VisibleText(place.why_not.as_deref().unwrap_or_default())) } }
             }
         }
     }
 
-    /// Renders the buttons that revoke a key. Without the last one of a client, the endpoint would be open to everybody.
+    /// Renders the buttons that revoke a key. Without the last one of a client, the endpoint would
+    /// be open to everybody.
     fn revoke(&self, of: KeyListName, name: &str) -> Markup {
-        let is_last = of == KeyListName::Clients && self.keys.clients.len() == 1 && !self.is_required;
+        let is_last =
+            of == KeyListName::Clients && self.keys.clients.len() == 1 && !self.is_required;
         let button = |label, query, question: String, verb| {
             ConfigButton {
                 label,
@@ -110,14 +119,18 @@ impl KeysView<'_> {
             .draw_typed(&show_invisible(name))
         };
         if !is_last {
-            let question = format!("Revoke the key {name}? Whoever uses it is locked out, and its sessions end.");
+            let question = format!(
+                "Revoke the key {name}? Whoever uses it is locked out, and its sessions end."
+            );
             return button("Revoke…", "", question, "Revoke it");
         }
         let closed = format!(
-            "Revoke the last key {name}, and keep the endpoint closed? Nobody can use it until you make another key."
+            "Revoke the last key {name}, and keep the endpoint closed? Nobody can use it until you \
+             make another key."
         );
         let open = format!(
-            "Revoke the last key {name}, and open the endpoint? Every program on this machine may use it then, also one \
+            "Revoke the last key {name}, and open the endpoint? Every program on this machine may \
+             use it then, also one \
              that has {name}."
         );
         html! {
@@ -133,13 +146,17 @@ impl KeysView<'_> {
             div class="try" {
                 form class="panel form" method="post" data-send="/api/v1/keys" data-done="The key is made." {
                     h3 { "For a client" }
-                    (field("name", "Name", "who uses it: a person, a program, a machine", "laptop", false))
+                    (field("name", "Name", "who uses it: a person, a program, a \
+                        machine", "laptop", false))
                     details {
                         summary { "What it may do" }
-                        (field("views", "Endpoints", &format!("of {}; empty: all", self.endpoints.join(", ")), "", true))
-                        (field("tools", "Tools", "patterns, such as github__* !*__delete_*; empty: all", "", true))
+                        (field("views", "Endpoints", &format!("of {}; empty: \
+                            all", self.endpoints.join(", ")), "", true))
+                        (field("tools", "Tools", "patterns, such as github__* !*__delete_*; \
+                            empty: all", "", true))
                         (field("rate", "Rate", "such as 100/1m; empty: no limit", "", false))
-                        (field("expires", "Expires", "such as 2027-01-31T00:00:00Z; empty: never", "", false))
+                        (field("expires", "Expires", "such as 2027-01-31T00:00:00Z; \
+                            empty: never", "", false))
                     }
                     div class="row" { button class="btn main js-only" { "Make it" } }
                 }
@@ -165,15 +182,19 @@ impl KeysView<'_> {
 
 fn table(of: KeyListName, rows: Markup) -> Markup {
     html! {
-        div class="wide panel" tabindex="0" role="region" aria-label=(format!("Keys of {}", of.name())) {
+        div class="wide panel" tabindex="0" role="region" aria-label=(format!("Keys of {}",
+            of.name())) {
             table class="keys" {
                 thead { tr {
                     th scope="col" { "Name" } th scope="col" { "Hash" }
                     @match of {
-                        KeyListName::Clients => { th scope="col" { "Views" } th scope="col" { "Tools" } th scope="col" { "Rate" } th scope="col" { "Expires" } }
+                        KeyListName::Clients => { th scope="col" { "Views" }
+                            th scope="col" { "Tools" } th scope="col" { "Rate" }
+                            th scope="col" { "Expires" } }
                         KeyListName::Operators => { th scope="col" { "Role" } }
                     }
-                    th scope="col" { "Last used" } th scope="col" { span class="unseen" { "Actions" } }
+                    th scope="col" { "Last used" }
+                    th scope="col" { span class="unseen" { "Actions" } }
                 } }
                 tbody { (rows) }
             }
@@ -211,7 +232,8 @@ pub(super) fn new_key_dialog() -> Markup {
             h2 id="newkey-title" { "The new key" }
             p { "It is shown this once. The config has only its hash." }
             p { code {} " " (copy_button("the key")) }
-            p class="orange" data-first hidden { "This is the first key: from now on everybody needs one." }
+            p class="orange" data-first hidden { "This is the first key: from now on everybody \
+                needs one." }
             form method="dialog" class="row" { button class="btn main" { "I have it" } }
         }
     }
@@ -221,7 +243,10 @@ pub(super) fn new_key_dialog() -> Markup {
 pub fn unused_name(keys: &KeyLists, wanted: &str) -> String {
     let is_taken = |name: &str| keys.clients.iter().any(|key| key.name == name);
     let numbered = (2..).map(|n| format!("{wanted}-{n}"));
-    std::iter::once(wanted.to_owned()).chain(numbered).find(|name| !is_taken(name)).unwrap_or_default()
+    std::iter::once(wanted.to_owned())
+        .chain(numbered)
+        .find(|name| !is_taken(name))
+        .unwrap_or_default()
 }
 
 /// Renders the button that makes a key for a client.
@@ -268,10 +293,16 @@ mod tests {
         let second = ClientKey {
             name: "<b>\u{202e}".to_owned(),
             expired: true,
-            place: KeyPlace { why_not, ..KeyPlace::default() },
+            place: KeyPlace {
+                why_not,
+                ..KeyPlace::default()
+            },
             ..ClientKey::default()
         };
-        let keys = KeyLists { clients: vec![first, second], operators: Vec::new() };
+        let keys = KeyLists {
+            clients: vec![first, second],
+            operators: Vec::new(),
+        };
         let view = |may_act, may_edit| KeysView {
             keys: &keys,
             may_act,
@@ -295,28 +326,63 @@ mod tests {
         assert_eq!(html.matches("Revoke…").count(), 1, "{html}");
         assert!(html.contains("&lt;b&gt;⟨U+202E⟩") && !html.contains("<b>\u{202e}"));
         assert!(html.contains("id=\"newkey\"") && html.contains("value=\"operators\""));
-        assert_eq!((unused_name(&keys, "ci"), unused_name(&keys, "cursor")), ("ci-2".to_owned(), "cursor".to_owned()));
+        assert_eq!(
+            (unused_name(&keys, "ci"), unused_name(&keys, "cursor")),
+            ("ci-2".to_owned(), "cursor".to_owned())
+        );
         let html = view(false, true).page().into_string();
-        assert!(!html.contains("Revoke…") && !html.contains("<form"), "{html}");
-        assert!(!view(true, false).page().into_string().contains("Make a key"));
+        assert!(
+            !html.contains("Revoke…") && !html.contains("<form"),
+            "{html}"
+        );
+        assert!(
+            !view(true, false)
+                .page()
+                .into_string()
+                .contains("Make a key")
+        );
     }
 
     #[test]
     fn the_last_key_says_that_the_endpoint_opens() {
-        let place = KeyPlace { editable: true, ..KeyPlace::default() };
-        let key = ClientKey { name: "ci".to_owned(), place, ..ClientKey::default() };
-        let keys = KeyLists { clients: vec![key], operators: Vec::new() };
+        let place = KeyPlace {
+            editable: true,
+            ..KeyPlace::default()
+        };
+        let key = ClientKey {
+            name: "ci".to_owned(),
+            place,
+            ..ClientKey::default()
+        };
+        let keys = KeyLists {
+            clients: vec![key],
+            operators: Vec::new(),
+        };
         let view = |is_required| {
-            KeysView { keys: &keys, may_act: true, may_edit: true, is_required, endpoints: Vec::new() }
-                .lists()
-                .into_string()
+            KeysView {
+                keys: &keys,
+                may_act: true,
+                may_edit: true,
+                is_required,
+                endpoints: Vec::new(),
+            }
+            .lists()
+            .into_string()
         };
         let html = view(false);
-        for part in ["closed=true", "keep the endpoint closed", "Revoke and open…", "Every program on this machine"] {
+        for part in [
+            "closed=true",
+            "keep the endpoint closed",
+            "Revoke and open…",
+            "Every program on this machine",
+        ] {
             assert!(html.contains(part), "{part} in {html}");
         }
         assert!(!html.contains("locked out"), "{html}");
         let html = view(true);
-        assert!(html.contains("locked out") && !html.contains("Revoke and open"), "{html}");
+        assert!(
+            html.contains("locked out") && !html.contains("Revoke and open"),
+            "{html}"
+        );
     }
 }

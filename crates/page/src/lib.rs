@@ -1,7 +1,8 @@
-//! Page for operators: HTML of the admin API's objects, and the scripts that make it live. Owns views and files.
+//! Page for operators: HTML of the admin API's objects, and the scripts that make it live. Owns
+//! views and files.
 //!
-//! Does not compute what it shows, and knows neither requests nor the gateway. Invariant: a fragment is rendered by the
-//! function that the whole page calls.
+//! Does not compute what it shows, and knows neither requests nor the gateway. Invariant: a
+//! fragment is rendered by the function that the whole page calls.
 
 pub mod add;
 pub mod assets;

@@ -1,9 +1,12 @@
 //! Open card of a server: its tools, resources, prompts, settings and log.
 //!
-//! Owns the tabs. Does not show the card's head (`servers.rs`). Invariant: texts of the server are text, never markup.
+//! Owns the tabs. Does not show the card's head (`servers.rs`). Invariant: texts of the server are
+//! text, never markup.
 
 use maud::{Markup, html};
-use moongate_api::{EffectiveSettings, ItemState, ServerItem, ServerItems, ServerStatus, ShownEntry};
+use moongate_api::{
+    EffectiveSettings, ItemState, ServerItem, ServerItems, ServerStatus, ShownEntry,
+};
 
 use super::copy::copy_button;
 use super::icons::StateIcon;
@@ -25,13 +28,22 @@ pub struct OpenServer {
 }
 
 /// Renders the tabs of a server and the open one.
-pub(super) fn render(server: &ServerStatus, open: &OpenServer, query: &ViewQuery, may_act: bool) -> Markup {
+pub(super) fn render(
+    server: &ServerStatus,
+    open: &OpenServer,
+    query: &ViewQuery,
+    may_act: bool,
+) -> Markup {
     let none = ServerItems::default();
     let items = open.items.as_ref().unwrap_or(&none);
     let path = format!("/servers/{}", segment(server.name()));
     let tabs = [
         ("tools", "Tools", Some(items.tools.len())),
-        ("resources", "Resources", Some(items.resources.len() + items.templates.len())),
+        (
+            "resources",
+            "Resources",
+            Some(items.resources.len() + items.templates.len()),
+        ),
         ("prompts", "Prompts", Some(items.prompts.len())),
         ("settings", "Settings", None),
         ("log", "Log", None),
@@ -43,7 +55,8 @@ pub(super) fn render(server: &ServerStatus, open: &OpenServer, query: &ViewQuery
             div class="tabs" role="navigation" aria-label=(format!("Parts of {}", server.name())) {
                 @for (tab, label, number) in tabs {
                     @let wanted = Some(tab).filter(|tab| *tab != "tools");
-                    a href=(keep.with("tab", wanted).link(&path)) aria-current=[(tab == shown).then_some("true")] {
+                    a href=(keep.with("tab",
+                        wanted).link(&path)) aria-current=[(tab == shown).then_some("true")] {
                         (label) @if let Some(number) = number { " " (number) }
                     }
                 }
@@ -51,7 +64,9 @@ pub(super) fn render(server: &ServerStatus, open: &OpenServer, query: &ViewQuery
             @match shown {
                 "resources" => { (resource_list(items)) }
                 "prompts" => { (prompt_list(&items.prompts)) }
-                "settings" => { (settings_tab::render(server, open.entry.as_ref(), open.effective.as_ref(), may_act)) }
+                "settings" => {
+                    (settings_tab::render(server, open.entry.as_ref(), open.effective.as_ref(),
+                        may_act)) }
                 "log" => { (log(server)) }
                 _ => { (tools(server, &items.tools, query, may_act)) }
             }
@@ -69,7 +84,14 @@ fn actions(server: &ServerStatus, open: &OpenServer) -> Markup {
                 data-done=(done) data-key=[key] { (label) }
         }
     };
-    let from = server.source.file.as_deref().unwrap_or_default().rsplit(['/', '\\']).next().unwrap_or_default();
+    let from = server
+        .source
+        .file
+        .as_deref()
+        .unwrap_or_default()
+        .rsplit(['/', '\\'])
+        .next()
+        .unwrap_or_default();
     html! {
         div class="foot" {
             @if open.items.is_some() {
@@ -81,10 +103,12 @@ fn actions(server: &ServerStatus, open: &OpenServer) -> Markup {
                 button type="button" class="btn js-only" data-copy { "Copy as TOML" }
             }
             span class="soft grow entry" {
-                @if from.is_empty() { (VisibleText(server.source.why_not.as_deref().unwrap_or_default())) }
+                @if from.is_empty() {
+                    (VisibleText(server.source.why_not.as_deref().unwrap_or_default())) }
                 @else {
                     "servers." (VisibleText(name)) (entry_place(&server.source))
-                    @if !server.source.editable { " · " (VisibleText(server.source.why_not.as_deref().unwrap_or_default())) }
+                    @if !server.source.editable {
+                        " · " (VisibleText(server.source.why_not.as_deref().unwrap_or_default())) }
                 }
             }
             @if server.source.editable {
@@ -94,7 +118,8 @@ fn actions(server: &ServerStatus, open: &OpenServer) -> Markup {
                     url: url.clone(),
                     body: None,
                     done: format!("{name} is removed."),
-                    confirm: Some((format!("Remove {name}? Its entry goes out of {from}, and its running calls end."), "Remove it")),
+                    confirm: Some((format!("Remove {name}? Its entry goes out of {from}, and its \
+                        running calls end."), "Remove it")),
                 }.draw())
             }
         }
@@ -103,8 +128,17 @@ fn actions(server: &ServerStatus, open: &OpenServer) -> Markup {
 
 /// Renders the buttons that switch several tools in one edit.
 fn bulk_buttons(server: &ServerStatus, all: &[ServerItem]) -> Markup {
-    let with = |state| all.iter().filter(|tool| tool.state == state && !tool.is_locked()).collect::<Vec<_>>();
-    let names = |tools: &[&ServerItem]| tools.iter().map(|tool| tool.name.clone()).collect::<Vec<_>>();
+    let with = |state| {
+        all.iter()
+            .filter(|tool| tool.state == state && !tool.is_locked())
+            .collect::<Vec<_>>()
+    };
+    let names = |tools: &[&ServerItem]| {
+        tools
+            .iter()
+            .map(|tool| tool.name.clone())
+            .collect::<Vec<_>>()
+    };
     let button = |label, to: SwitchTarget, tools: Vec<String>| {
         let what = count(tools.len() as u64, "tool is", "tools are");
         ConfigButton {
@@ -119,12 +153,17 @@ fn bulk_buttons(server: &ServerStatus, all: &[ServerItem]) -> Markup {
     };
     let on = with(ItemState::On);
     let off = with(ItemState::Off);
-    let writing: Vec<&ServerItem> = on.iter().copied().filter(|tool| tool.hints().read_only != Some(true)).collect();
+    let writing: Vec<&ServerItem> = on
+        .iter()
+        .copied()
+        .filter(|tool| tool.hints().read_only != Some(true))
+        .collect();
     html! {
         span class="grow" {}
         @if !off.is_empty() { (button("All on", SwitchTarget::On, names(&off))) }
         @if !on.is_empty() { (button("All off", SwitchTarget::Off, names(&on))) }
-        @if !writing.is_empty() && writing.len() < on.len() { (button("Only read-only", SwitchTarget::Off, names(&writing))) }
+        @if !writing.is_empty() && writing.len() < on.len() {
+            (button("Only read-only", SwitchTarget::Off, names(&writing))) }
     }
 }
 
@@ -132,19 +171,32 @@ fn tools(server: &ServerStatus, all: &[ServerItem], query: &ViewQuery, may_act: 
     let path = format!("/servers/{}", segment(server.name()));
     let wanted = query.get("q").unwrap_or_default().to_lowercase();
     let fits = |tool: &&ServerItem| {
-        let texts = [Some(&tool.name), tool.description.as_ref(), tool.title.as_ref()];
-        wanted.is_empty() || texts.into_iter().flatten().any(|text| text.to_lowercase().contains(&wanted))
+        let texts = [
+            Some(&tool.name),
+            tool.description.as_ref(),
+            tool.title.as_ref(),
+        ];
+        wanted.is_empty()
+            || texts
+                .into_iter()
+                .flatten()
+                .any(|text| text.to_lowercase().contains(&wanted))
     };
     let fitting = all.iter().filter(fits).count();
-    let on = all.iter().filter(|tool| tool.state == ItemState::On).count();
+    let on = all
+        .iter()
+        .filter(|tool| tool.state == ItemState::On)
+        .count();
     let label = "Filter tools";
     let owner = server.owner();
     html! {
         form class="filter" method="get" action=(path) role="search" data-live-filter {
-            @for (key, value) in query.only(&["state", "sort"]).pairs() { input type="hidden" name=(key) value=(value); }
+            @for (key, value) in query.only(&["state", "sort"]).pairs() {
+                input type="hidden" name=(key) value=(value); }
             input class="in" type="search" name="q" value=[query.get("q")] placeholder=(label) aria-label=(label) data-search;
             noscript { button class="btn" { "Filter" } }
-            span class="soft" { "on " (on) @if on < all.len() { " · not listed " (all.len() - on) } }
+            span class="soft" {
+                "on " (on) @if on < all.len() { " · not listed " (all.len() - on) } }
             @if may_act && server.source.editable { (bulk_buttons(server, all)) }
         }
         @if all.is_empty() { p class="empty" { "It offers no tools, or has not been asked yet." } }
@@ -155,7 +207,8 @@ fn tools(server: &ServerStatus, all: &[ServerItem], query: &ViewQuery, may_act: 
                 (ToolRow { owner: &owner, tool, is_open, is_hidden: !fits(&tool), may_act }.draw())
             }
         }
-        p class="empty" data-none hidden[fitting > 0 || all.is_empty()] { "No tool fits. " a href=(path) { "Show all" } }
+        p class="empty" data-none hidden[fitting > 0 || all.is_empty()] {
+            "No tool fits. " a href=(path) { "Show all" } }
         (item_notes(&format!("excluded-{}", server.name()), "left out", &server.findings.left_out))
         (item_notes(&format!("mended-{}", server.name()), "mended", &server.findings.mended))
     }
@@ -167,7 +220,8 @@ fn item_notes(id: &str, what: &str, reasons: &[String]) -> Markup {
         @if !reasons.is_empty() {
             details class="note" id=(id) {
                 summary {
-                    (StateIcon::of_tool(ItemState::LeftOut).draw()) (count(reasons.len() as u64, "item is", "items are")) " " (what)
+                    (StateIcon::of_tool(ItemState::LeftOut).draw()) (count(reasons.len() as u64,
+                        "item is", "items are")) " " (what)
                 }
                 ul { @for reason in reasons { li { (VisibleText(reason)) } } }
             }
@@ -182,13 +236,15 @@ fn resource_list(items: &ServerItems) -> Markup {
         @else {
             div class="wide" tabindex="0" role="region" aria-label="Resources" {
                 table {
-                    thead { tr { th scope="col" { "URI" } th scope="col" { "Title" } th scope="col" { "Description" } th scope="col" { "Cost" } } }
+                    thead { tr { th scope="col" { "URI" } th scope="col" { "Title" }
+                        th scope="col" { "Description" } th scope="col" { "Cost" } } }
                     tbody {
                         @for item in both {
                             tr {
                                 td { code { (VisibleText(&item.name)) } }
                                 td { (VisibleText(item.title.as_deref().unwrap_or_default())) }
-                                td class="prose" { (VisibleText(item.description.as_deref().unwrap_or_default())) }
+                                td class="prose" {
+                                    (VisibleText(item.description.as_deref().unwrap_or_default())) }
                                 td class="n" { (estimate(item.tokens)) }
                             }
                         }
@@ -209,7 +265,8 @@ fn prompt_list(prompts: &[ServerItem]) -> Markup {
                         summary class="tool" data-row {
                             (StateIcon::of_tool(prompt.state).draw())
                             code { (VisibleText(&prompt.name)) }
-                            span class="d" { (VisibleText(prompt.description.as_deref().unwrap_or_default())) }
+                            span class="d" {
+                                (VisibleText(prompt.description.as_deref().unwrap_or_default())) }
                             span class="n" { (count(prompt.calls, "call", "calls")) }
                         }
                         div class="more" {
@@ -228,7 +285,8 @@ fn log(server: &ServerStatus) -> Markup {
     html! {
         @if lines.is_empty() {
             p class="empty" {
-                @if server.identity.transport.as_deref() == Some("stdio") { "It has written nothing to stderr." }
+                @if server.identity.transport.as_deref() == Some("stdio") { "It has written \
+                    nothing to stderr." }
                 @else { "Only servers that are programs have a log here." }
             }
         } @else {

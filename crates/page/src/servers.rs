@@ -1,7 +1,7 @@
 //! View of the servers: a card for each, and filters by state.
 //!
-//! Owns list and card. Does not show what a server offers (`server_tabs.rs`). Invariant: each state has a shape and a
-//! text, so that colour is never alone.
+//! Owns list and card. Does not show what a server offers (`server_tabs.rs`). Invariant: each state
+//! has a shape and a text, so that colour is never alone.
 
 use maud::{Markup, html};
 use moongate_api::{LastError, ServerCondition, ServerCounters, ServerStatus};
@@ -38,11 +38,13 @@ impl ServersView<'_> {
                 h1 { "Servers" }
                 span class="grow" {}
                 @if self.may_act {
-                    (action_button("Reload config", "POST", "/api/v1/reload", "The config was read again."))
+                    (action_button("Reload config", "POST", "/api/v1/reload", "The config was read \
+                        again."))
                 }
             }
             @if let Some(name) = self.missing() {
-                p class="banner orange" { "There is no server “" (VisibleText(name)) "”." @if !self.servers.is_empty() { " These are there:" } }
+                p class="banner orange" { "There is no server \
+                    “" (VisibleText(name)) "”." @if !self.servers.is_empty() { " These are there:" } }
             }
             (self.chips())
             (self.cards())
@@ -52,7 +54,10 @@ impl ServersView<'_> {
     /// Returns the name of the server that the URL asks for, if there is none.
     fn missing(&self) -> Option<&str> {
         let (name, _) = self.open.as_ref()?;
-        self.servers.iter().all(|server| server.name() != *name).then_some(*name)
+        self.servers
+            .iter()
+            .all(|server| server.name() != *name)
+            .then_some(*name)
     }
 
     /// Renders the filters by state, and the order.
@@ -61,7 +66,8 @@ impl ServersView<'_> {
         let query = self.query.only(&["state", "sort"]);
         let chip = |group: Option<&str>, label: &str, number: usize| {
             let current = (wanted == group).then_some("true");
-            html! { a class="chip" href=(query.with("state", group).link("/")) aria-current=[current] { (label) " " (number) } }
+            html! { a class="chip" href=(query.with("state",
+            group).link("/")) aria-current=[current] { (label) " " (number) } }
         };
         let sort = |name: Option<&str>, label: &str| {
             let current = (self.query.get("sort") == name).then_some("true");
@@ -83,18 +89,29 @@ impl ServersView<'_> {
     /// Renders the cards that the filter lets through.
     pub fn cards(&self) -> Markup {
         let wanted = self.query.get("state");
-        let mut shown: Vec<&ServerStatus> =
-            self.servers.iter().filter(|server| wanted.is_none_or(|wanted| group(server) == wanted)).collect();
+        let mut shown: Vec<&ServerStatus> = self
+            .servers
+            .iter()
+            .filter(|server| wanted.is_none_or(|wanted| group(server) == wanted))
+            .collect();
         shown.sort_by_cached_key(|server| server.title().to_lowercase());
         if self.query.get("sort") == Some("cost") {
             shown.sort_by_key(|server| std::cmp::Reverse(server.counters.tokens));
         }
-        let part = self.query.with("open", self.open.as_ref().map(|(name, _)| *name)).link("/parts/servers");
+        let part = self
+            .query
+            .with("open", self.open.as_ref().map(|(name, _)| *name))
+            .link("/parts/servers");
         // With a filter each change may move a card in or out.
-        let on = if wanted.is_some() { "servers snapshot" } else { "list snapshot" };
+        let on = if wanted.is_some() {
+            "servers snapshot"
+        } else {
+            "list snapshot"
+        };
         html! {
             div id="servers" data-part=(part) data-on=(on) {
-                @if self.servers.is_empty() || self.is_demo { (first_steps::draw(self.servers.first(), self.may_act)) }
+                @if self.servers.is_empty() || self.is_demo {
+                    (first_steps::draw(self.servers.first(), self.may_act)) }
                 @for server in &shown { (self.card(server)) }
                 @if !self.servers.is_empty() && shown.is_empty() {
                     p class="empty" { "No server is in this state. " a href="/" { "Show all" } }
@@ -106,15 +123,24 @@ impl ServersView<'_> {
     /// Renders the card of one server.
     pub fn card(&self, server: &ServerStatus) -> Markup {
         let name = server.name();
-        let open = self.open.as_ref().filter(|(open, _)| *open == name).map(|(_, items)| items);
+        let open = self
+            .open
+            .as_ref()
+            .filter(|(open, _)| *open == name)
+            .map(|(_, items)| items);
         let path = format!("/servers/{}", segment(name));
-        let part = self.query.with("open", open.map(|_| name)).link(&format!("/parts/server/{}", segment(name)));
+        let part = self
+            .query
+            .with("open", open.map(|_| name))
+            .link(&format!("/parts/server/{}", segment(name)));
         let toggle = if open.is_some() { "/" } else { &path };
         html! {
-            article class="card" id=(format!("server-{name}")) data-part=(part) data-on={ "server:" (name) @if open.is_some() { " config" } }
+            article class="card" id=(format!("server-{name}")) data-part=(part) data-on={
+                "server:" (name) @if open.is_some() { " config" } }
                 data-ticks[is_ticking(server)] {
                 form id=(format!("open-{name}")) method="get" action=(toggle) {
-                    @for (key, value) in self.query.only(&["state", "sort"]).pairs() { input type="hidden" name=(key) value=(value); }
+                    @for (key, value) in self.query.only(&["state", "sort"]).pairs() {
+                        input type="hidden" name=(key) value=(value); }
                 }
                 div class="head" {
                     (StateIcon::of_server(server.condition.state).draw())
@@ -136,19 +162,22 @@ impl ServersView<'_> {
                     div class="why" { (self.reason(server, open.is_some())) }
                 }
                 @if open.is_some() { (unmatched_rules::details(server)) }
-                @if let Some(items) = open { (server_tabs::render(server, items, self.query, self.may_act)) }
+                @if let Some(items) = open {
+                    (server_tabs::render(server, items, self.query, self.may_act)) }
             }
         }
     }
 
-    /// Renders the text beside the state, and the action that helps. An open card has the rest below.
+    /// Renders the text beside the state, and the action that helps. An open card has the rest
+    /// below.
     fn reason(&self, server: &ServerStatus, is_open: bool) -> Markup {
         let ServerCondition { state, reason, .. } = &server.condition;
         let color = StateIcon::of_server(*state).color;
         let is_ready = *state == UpstreamState::Ready;
         let is_off = *state == UpstreamState::Disabled;
         let again = server.condition.next_attempt_seconds.filter(|_| !is_ready);
-        let retry = matches!(state, UpstreamState::Failed | UpstreamState::BackingOff) && self.may_act;
+        let retry =
+            matches!(state, UpstreamState::Failed | UpstreamState::BackingOff) && self.may_act;
         let action = format!("/api/v1/servers/{}/restart", segment(server.name()));
         let target = server.identity.target.as_deref().unwrap_or_default();
         html! {
@@ -160,11 +189,15 @@ impl ServersView<'_> {
                         (entry_place(&server.source))
                         @if !target.is_empty() { " · " (VisibleText(target)) }
                     }
-                    @else if !reason.is_empty() && *state != UpstreamState::Starting { ": " (VisibleText(reason)) }
-                    @if let Some(again) = again { " · tries again in " (seconds(again.ceil() as u64)) }
-                    @if let Some(hint) = &server.condition.hint { br; "To fix it: " (WithCode(&hint.text)) }
+                    @else if !reason.is_empty() && *state != UpstreamState::Starting {
+                        ": " (VisibleText(reason)) }
+                    @if let Some(again) = again { " · tries again \
+                        in " (seconds(again.ceil() as u64)) }
+                    @if let Some(hint) = &server.condition.hint {
+                        br; "To fix it: " (WithCode(&hint.text)) }
                 }
-                @if server.condition.replacement.is_some() { " · a new one is coming up; the old one serves" }
+                @if server.condition.replacement.is_some() { " · a new one is coming up; the old \
+                    one serves" }
                 @if server.condition.stale && !is_off { " · lists are of an earlier connection" }
                 @if !is_open { (unmatched_rules::note(server)) }
             }
@@ -175,7 +208,10 @@ impl ServersView<'_> {
 
 /// True if the card shows a time that runs.
 fn is_ticking(server: &ServerStatus) -> bool {
-    matches!(server.condition.state, UpstreamState::Starting | UpstreamState::BackingOff)
+    matches!(
+        server.condition.state,
+        UpstreamState::Starting | UpstreamState::BackingOff
+    )
 }
 
 /// Names a state that is not ready.
@@ -196,8 +232,15 @@ fn state_words(condition: &ServerCondition) -> String {
 
 fn tags(server: &ServerStatus) -> Markup {
     let beginning = server.identity.name_prefix.as_deref().unwrap_or_default();
-    let parts = [server.identity.transport.as_deref(), server.condition.revision.as_deref()];
-    let parts: Vec<&str> = parts.into_iter().flatten().filter(|part| !part.is_empty()).collect();
+    let parts = [
+        server.identity.transport.as_deref(),
+        server.condition.revision.as_deref(),
+    ];
+    let parts: Vec<&str> = parts
+        .into_iter()
+        .flatten()
+        .filter(|part| !part.is_empty())
+        .collect();
     let name = server.name();
     html! {
         @if server.title() != name { span class="tag" { (VisibleText(name)) } }
@@ -207,7 +250,12 @@ fn tags(server: &ServerStatus) -> Markup {
 }
 
 fn cost(server: &ServerStatus) -> Markup {
-    let ServerCounters { tools, tools_on, tokens, .. } = server.counters;
+    let ServerCounters {
+        tools,
+        tools_on,
+        tokens,
+        ..
+    } = server.counters;
     html! {
         div class="num" {
             @if tools_on < tools { (tools_on) " of " }
@@ -219,13 +267,24 @@ fn cost(server: &ServerStatus) -> Markup {
 
 /// Renders where a ready server is, and how it does.
 fn facts(server: &ServerStatus) -> Markup {
-    let ServerCounters { calls, waiting, inflight, p95_ms, last_error, .. } = &server.counters;
+    let ServerCounters {
+        calls,
+        waiting,
+        inflight,
+        p95_ms,
+        last_error,
+        ..
+    } = &server.counters;
     let failed = calls.tool_error + calls.error;
     let waiting = *waiting;
     let inflight = *inflight;
     let mut parts = Vec::new();
     let info = &server.identity.server;
-    if let Some(own) = info.name.as_deref().filter(|own| !own.is_empty() && *own != server.title()) {
+    if let Some(own) = info
+        .name
+        .as_deref()
+        .filter(|own| !own.is_empty() && *own != server.title())
+    {
         // A server may call itself anything, at any length.
         let said = format!("{own} {}", info.version.as_deref().unwrap_or_default());
         parts.push(said.trim_end().chars().take(120).collect());
@@ -234,7 +293,12 @@ fn facts(server: &ServerStatus) -> Markup {
     parts.extend(p95_ms.map(|p95| format!("p95 {}", duration(p95))));
     parts.extend((calls.ok + failed > 0).then(|| count(calls.ok + failed, "call", "calls")));
     parts.extend((failed > 0).then(|| format!("{failed} failed")));
-    parts.extend(last_error.as_ref().and_then(time_since).map(|ago| format!("last error {ago} ago")));
+    parts.extend(
+        last_error
+            .as_ref()
+            .and_then(time_since)
+            .map(|ago| format!("last error {ago} ago")),
+    );
     parts.extend((inflight > 0).then(|| format!("{inflight} running")));
     parts.extend((waiting > 0).then(|| format!("{waiting} waiting")));
     parts.retain(|part| !part.is_empty());

@@ -1,6 +1,7 @@
 //! View of the clients: those with a session, and those whose revision has none.
 //!
-//! Owns both tables. Does not end sessions by itself. Invariant: the ids are our own, never a session's secret.
+//! Owns both tables. Does not end sessions by itself. Invariant: the ids are our own, never a
+//! session's secret.
 
 use maud::{Markup, html};
 use moongate_api::{ClientName, SessionRow, StatelessClient};
@@ -34,7 +35,8 @@ impl SessionsView<'_> {
                 @else { (self.session_table()) }
                 @if !self.stateless.is_empty() {
                     h2 { "Without a session" }
-                    p class="soft" { "Clients of the stateless revision are known by their recent calls." }
+                    p class="soft" { "Clients of the stateless revision are known by their recent \
+                                      calls." }
                     (self.stateless_table())
                 }
             }
@@ -48,8 +50,10 @@ impl SessionsView<'_> {
                 table class="calls" {
                     thead { tr {
                         (identity_heads())
-                        th scope="col" class="n" { "Age" } th scope="col" class="n" { "Idle" } th scope="col" class="n" { "Running calls" }
-                        th scope="col" class="n" { "Streams" } th scope="col" class="n" { "Subscriptions" }
+                        th scope="col" class="n" { "Age" } th scope="col" class="n" { "Idle" }
+                        th scope="col" class="n" { "Running calls" }
+                        th scope="col" class="n" { "Streams" }
+                        th scope="col" class="n" { "Subscriptions" }
                         th scope="col" { span class="unseen" { "Actions" } }
                     } }
                     tbody { @for session in self.sessions { (self.session_row(session)) } }
@@ -67,7 +71,8 @@ impl SessionsView<'_> {
         );
         html! {
             tr id=(format!("session-{id}")) {
-                (identity(&session.client, [&session.principal, &session.endpoint, &session.revision]))
+                (identity(&session.client,
+                    [&session.principal, &session.endpoint, &session.revision]))
                 @let age = session.since_seconds.and_then(|age| u64::try_from(age).ok()).unwrap_or_default();
                 td class="n" title=(session.since.as_deref().unwrap_or_default()) { (seconds(age)) }
                 td class="n" { (seconds(session.idle_seconds)) }
@@ -77,7 +82,8 @@ impl SessionsView<'_> {
                 td {
                     @if self.may_act {
                         button type="button" class="btn small js-only" data-action=(format!("/api/v1/sessions/{id}")) data-method="DELETE"
-                            data-done="The session was ended." data-confirm=(show_invisible(&question)) data-verb="End it" { "End" }
+                            data-done="The session was \
+                                       ended." data-confirm=(show_invisible(&question)) data-verb="End it" { "End" }
                     }
                 }
             }
@@ -86,16 +92,20 @@ impl SessionsView<'_> {
 
     fn stateless_table(&self) -> Markup {
         html! {
-            div class="wide panel" tabindex="0" role="region" aria-label="Clients without a session" {
+            div class="wide panel" tabindex="0" role="region" aria-label="Clients without a \
+                session" {
                 table class="calls" {
                     thead { tr {
                         (identity_heads())
-                        th scope="col" class="n" { "Last call" } th scope="col" class="n" { "Running calls" } th scope="col" class="n" { "Recent calls" }
+                        th scope="col" class="n" { "Last call" }
+                        th scope="col" class="n" { "Running calls" }
+                        th scope="col" class="n" { "Recent calls" }
                     } }
                     tbody {
                         @for client in self.stateless {
                             tr {
-                                (identity(&client.client, [&client.principal, &client.endpoint, &client.revision]))
+                                (identity(&client.client,
+                                    [&client.principal, &client.endpoint, &client.revision]))
                                 td class="n" { (seconds(client.idle_seconds)) " ago" }
                                 td class="n" { (client.calls) }
                                 td class="n" { (client.recent_calls) }
@@ -109,11 +119,16 @@ impl SessionsView<'_> {
 }
 
 fn client_name(client: &ClientName) -> &str {
-    client.name.as_deref().filter(|name| !name.is_empty()).unwrap_or("unnamed client")
+    client
+        .name
+        .as_deref()
+        .filter(|name| !name.is_empty())
+        .unwrap_or("unnamed client")
 }
 
 fn identity_heads() -> Markup {
-    html! { th scope="col" { "Client" } th scope="col" { "Principal" } th scope="col" { "Endpoint" } th scope="col" { "Revision" } }
+    html! { th scope="col" { "Client" } th scope="col" { "Principal" } th scope="col" { "Endpoint" }
+    th scope="col" { "Revision" } }
 }
 
 /// Renders the cells that say who it is.

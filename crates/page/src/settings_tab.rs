@@ -1,7 +1,8 @@
-//! Settings of a server: a form for those that may be set here, and what else its entry in the config has.
+//! Settings of a server: a form for those that may be set here, and what else its entry in the
+//! config has.
 //!
-//! Owns both. Does not read the entry (`moongate_config`) or save it (`config_change.rs`). Invariant: no secret is shown,
-//! and a value that refers to a variable is not made a plain one.
+//! Owns both. Does not read the entry (`moongate_config`) or save it (`config_change.rs`).
+//! Invariant: no secret is shown, and a value that refers to a variable is not made a plain one.
 
 use maud::{Markup, html};
 use moongate_api::{EffectiveSettings, NO_PREFIX, ServerStatus, ShownEntry, ShownValue};
@@ -22,19 +23,41 @@ struct SettingField {
 }
 
 const fn field(key: &'static str, label: &'static str, meaning: &'static str) -> SettingField {
-    SettingField { key, label, meaning, choices: &[], effective: |_| "" }
+    SettingField {
+        key,
+        label,
+        meaning,
+        choices: &[],
+        effective: |_| "",
+    }
 }
 
 const FIELDS: [SettingField; 7] = [
-    field("title", "Title", "people see it instead of the server's own"),
-    field("description", "Description", "models see it instead of the server's instructions"),
+    field(
+        "title",
+        "Title",
+        "people see it instead of the server's own",
+    ),
+    field(
+        "description",
+        "Description",
+        "models see it instead of the server's instructions",
+    ),
     SettingField {
         effective: |now| &now.prefix,
-        ..field("prefix", "Prefix", "stands before the names of its tools and prompts; \"\" for none")
+        ..field(
+            "prefix",
+            "Prefix",
+            "stands before the names of its tools and prompts; \"\" for none",
+        )
     },
     SettingField {
         effective: |now| &now.timeout,
-        ..field("timeout", "Timeout", "longest time of a call, such as 60s or 5m")
+        ..field(
+            "timeout",
+            "Timeout",
+            "longest time of a call, such as 60s or 5m",
+        )
     },
     SettingField {
         effective: |now| match now.share {
@@ -42,7 +65,11 @@ const FIELDS: [SettingField; 7] = [
             SharingMode::Session => "session",
             SharingMode::Principal => "principal",
         },
-        choices: &[("auto", "all clients"), ("session", "one session"), ("principal", "one key")],
+        choices: &[
+            ("auto", "all clients"),
+            ("session", "one session"),
+            ("principal", "one key"),
+        ],
         ..field("share", "Shared by", "who shares a connection to it")
     },
     SettingField {
@@ -50,12 +77,19 @@ const FIELDS: [SettingField; 7] = [
             ServerStart::Eager => "eager",
             ServerStart::Lazy => "lazy",
         },
-        choices: &[("eager", "with the gateway"), ("lazy", "when a call needs it")],
+        choices: &[
+            ("eager", "with the gateway"),
+            ("lazy", "when a call needs it"),
+        ],
         ..field("start", "Starts", "when it is connected")
     },
     SettingField {
         effective: |now| &now.idle_stop,
-        ..field("idle_stop", "Idle stop", "a lazy server stops after this time without need")
+        ..field(
+            "idle_stop",
+            "Idle stop",
+            "a lazy server stops after this time without need",
+        )
     },
 ];
 
@@ -67,17 +101,26 @@ pub(super) fn render(
     may_act: bool,
 ) -> Markup {
     let Some(entry) = entry else {
-        return html! { p class="empty" { "No file has its entry: " (VisibleText(server.source.why_not.as_deref().unwrap_or_default())) "." } };
+        return html! { p class="empty" { "No file has its \
+        entry: " (VisibleText(server.source.why_not.as_deref().unwrap_or_default())) "." } };
     };
     let can_save = may_act && server.source.editable;
-    let others = entry.values.iter().filter(|value| field_of(value).is_none());
+    let others = entry
+        .values
+        .iter()
+        .filter(|value| field_of(value).is_none());
     html! {
         form class="settings" method="post" data-send=(server_url(server.name())) data-method="PATCH" data-under="set" data-changed
             data-done=(format!("The settings of {} are saved.", server.name())) {
             div class="fields" {
-                @for field in &FIELDS { (draw_field(field, entry, effective.map(field.effective).unwrap_or_default(), can_save)) }
+                @for field in &FIELDS {
+                    (draw_field(field, entry, effective.map(field.effective).unwrap_or_default(),
+                        can_save)) }
             }
-            @if can_save { div class="row" { button class="btn main js-only" { "Save" } span class="soft" { "It goes into the config" (entry_place(&server.source)) "." } } }
+            @if can_save {
+                div class="row" { button class="btn main js-only" { "Save" }
+                    span class="soft" {
+                        "It goes into the config" (entry_place(&server.source)) "." } } }
         }
         @if others.clone().next().is_some() { (other_values(others)) }
     }
@@ -89,11 +132,20 @@ fn field_of(value: &ShownValue) -> Option<&'static SettingField> {
 }
 
 fn draw_field(field: &SettingField, entry: &ShownEntry, effective: &str, can_save: bool) -> Markup {
-    let SettingField { key, label, meaning, choices, .. } = *field;
+    let SettingField {
+        key,
+        label,
+        meaning,
+        choices,
+        ..
+    } = *field;
     let value = entry.values.iter().find(|value| value.keys == [key]);
-    let own = value.and_then(|value| value.text.as_deref()).unwrap_or_default();
+    let own = value
+        .and_then(|value| value.text.as_deref())
+        .unwrap_or_default();
     // What is typed here is plain text. Saved over a reference, it would cut off the variable.
-    let is_fixed = !can_save || value.is_some_and(|value| value.is_reference() || value.text.is_none());
+    let is_fixed =
+        !can_save || value.is_some_and(|value| value.is_reference() || value.text.is_none());
     let shown = match value {
         Some(value) if value.is_reference() => own.to_owned(),
         // An empty field means: not set.
@@ -101,22 +153,29 @@ fn draw_field(field: &SettingField, entry: &ShownEntry, effective: &str, can_sav
         _ => own.replace("$$", "$"),
     };
     let suggestions = (key == "prefix").then_some("no-prefix");
-    let fallback = choices.iter().find(|(choice, _)| *choice == effective).map_or(effective, |(_, words)| words);
+    let fallback = choices
+        .iter()
+        .find(|(choice, _)| *choice == effective)
+        .map_or(effective, |(_, words)| words);
     html! {
         label class="f" data-key-of=(key) {
             span class="cap" { b { (label) } " " span class="soft" { (meaning) } }
             @if !choices.is_empty() {
                 select class="in" name=(key) disabled[is_fixed] {
                     option value="" selected[own.is_empty()] { "not set: " (fallback) }
-                    @for (choice, words) in choices { option value=(choice) selected[own == *choice] { (words) } }
+                    @for (choice, words) in choices {
+                        option value=(choice) selected[own == *choice] { (words) } }
                 }
             } @else if key == "description" {
-                textarea class="in" name=(key) rows="2" disabled[is_fixed] placeholder=(effective) { (shown) }
+                textarea class="in" name=(key) rows="2" disabled[is_fixed] placeholder=(effective) {
+                    (shown) }
             } @else {
                 input class="in" name=(key) value=(shown) disabled[is_fixed] placeholder=(effective) autocomplete="off" spellcheck="false" list=[suggestions];
-                @if let Some(id) = suggestions { datalist id=(id) { option value=(NO_PREFIX) { "no prefix" } } }
+                @if let Some(id) = suggestions {
+                    datalist id=(id) { option value=(NO_PREFIX) { "no prefix" } } }
             }
-            @if value.is_some_and(ShownValue::is_reference) { span class="hint" { "It comes from elsewhere; change it in the file." } }
+            @if value.is_some_and(ShownValue::is_reference) { span class="hint" { "It comes from \
+                elsewhere; change it in the file." } }
         }
     }
 }
@@ -147,11 +206,13 @@ fn shown_value(value: &ShownValue) -> Markup {
     };
     html! {
         @match &value.text {
-            Some(text) => { code { (VisibleText(text)) } @if let Some(origin) = origin { " " span class="soft" { (origin) } } }
+            Some(text) => { code { (VisibleText(text)) }
+                @if let Some(origin) = origin { " " span class="soft" { (origin) } } }
             None => {
                 "••••"
                 @if let Some(advice) = &value.advice {
-                    span class="orange" { " written out in the file." } " Set the variable and write:"
+                    span class="orange" { " written out in \
+                        the file." } " Set the variable and write:"
                     (code_block(advice, "the line"))
                 }
             }
@@ -166,7 +227,11 @@ mod tests {
 
     fn value(keys: &[&str], text: Option<&str>, advice: Option<&str>) -> ShownValue {
         let keys = keys.iter().map(|key| (*key).to_owned()).collect();
-        ShownValue { keys, text: text.map(str::to_owned), advice: advice.map(str::to_owned) }
+        ShownValue {
+            keys,
+            text: text.map(str::to_owned),
+            advice: advice.map(str::to_owned),
+        }
     }
 
     #[test]
@@ -176,7 +241,11 @@ mod tests {
                 value(&["title"], Some("<b>5$$"), None),
                 value(&["timeout"], Some("${TIME}"), None),
                 value(&["start"], Some("lazy"), None),
-                value(&["headers", "Authorization"], None, Some("Authorization = \"Bearer ${A_TOKEN}\"")),
+                value(
+                    &["headers", "Authorization"],
+                    None,
+                    Some("Authorization = \"Bearer ${A_TOKEN}\""),
+                ),
                 value(&["env", "K"], Some("${file:/run/k}"), None),
             ],
             toml: String::new(),
@@ -212,9 +281,17 @@ mod tests {
         ] {
             assert!(html.contains(part), "{part} in {html}");
         }
-        (server.source.editable, server.source.why_not) = (false, Some("admin.edit is false".to_owned()));
+        (server.source.editable, server.source.why_not) =
+            (false, Some("admin.edit is false".to_owned()));
         let html = render(&server, Some(&entry), effective, true).into_string();
-        assert!(!html.contains("Save") && html.matches(" disabled").count() == FIELDS.len(), "{html}");
-        assert!(render(&server, None, effective, true).into_string().contains("No file has its entry"));
+        assert!(
+            !html.contains("Save") && html.matches(" disabled").count() == FIELDS.len(),
+            "{html}"
+        );
+        assert!(
+            render(&server, None, effective, true)
+                .into_string()
+                .contains("No file has its entry")
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! Frame of every page: bar, navigation and dialogs.
 //!
-//! Owns the document. Does not know the views. Invariant: no script, style or handler stands in the HTML itself.
+//! Owns the document. Does not know the views. Invariant: no script, style or handler stands in the
+//! HTML itself.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use moongate_api::ServerStatus;
@@ -53,7 +54,9 @@ pub struct PageContent<'a> {
 
 /// Renders a whole page.
 pub fn document(frame: &PageFrame, content: &PageContent<'_>) -> Markup {
-    let title = content.title.map(|title| format!("{} · {}", show_invisible(title), content.view));
+    let title = content
+        .title
+        .map(|title| format!("{} · {}", show_invisible(title), content.view));
     html! {
         (head(title.as_deref().unwrap_or(content.view)))
         body {
@@ -63,10 +66,13 @@ pub fn document(frame: &PageFrame, content: &PageContent<'_>) -> Markup {
                 (endpoints(&frame.urls))
                 span class="grow" {}
                 (summary(&frame.servers))
-                span id="live" class="live js-only" role="status" data-state="waiting" { "connecting" }
+                span id="live" class="live js-only" role="status" data-state="waiting" {
+                    "connecting" }
                 @if frame.may_act { (add_link(false)) }
-                button type="button" class="plain js-only" id="theme" { (draw_theme()) span { "Theme: system" } }
-                @if frame.is_signed_in { button type="button" class="plain js-only" id="signout" { "Sign out" } }
+                button type="button" class="plain js-only" id="theme" {
+                    (draw_theme()) span { "Theme: system" } }
+                @if frame.is_signed_in {
+                    button type="button" class="plain js-only" id="signout" { "Sign out" } }
             }
             nav aria-label="Views" { (navigation(frame, content.view)) }
             (banners(&frame.notices))
@@ -74,7 +80,8 @@ pub fn document(frame: &PageFrame, content: &PageContent<'_>) -> Markup {
             p id="announce" class="unseen" role="status" {}
             div id="said" hidden {
                 span role="status" {}
-                button type="button" data-action="/api/v1/config/undo" data-done="Undone." { "Undo" }
+                button type="button" data-action="/api/v1/config/undo" data-done="Undone." {
+                    "Undo" }
             }
             (confirm_dialog())
             (help_dialog())
@@ -105,8 +112,11 @@ pub(super) fn brand() -> Markup {
     html! {
         a class="brand" href="/" title=(concat!("Moongate ", env!("CARGO_PKG_VERSION"))) {
             svg viewBox="0 0 24 24" aria-hidden="true" focusable="false" {
-                path d="M17.5 15.5A7.5 7.5 0 0 1 9 5.2a7.5 7.5 0 1 0 8.5 10.3z" fill="currentColor" {}
-                path d="M4 21v-9a8 8 0 0 1 16 0v9" fill="none" stroke="currentColor" stroke-width="1.6" stroke-linecap="round" {}
+                path d="M17.5 15.5A7.5 7.5 0 0 1 9 5.2a7.5 7.5 0 1 0 \
+                        8.5 10.3z" fill="currentColor" {}
+                path d="M4 21v-9a8 8 0 0 1 \
+                        16 \
+                        0v9" fill="none" stroke="currentColor" stroke-width="1.6" stroke-linecap="round" {}
             }
             span { "Moongate" }
         }
@@ -146,7 +156,8 @@ pub fn summary(servers: &[ServerStatus]) -> Markup {
             @for (group, label) in GROUPS {
                 @let number = count_group(servers, group);
                 @if number > 0 {
-                    a href=(format!("/?state={group}")) { (icon(group).draw()) (number) " " (label.to_lowercase()) }
+                    a href=(format!("/?state={group}")) {
+                        (icon(group).draw()) (number) " " (label.to_lowercase()) }
                 }
             }
         }
@@ -154,7 +165,11 @@ pub fn summary(servers: &[ServerStatus]) -> Markup {
 }
 
 fn navigation(frame: &PageFrame, current: &str) -> Markup {
-    let views = || VIEWS.into_iter().filter(|(path, ..)| *path != "/keys" || frame.sees_keys);
+    let views = || {
+        VIEWS
+            .into_iter()
+            .filter(|(path, ..)| *path != "/keys" || frame.sees_keys)
+    };
     let link = |(path, label, key): (&str, &str, &str), class: Option<&str>, is_first: bool| {
         html! {
             a href=(path) class=[class] aria-current=[(label == current).then_some("page")] data-go=[is_first.then_some(key)] { (label) }
@@ -176,9 +191,11 @@ fn navigation(frame: &PageFrame, current: &str) -> Markup {
     }
 }
 
-/// Renders the link to the view that adds servers. It stands in the bar of a narrow page, and in the navigation of others.
+/// Renders the link to the view that adds servers. It stands in the bar of a narrow page, and in
+/// the navigation of others.
 fn add_link(has_key: bool) -> Markup {
-    html! { a class="btn main add" href="/add" data-key=[has_key.then_some("a")] { "Add" span { " server" } } }
+    html! { a class="btn main add" href="/add" data-key=[has_key.then_some("a")] {
+    "Add" span { " server" } } }
 }
 
 /// Renders the notices, and the place for what fails.
@@ -186,7 +203,8 @@ fn banners(notices: &NoticeFacts) -> Markup {
     html! {
         section id="banners" aria-label="Notices" {
             div id="failure" class="banner red" role="alert" hidden {}
-            noscript { p class="banner" { "Without JavaScript this page shows the state of its loading. Actions and live updates need it." } }
+            noscript { p class="banner" { "Without JavaScript this page shows the state of its \
+                loading. Actions and live updates need it." } }
             (notices.draw())
         }
     }
@@ -197,7 +215,8 @@ fn confirm_dialog() -> Markup {
         dialog id="confirm" aria-labelledby="confirm-title" {
             h2 id="confirm-title" { "Are you sure?" }
             p id="confirm-text" {}
-            label hidden { "Its name, to confirm: " input class="in" autocomplete="off" spellcheck="false"; }
+            label hidden {
+                "Its name, to confirm: " input class="in" autocomplete="off" spellcheck="false"; }
             form method="dialog" class="row" {
                 // The first button is the one that Enter presses.
                 button value="no" class="btn" autofocus { "Keep it" }
@@ -222,7 +241,8 @@ fn help_dialog() -> Markup {
         dialog id="help" aria-labelledby="help-title" {
             h2 id="help-title" { "Keys" }
             dl {
-                @for (_, label, key) in VIEWS { dt { kbd { "g" } " " kbd { (key) } } dd { (label) } }
+                @for (_, label, key) in VIEWS { dt { kbd { "g" } " " kbd { (key) } }
+                    dd { (label) } }
                 @for (key, meaning) in keys { dt { kbd { (key) } } dd { (meaning) } }
             }
             form method="dialog" class="row" {

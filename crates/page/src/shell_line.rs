@@ -1,7 +1,7 @@
 //! Lines to copy into a shell.
 //!
-//! Owns their quoting, and the line that adds a found server. Does not run anything. Invariant: text of others is quoted,
-//! so that a copied line runs no command of theirs.
+//! Owns their quoting, and the line that adds a found server. Does not run anything. Invariant:
+//! text of others is quoted, so that a copied line runs no command of theirs.
 
 use std::fmt;
 
@@ -56,15 +56,25 @@ pub(super) fn quote(text: &str) -> String {
 /// Quotes a word for a shell, where it needs quotes.
 fn quote_word(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) { word.to_owned() } else { quote(word) }
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        quote(word)
+    }
 }
 
-/// Writes the command that adds a found program, with variables in the place of secrets. `None` if no command says all
-/// of it.
+/// Writes the command that adds a found program, with variables in the place of secrets. `None` if
+/// no command says all of it.
 pub(super) fn add_line(server: &FoundServer) -> Option<String> {
-    let ProgramSettings { command, args, env } = ProgramSettings::deserialize(&server.settings).ok()?;
-    // A secret is shown masked. Its variable stands for all of the value, or the line would say something else.
-    let word = |path: &str, value: String| match server.secrets.iter().find(|secret| secret.path == path) {
+    let ProgramSettings { command, args, env } =
+        ProgramSettings::deserialize(&server.settings).ok()?;
+    // A secret is shown masked. Its variable stands for all of the value, or the line would say
+    // something else.
+    let word = |path: &str, value: String| match server
+        .secrets
+        .iter()
+        .find(|secret| secret.path == path)
+    {
         None => Some(value),
         Some(secret) => (value == "***").then(|| format!("${{{}}}", secret.suggest)),
     };
@@ -75,7 +85,10 @@ pub(super) fn add_line(server: &FoundServer) -> Option<String> {
     }
     line.push_str(&format!(" -- {}", quote_word(&command)));
     for (at, argument) in args.into_iter().enumerate() {
-        line.push_str(&format!(" {}", quote_word(&word(&format!("args[{at}]"), argument)?)));
+        line.push_str(&format!(
+            " {}",
+            quote_word(&word(&format!("args[{at}]"), argument)?)
+        ));
     }
     Some(line)
 }
@@ -94,19 +107,26 @@ mod tests {
             settings: settings.as_object().cloned().unwrap_or_default(),
             secrets: secrets
                 .iter()
-                .map(|(path, suggest)| FoundSecret { path: (*path).to_owned(), suggest: (*suggest).to_owned() })
+                .map(|(path, suggest)| FoundSecret {
+                    path: (*path).to_owned(),
+                    suggest: (*suggest).to_owned(),
+                })
                 .collect(),
             ..FoundServer::default()
         };
         let hostile = json!({ "command": "npx", "args": ["-y", "pkg; touch x $(id)", "it's"] });
         let line = r"moongate add a -- npx -y 'pkg; touch x $(id)' 'it'\''s'";
         assert_eq!(add_line(&server(hostile, &[])).as_deref(), Some(line));
-        let secret = json!({ "command": "npx", "args": ["--token", "***"], "env": { "LEVEL": "a b", "KEY": "***" } });
+        let secret = json!({ "command": "npx", "args": ["--token", "***"],
+            "env": { "LEVEL": "a b", "KEY": "***" } });
         let secrets = [("args[1]", "A_SECRET"), ("env.KEY", "KEY")];
         let line = "moongate add a -e 'LEVEL=a b' -e 'KEY=${KEY}' -- npx --token '${A_SECRET}'";
         assert_eq!(add_line(&server(secret, &secrets)).as_deref(), Some(line));
         let part = json!({ "command": "npx", "args": ["--token=***"] });
         assert_eq!(add_line(&server(part, &[("args[0]", "X")])), None);
-        assert_eq!(add_line(&server(json!({ "command": "npx", "cwd": "/x" }), &[])), None);
+        assert_eq!(
+            add_line(&server(json!({ "command": "npx", "cwd": "/x" }), &[])),
+            None
+        );
     }
 }

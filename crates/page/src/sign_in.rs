@@ -1,7 +1,7 @@
 //! View that asks for a key of an operator.
 //!
-//! Owns its HTML. Does not check keys. Invariant: the form has no field with a name, so that no browser puts a key into a
-//! URL or a plain request.
+//! Owns its HTML. Does not check keys. Invariant: the form has no field with a name, so that no
+//! browser puts a key into a URL or a plain request.
 
 use maud::{Markup, html};
 

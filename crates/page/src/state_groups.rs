@@ -6,8 +6,12 @@ use moongate_api::ServerStatus;
 use moongate_model::UpstreamState;
 
 /// Groups of states that a filter offers: name in the URL, and label.
-pub(super) const GROUPS: [(&str, &str); 4] =
-    [("ready", "Ready"), ("attention", "Attention"), ("idle", "Idle"), ("off", "Off")];
+pub(super) const GROUPS: [(&str, &str); 4] = [
+    ("ready", "Ready"),
+    ("attention", "Attention"),
+    ("idle", "Idle"),
+    ("off", "Off"),
+];
 
 /// Returns the group of a server.
 pub(super) fn group(server: &ServerStatus) -> &'static str {
@@ -25,5 +29,8 @@ pub(super) fn group(server: &ServerStatus) -> &'static str {
 
 /// Counts the servers of a group.
 pub(super) fn count_group(servers: &[ServerStatus], wanted: &str) -> usize {
-    servers.iter().filter(|server| group(server) == wanted).count()
+    servers
+        .iter()
+        .filter(|server| group(server) == wanted)
+        .count()
 }

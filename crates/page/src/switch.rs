@@ -1,12 +1,14 @@
 //! Switches of servers and tools, and buttons that call the API.
 //!
-//! Owns their markup. Does not decide what may be switched (`source` and `rule` of the API). Invariant: a body in the HTML
-//! is ASCII, so that no character of a name can hide there.
+//! Owns their markup. Does not decide what may be switched (`source` and `rule` of the API).
+//! Invariant: a body in the HTML is ASCII, so that no character of a name can hide there.
 
 use std::fmt::Write as _;
 
 use maud::{Markup, html};
-use moongate_api::{EntrySource, ItemState, ServerItem, ServerPatch, ServerStatus, ToolOwner, ToolSwitches};
+use moongate_api::{
+    EntrySource, ItemState, ServerItem, ServerPatch, ServerStatus, ToolOwner, ToolSwitches,
+};
 use serde::Serialize;
 
 use super::text::{VisibleText, show_invisible};
@@ -30,7 +32,10 @@ impl ConfigSwitch {
             label,
             url: server_url(server.name()),
             is_on,
-            body: ascii(&ServerPatch { enabled: Some(!is_on), ..ServerPatch::default() }),
+            body: ascii(&ServerPatch {
+                enabled: Some(!is_on),
+                ..ServerPatch::default()
+            }),
         })
     }
 
@@ -43,15 +48,28 @@ impl ConfigSwitch {
         };
         let is_on = tool.state != ItemState::Off;
         let label = show_invisible(&tool.name);
-        let to = if is_on { SwitchTarget::Off } else { SwitchTarget::On };
+        let to = if is_on {
+            SwitchTarget::Off
+        } else {
+            SwitchTarget::On
+        };
         let body = tools_body(to, vec![tool.name.clone()]);
-        (can_switch && owner.source.editable).then(|| ConfigSwitch { label, url: server_url(&owner.name), is_on, body })
+        (can_switch && owner.source.editable).then(|| ConfigSwitch {
+            label,
+            url: server_url(&owner.name),
+            is_on,
+            body,
+        })
     }
 
     /// Renders the switch. Without scripts it is text.
     pub(super) fn draw(&self) -> Markup {
         let state = if self.is_on { "on" } else { "off" };
-        let done = format!("{} is switched {}.", self.label, if self.is_on { "off" } else { "on" });
+        let done = format!(
+            "{} is switched {}.",
+            self.label,
+            if self.is_on { "off" } else { "on" }
+        );
         html! {
             button type="button" class="toggle js-only" role="switch" aria-checked=(self.is_on.to_string()) aria-label=(self.label)
                 data-switch=(self.url) data-body=(self.body) data-done=(done) {}
@@ -62,7 +80,9 @@ impl ConfigSwitch {
 
 /// Renders the rule that keeps a tool off: its pattern, list and place.
 pub(super) fn rule_text(tool: &ServerItem) -> Markup {
-    let Some(rule) = &tool.rule else { return html! {} };
+    let Some(rule) = &tool.rule else {
+        return html! {};
+    };
     let pattern = rule.pattern.as_deref().unwrap_or_default();
     html! {
         @if pattern.is_empty() { "off: " code { "tools." (rule.list.name()) } " does not name it" }
@@ -82,7 +102,8 @@ pub(super) fn place(file: Option<&str>, line: Option<usize>) -> Markup {
     let line = line.unwrap_or_default();
     html! {
         @if let Some(name) = file.rsplit(['/', '\\']).next().filter(|name| !name.is_empty()) {
-            ", " span title=(show_invisible(file)) { (VisibleText(name)) @if line > 0 { ":" (line) } }
+            ", " span title=(show_invisible(file)) {
+                (VisibleText(name)) @if line > 0 { ":" (line) } }
         }
     }
 }
@@ -110,7 +131,11 @@ impl ConfigButton<'_> {
     }
 
     fn draw_with(&self, typed: Option<&str>) -> Markup {
-        let (question, verb) = self.confirm.as_ref().map(|(question, verb)| (show_invisible(question), *verb)).unzip();
+        let (question, verb) = self
+            .confirm
+            .as_ref()
+            .map(|(question, verb)| (show_invisible(question), *verb))
+            .unzip();
         html! {
             button type="button" class="btn js-only" data-action=(self.url) data-method=(self.method) data-body=[self.body.as_ref()]
                 data-done=(show_invisible(&self.done)) data-confirm=[question] data-typed=[typed] data-verb=[verb] { (self.label) }
@@ -143,10 +168,19 @@ impl SwitchTarget {
 /// Returns the body that switches tools.
 pub(super) fn tools_body(to: SwitchTarget, names: Vec<String>) -> String {
     let tools = match to {
-        SwitchTarget::On => ToolSwitches { on: names, off: Vec::new() },
-        SwitchTarget::Off => ToolSwitches { on: Vec::new(), off: names },
+        SwitchTarget::On => ToolSwitches {
+            on: names,
+            off: Vec::new(),
+        },
+        SwitchTarget::Off => ToolSwitches {
+            on: Vec::new(),
+            off: names,
+        },
     };
-    ascii(&ServerPatch { tools, ..ServerPatch::default() })
+    ascii(&ServerPatch {
+        tools,
+        ..ServerPatch::default()
+    })
 }
 
 /// Writes JSON in ASCII.

@@ -2,7 +2,8 @@
 
 use maud::Markup;
 use moongate_api::{
-    CallRow, FoundTools, ServerCost, ServerItem, ServerItems, ServerStatus, ServerTools, ToolCost, ToolOwner,
+    CallRow, FoundTools, ServerCost, ServerItem, ServerItems, ServerStatus, ServerTools, ToolCost,
+    ToolOwner,
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -18,26 +19,35 @@ use super::tools::{ToolRows, ToolsView, open_tool};
 use super::view_query::ViewQuery;
 
 /// Text of a server that tries to be markup, and to hide what it is.
-const HOSTILE: &str = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\u{202e}txt\u{200b}\u{1b}[31m";
+const HOSTILE: &str =
+    "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\u{202e}txt\u{200b}\u{1b}[31m";
 
 fn server(name: &str, state: &str) -> Value {
     json!({
-        "name": name, "state": state, "reason": "why it is so", "since_seconds": 4, "next_attempt_seconds": null,
-        "replacement": null, "revision": "2025-11-25", "transport": "http", "target": "https://api.example.com/mcp",
-        "tools": 3, "tools_on": 2, "tokens": 610, "resources": 0, "prompts": 0, "waiting": 0, "title": null,
-        "calls": { "ok": 5, "tool_error": 1, "error": 0 }, "p95_ms": 212.0, "left_out": [], "stderr": [], "enabled": true,
-        "server": { "name": null, "version": null }, "stale": false, "prefix": "p", "name_prefix": "p__",
+        "name": name, "state": state, "reason": "why it is so", "since_seconds": 4,
+        "next_attempt_seconds": null,
+        "replacement": null, "revision": "2025-11-25", "transport": "http",
+        "target": "https://api.example.com/mcp",
+        "tools": 3, "tools_on": 2, "tokens": 610, "resources": 0, "prompts": 0, "waiting": 0,
+        "title": null,
+        "calls": { "ok": 5, "tool_error": 1, "error": 0 }, "p95_ms": 212.0, "left_out": [],
+        "stderr": [], "enabled": true,
+        "server": { "name": null, "version": null }, "stale": false, "prefix": "p",
+        "name_prefix": "p__",
     })
 }
 
 fn hostile_items() -> Value {
-    let schema = json!({ "type": "object", "properties": { HOSTILE: { "type": "string", "description": HOSTILE } } });
+    let schema = json!({ "type": "object",
+        "properties": { HOSTILE: { "type": "string", "description": HOSTILE } } });
     let tool = json!({
-        "name": HOSTILE, "title": HOSTILE, "description": HOSTILE, "exposed": HOSTILE, "state": "left_out", "reason": HOSTILE,
-        "tokens": 12, "calls": 1, "errors": 1, "p95_ms": 1.0, "annotations": { "destructiveHint": true }, "input_schema": schema,
+        "name": HOSTILE, "title": HOSTILE, "description": HOSTILE, "exposed": HOSTILE,
+        "state": "left_out", "reason": HOSTILE,
+        "tokens": 12, "calls": 1, "errors": 1, "p95_ms": 1.0,
+        "annotations": { "destructiveHint": true }, "input_schema": schema,
     });
-    let other =
-        json!({ "name": HOSTILE, "title": HOSTILE, "description": HOSTILE, "arguments": [HOSTILE], "tokens": 1 });
+    let other = json!({ "name": HOSTILE, "title": HOSTILE, "description": HOSTILE,
+        "arguments": [HOSTILE], "tokens": 1 });
     json!({ "tools": [tool], "resources": [other], "templates": [], "prompts": [other] })
 }
 
@@ -51,21 +61,45 @@ fn servers_page(servers: &[Value], query: &str, open: Option<(&str, Value)>) -> 
     let query = ViewQuery::parse(query);
     let open = open.map(|(name, items)| {
         let items: Option<ServerItems> = (!items.is_null()).then(|| typed(&items));
-        (name, OpenServer { items, ..OpenServer::default() })
+        (
+            name,
+            OpenServer {
+                items,
+                ..OpenServer::default()
+            },
+        )
     });
-    ServersView { servers: &servers, query: &query, open, may_act: true, is_demo: false }.page().into_string()
+    ServersView {
+        servers: &servers,
+        query: &query,
+        open,
+        may_act: true,
+        is_demo: false,
+    }
+    .page()
+    .into_string()
 }
 
 fn calls_page(calls: &[Value], query: &str, may_act: bool) -> String {
     let calls: Vec<CallRow> = calls.iter().map(typed).collect();
-    CallsView { calls: &calls, query: &ViewQuery::parse(query), may_act, try_path: None }.page().into_string()
+    CallsView {
+        calls: &calls,
+        query: &ViewQuery::parse(query),
+        may_act,
+        try_path: None,
+    }
+    .page()
+    .into_string()
 }
 
 fn call(id: &str, state: &str) -> Value {
     json!({
-        "id": id, "at": "2026-11-23T14:02:11.204Z", "state": state, "ms": 212.4, "own_ms": 0.3, "wait_ms": 12.1, "retries": 2, "server": "github",
-        "method": "tools/call", "name": "github__create_issue", "principal": "laptop", "endpoint": "/mcp",
-        "client": { "name": "cursor", "version": "2.4" }, "from": "2025-11-25", "to": "2026-07-28", "bytes_in": 412,
+        "id": id, "at": "2026-11-23T14:02:11.204Z", "state": state, "ms": 212.4, "own_ms": 0.3,
+        "wait_ms": 12.1, "retries": 2, "server": "github",
+        "method": "tools/call", "name": "github__create_issue", "principal": "laptop",
+        "endpoint": "/mcp",
+        "client": { "name": "cursor", "version": "2.4" }, "from": "2025-11-25", "to": "2026-07-28",
+        "bytes_in": 412,
         "bytes_out": 2140, "error": null,
     })
 }
@@ -74,22 +108,35 @@ fn assert_harmless(html: &str) {
     for bad in ["<script>alert", "<img", "\u{202e}", "\u{200b}", "\u{1b}"] {
         assert!(!html.contains(bad), "{bad:?} in {html}");
     }
-    assert!(html.contains("&lt;script&gt;") && html.contains("⟨U+202E⟩"), "the text is shown: {html}");
+    assert!(
+        html.contains("&lt;script&gt;") && html.contains("⟨U+202E⟩"),
+        "the text is shown: {html}"
+    );
     assert_nothing_inline(html);
 }
 
 fn assert_nothing_inline(html: &str) {
     // Only the parts between < and > are markup.
-    for tag in html.split('<').skip(1).filter_map(|rest| rest.split('>').next()) {
+    for tag in html
+        .split('<')
+        .skip(1)
+        .filter_map(|rest| rest.split('>').next())
+    {
         let outside: String = tag.split('"').step_by(2).collect();
-        assert!(!outside.contains(" on") && !outside.contains(" style="), "{tag}");
+        assert!(
+            !outside.contains(" on") && !outside.contains(" style="),
+            "{tag}"
+        );
         assert!(!tag.contains("javascript:"), "{tag}");
     }
 }
 
 #[test]
 fn the_empty_log_of_a_program_is_its_own() {
-    for (transport, words) in [("stdio", "written nothing to stderr"), ("http", "Only servers that are programs")] {
+    for (transport, words) in [
+        ("stdio", "written nothing to stderr"),
+        ("http", "Only servers that are programs"),
+    ] {
         let mut server = server("a", "ready");
         server["transport"] = transport.into();
         let html = servers_page(&[server], "tab=log", Some(("a", json!({ "tools": [] }))));
@@ -108,23 +155,37 @@ fn hostile_texts_are_text_in_every_view() {
         hostile[member] = json!([HOSTILE]);
     }
     for tab in ["tools", "resources", "prompts", "log"] {
-        assert_harmless(&servers_page(&[hostile.clone()], &format!("tab={tab}"), Some(("a", hostile_items()))));
+        assert_harmless(&servers_page(
+            &[hostile.clone()],
+            &format!("tab={tab}"),
+            Some(("a", hostile_items())),
+        ));
     }
     let mut call = call("c-1", "error");
-    (call["name"], call["client"]["name"], call["error"]) =
-        (HOSTILE.into(), HOSTILE.into(), json!({ "message": HOSTILE }));
+    (call["name"], call["client"]["name"], call["error"]) = (
+        HOSTILE.into(),
+        HOSTILE.into(),
+        json!({ "message": HOSTILE }),
+    );
     call["state"] = "running".into();
     assert_harmless(&calls_page(&[call], "open=c-1", true));
-    let session = json!({ "id": "s-1", "client": { "name": HOSTILE }, "principal": HOSTILE, "endpoint": "/mcp" });
+    let session = json!({ "id": "s-1", "client": { "name": HOSTILE }, "principal": HOSTILE,
+        "endpoint": "/mcp" });
     let sessions = [typed(&session)];
     let stateless = [typed(&session)];
-    let view = SessionsView { sessions: &sessions, stateless: &stateless, may_act: true };
+    let view = SessionsView {
+        sessions: &sessions,
+        stateless: &stateless,
+        may_act: true,
+    };
     assert_harmless(&view.page().into_string());
     let mut tool = hostile_items()["tools"][0].clone();
     tool["state"] = "on".into();
     let owner = typed::<ServerStatus>(&hostile).owner();
     assert_harmless(&context_page(vec![owned_cost(owner, vec![typed(&tool)])]));
-    let query = ViewQuery::default().with("open", Some(&format!("a/{HOSTILE}"))).link("");
+    let query = ViewQuery::default()
+        .with("open", Some(&format!("a/{HOSTILE}")))
+        .link("");
     let all = |tool: &Value| {
         let mut server = server_tools("a", vec![typed(tool)]);
         (server.owner.title, server.owner.source.editable) = (Some(HOSTILE.to_owned()), true);
@@ -136,7 +197,10 @@ fn hostile_texts_are_text_in_every_view() {
         total: 1,
         unlisted: vec![(named("b"), typed(tool))],
     };
-    assert_harmless(&tools_page(ToolRows::Found(found(&tool)), query.trim_start_matches('?')));
+    assert_harmless(&tools_page(
+        ToolRows::Found(found(&tool)),
+        query.trim_start_matches('?'),
+    ));
 }
 
 /// Sums up listed tools, as the API does.
@@ -145,14 +209,27 @@ fn owned_cost(owner: ToolOwner, mut tools: Vec<ToolCost>) -> OwnedCost {
     let tokens = tools.iter().map(|tool| tool.tokens).sum();
     let calls = tools.iter().map(|tool| tool.calls).sum();
     let ToolOwner { name, title, .. } = owner.clone();
-    OwnedCost { owner, cost: ServerCost { name, title, tokens, calls, tools } }
+    OwnedCost {
+        owner,
+        cost: ServerCost {
+            name,
+            title,
+            tokens,
+            calls,
+            tools,
+        },
+    }
 }
 
 /// Chooses among these endpoints. The first one is there.
 pub(super) fn endpoint_choice(names: &[&str], name: &str) -> EndpointChoice {
     let endpoint = |name: &str| EndpointName {
         name: name.to_owned(),
-        path: if name.is_empty() { "/mcp".to_owned() } else { format!("/mcp/{name}") },
+        path: if name.is_empty() {
+            "/mcp".to_owned()
+        } else {
+            format!("/mcp/{name}")
+        },
     };
     EndpointChoice {
         all: names.iter().map(|name| endpoint(name)).collect(),
@@ -162,13 +239,16 @@ pub(super) fn endpoint_choice(names: &[&str], name: &str) -> EndpointChoice {
 }
 
 fn server_tools(server: &str, tools: Vec<ServerItem>) -> ServerTools {
-    ServerTools { owner: named(server), tools }
+    ServerTools {
+        owner: named(server),
+        tools,
+    }
 }
 
 fn named(server: &str) -> ToolOwner {
-    typed(
-        &json!({ "name": server, "source": { "file": "/etc/moongate.toml", "line": 12, "editable": true, "why_not": null } }),
-    )
+    typed(&json!({ "name": server,
+            "source": { "file": "/etc/moongate.toml", "line": 12, "editable": true,
+                "why_not": null } }))
 }
 
 fn tools_page(rows: ToolRows, query: &str) -> String {
@@ -176,53 +256,119 @@ fn tools_page(rows: ToolRows, query: &str) -> String {
     let endpoint = endpoint_choice(&["", "coding"], "");
     let open = open_tool(&query).map(|_| typed(&hostile_items()["tools"][0]));
     let url = "http://127.0.0.1:8080/mcp".to_owned();
-    ToolsView { endpoint: &endpoint, url, rows, query: &query, open, may_act: true, model_answer: None }
-        .page()
-        .into_string()
+    ToolsView {
+        endpoint: &endpoint,
+        url,
+        rows,
+        query: &query,
+        open,
+        may_act: true,
+        model_answer: None,
+    }
+    .page()
+    .into_string()
 }
 
 fn context_page(costs: Vec<OwnedCost>) -> String {
     let query = ViewQuery::default();
     let endpoint = endpoint_choice(&["", "coding"], "");
-    let search = Some(SearchCost { is_listed: false, tools: 4, tokens: 447 });
-    context::page(&ContextView { costs, endpoint: &endpoint, search, query: &query, may_act: true }).into_string()
+    let search = Some(SearchCost {
+        is_listed: false,
+        tools: 4,
+        tokens: 447,
+    });
+    context::page(&ContextView {
+        costs,
+        endpoint: &endpoint,
+        search,
+        query: &query,
+        may_act: true,
+    })
+    .into_string()
 }
 
 fn tool(name: &str, state: &str) -> Value {
-    json!({ "name": name, "exposed": name, "description": "Does.", "state": state, "tokens": 20, "calls": 3, "errors": 1, "p95_ms": 190.0 })
+    json!({ "name": name, "exposed": name, "description": "Does.", "state": state, "tokens": 20,
+        "calls": 3, "errors": 1, "p95_ms": 190.0 })
 }
 
 #[test]
 fn tools_stand_by_server_and_many_are_closed() {
-    let few = ToolRows::All(vec![server_tools("a", vec![typed(&tool("one", "on")), typed(&tool("two", "off"))])]);
+    let few = ToolRows::All(vec![server_tools(
+        "a",
+        vec![typed(&tool("one", "on")), typed(&tool("two", "off"))],
+    )]);
     let html = tools_page(few, "endpoint=&open=a%2Fone");
-    assert!(html.contains("id=\"row-a-one\"") && html.contains("id=\"row-a-two\""), "{html}");
     assert!(
-        html.contains(" lists 1 tool of 1 server") && html.contains("3 calls<span class=\"red\">, 1 failed"),
+        html.contains("id=\"row-a-one\"") && html.contains("id=\"row-a-two\""),
         "{html}"
     );
-    assert!(html.contains("Input schema") && html.contains("data-copy") && html.contains("aria-expanded=\"true\""));
-    assert!(html.contains("value=\"coding\"") && html.contains("/mcp/coding"), "other endpoints can be chosen: {html}");
+    assert!(
+        html.contains(" lists 1 tool of 1 server")
+            && html.contains("3 calls<span class=\"red\">, 1 failed"),
+        "{html}"
+    );
+    assert!(
+        html.contains("Input schema")
+            && html.contains("data-copy")
+            && html.contains("aria-expanded=\"true\"")
+    );
+    assert!(
+        html.contains("value=\"coding\"") && html.contains("/mcp/coding"),
+        "other endpoints can be chosen: {html}"
+    );
     let many = || {
-        let tools = |server: &str| (0..150).map(|n| typed(&tool(&format!("{server}{n}"), "on"))).collect();
-        ToolRows::All(vec![server_tools("a", tools("a")), server_tools("b", tools("b"))])
+        let tools = |server: &str| {
+            (0..150)
+                .map(|n| typed(&tool(&format!("{server}{n}"), "on")))
+                .collect()
+        };
+        ToolRows::All(vec![
+            server_tools("a", tools("a")),
+            server_tools("b", tools("b")),
+        ])
     };
-    assert_eq!(tools_page(many(), "").matches("class=\"toolrow\"").count(), 0);
-    assert_eq!(tools_page(many(), "server=b").matches("id=\"row-b-").count(), 150);
+    assert_eq!(
+        tools_page(many(), "").matches("class=\"toolrow\"").count(),
+        0
+    );
+    assert_eq!(
+        tools_page(many(), "server=b")
+            .matches("id=\"row-b-")
+            .count(),
+        150
+    );
     assert_nothing_inline(&tools_page(many(), "server=b"));
 }
 
 #[test]
 fn found_tools_keep_their_order_and_say_how_many_there_are() {
-    let listed = ["zebra", "ant"].map(|name| (named("a"), typed(&tool(name, "on")))).to_vec();
+    let listed = ["zebra", "ant"]
+        .map(|name| (named("a"), typed(&tool(name, "on"))))
+        .to_vec();
     let unlisted = vec![(named("b"), typed(&tool("bee", "off")))];
-    let html = tools_page(ToolRows::Found(FoundTools { listed, total: 70, unlisted }), "q=x");
+    let html = tools_page(
+        ToolRows::Found(FoundTools {
+            listed,
+            total: 70,
+            unlisted,
+        }),
+        "q=x",
+    );
     assert!(
-        html.find("zebra") < html.find(">ant<") && html.find(">ant<") < html.find("Not listed to clients"),
+        html.find("zebra") < html.find(">ant<")
+            && html.find(">ant<") < html.find("Not listed to clients"),
         "{html}"
     );
-    assert!(html.contains("70 tools fit") && html.contains("rows=all"), "{html}");
-    let none = FoundTools { listed: Vec::new(), total: 0, unlisted: Vec::new() };
+    assert!(
+        html.contains("70 tools fit") && html.contains("rows=all"),
+        "{html}"
+    );
+    let none = FoundTools {
+        listed: Vec::new(),
+        total: 0,
+        unlisted: Vec::new(),
+    };
     assert!(tools_page(ToolRows::Found(none), "q=x").contains("No listed tool fits"));
     let endpoint = endpoint_choice(&[""], "gone");
     let rows = ToolRows::All(Vec::new());
@@ -240,19 +386,35 @@ fn found_tools_keep_their_order_and_say_how_many_there_are() {
 
 #[test]
 fn switches_follow_the_rule_that_decides() {
-    let rule = |pattern: &str, exact: bool| json!({ "list": "deny", "pattern": pattern, "exact": exact, "file": "/etc/moongate.toml", "line": 14 });
-    let (mut on, mut off, mut locked) = (tool("one", "on"), tool("two", "off"), tool("delete_all", "off"));
-    (on["rule"], off["rule"], locked["rule"]) = (Value::Null, rule("two", true), rule("delete_*", false));
+    let rule = |pattern: &str, exact: bool| {
+        json!({ "list": "deny", "pattern": pattern, "exact": exact,
+            "file": "/etc/moongate.toml", "line": 14 })
+    };
+    let (mut on, mut off, mut locked) = (
+        tool("one", "on"),
+        tool("two", "off"),
+        tool("delete_all", "off"),
+    );
+    (on["rule"], off["rule"], locked["rule"]) =
+        (Value::Null, rule("two", true), rule("delete_*", false));
     let items = json!({ "tools": [on, off, locked], "resources": [], "prompts": [] });
     let mut editable = server("a", "ready");
     editable["source"] = json!(named("a").source);
     let html = servers_page(&[editable.clone()], "", Some(("a", items.clone())));
-    assert_eq!(html.matches("role=\"switch\"").count(), 3, "server, one and two: {html}");
+    assert_eq!(
+        html.matches("role=\"switch\"").count(),
+        3,
+        "server, one and two: {html}"
+    );
     assert!(
         html.contains("{&quot;enabled&quot;:false}")
             && html.contains("{&quot;tools&quot;:{&quot;on&quot;:[&quot;two&quot;]}}")
     );
-    assert!(html.contains("off by <code>delete_*</code> in tools.deny") && html.contains("moongate.toml:14"), "{html}");
+    assert!(
+        html.contains("off by <code>delete_*</code> in tools.deny")
+            && html.contains("moongate.toml:14"),
+        "{html}"
+    );
     assert!(
         html.contains("Add an exception")
             && html.contains("All off")
@@ -261,7 +423,9 @@ fn switches_follow_the_rule_that_decides() {
     editable["source"] = json!({ "editable": false, "why_not": "admin.edit is false" });
     let html = servers_page(&[editable], "", Some(("a", items)));
     assert!(
-        !html.contains("role=\"switch\"") && !html.contains("Remove a?") && html.contains("admin.edit is false"),
+        !html.contains("role=\"switch\"")
+            && !html.contains("Remove a?")
+            && html.contains("admin.edit is false"),
         "{html}"
     );
 }
@@ -280,28 +444,50 @@ fn each_state_has_a_shape_and_a_text() {
     ];
     for (state, text) in texts {
         let html = servers_page(&[server("a", state)], "", None);
-        assert!(html.contains(text) && html.contains("<svg class=\"dot "), "{state}: {html}");
-        assert_eq!(html.contains("Retry now"), matches!(state, "failed" | "backing_off"), "{state}");
+        assert!(
+            html.contains(text) && html.contains("<svg class=\"dot "),
+            "{state}: {html}"
+        );
+        assert_eq!(
+            html.contains("Retry now"),
+            matches!(state, "failed" | "backing_off"),
+            "{state}"
+        );
     }
     let mut waiting = server("a", "backing_off");
-    (waiting["next_attempt_seconds"], waiting["replacement"]) = (json!(251.2), json!({ "state": "starting" }));
+    (waiting["next_attempt_seconds"], waiting["replacement"]) =
+        (json!(251.2), json!({ "state": "starting" }));
     let html = servers_page(&[waiting], "", None);
-    assert!(html.contains("tries again in 4 m 12 s") && html.contains("the old one serves"), "{html}");
+    assert!(
+        html.contains("tries again in 4 m 12 s") && html.contains("the old one serves"),
+        "{html}"
+    );
 }
 
 #[test]
 fn filters_and_open_cards_stand_in_the_url() {
-    let servers = [server("a", "ready"), server("b", "failed"), server("c", "disabled")];
+    let servers = [
+        server("a", "ready"),
+        server("b", "failed"),
+        server("c", "disabled"),
+    ];
     let html = servers_page(&servers, "state=attention", None);
     assert!(html.contains("server-b") && !html.contains("server-a") && !html.contains("server-c"));
-    assert!(html.contains("href=\"/?state=off\"") && html.contains("data-part=\"/parts/servers?state=attention\""));
+    assert!(
+        html.contains("href=\"/?state=off\"")
+            && html.contains("data-part=\"/parts/servers?state=attention\"")
+    );
     let html = servers_page(&servers, "tab=log", Some(("a", json!({ "tools": [] }))));
     assert!(
-        html.contains("data-part=\"/parts/server/a?tab=log&amp;open=a\"") && html.contains("aria-expanded=\"true\"")
+        html.contains("data-part=\"/parts/server/a?tab=log&amp;open=a\"")
+            && html.contains("aria-expanded=\"true\"")
     );
     assert!(html.contains("are programs") && html.contains("/api/v1/servers/a/refresh"));
     let html = servers_page(&servers, "", Some(("<b>", Value::Null)));
-    assert!(html.contains("There is no server “&lt;b&gt;”") && html.contains("server-a"), "{html}");
+    assert!(
+        html.contains("There is no server “&lt;b&gt;”") && html.contains("server-a"),
+        "{html}"
+    );
     assert!(servers_page(&servers, "state=idle", None).contains("No server is in this state"));
     assert!(servers_page(&[], "", None).contains("Nothing is connected yet"));
 }
@@ -311,16 +497,31 @@ fn calls_are_filtered_and_only_running_ones_can_be_stopped() {
     let calls = [call("c-2", "running"), call("c-1", "ok")];
     let all = calls_page(&calls, "", true);
     assert!(all.contains("/api/v1/calls/c-2/cancel") && !all.contains("/api/v1/calls/c-1/cancel"));
-    assert!(all.contains("412 B → 2.1 kB") && all.contains("14:02:11.204") && all.contains("data-ticks"));
-    assert!(!calls_page(&calls, "", false).contains("/cancel"), "a viewer does not act");
+    assert!(
+        all.contains("412 B → 2.1 kB")
+            && all.contains("14:02:11.204")
+            && all.contains("data-ticks")
+    );
+    assert!(
+        !calls_page(&calls, "", false).contains("/cancel"),
+        "a viewer does not act"
+    );
     let one = calls_page(&calls, "state=ok&open=c-1", true);
     assert!(one.contains("id=\"c-1-detail\"") && !one.contains("id=\"c-2\""));
-    for fact in ["<dt>Waited for its turn</dt><dd>12 ms", "<dt>At the server</dt><dd>200 ms", "<dt>Retries</dt><dd>2"] {
+    for fact in [
+        "<dt>Waited for its turn</dt><dd>12 ms",
+        "<dt>At the server</dt><dd>200 ms",
+        "<dt>Retries</dt><dd>2",
+    ] {
         assert!(one.contains(fact), "{fact} in {one}");
     }
     let mut failed = call("c-3", "error");
     for (kind, message, shown) in [
-        ("-32021", "error -32021 of the server", "<dd>error -32021 of the server<"),
+        (
+            "-32021",
+            "error -32021 of the server",
+            "<dd>error -32021 of the server<",
+        ),
         ("timeout", "no answer", "<dd>timeout: no answer<"),
         ("timeout", "", "<dd>timeout<"),
     ] {
@@ -331,7 +532,12 @@ fn calls_are_filtered_and_only_running_ones_can_be_stopped() {
     assert!(calls_page(&calls, "client=other", true).contains("No recent call fits"));
     let many: Vec<Value> = (0..80).map(|n| call(&format!("c-{n}"), "ok")).collect();
     assert_eq!(calls_page(&many, "", true).matches("<tr id=").count(), 40);
-    assert_eq!(calls_page(&many, "rows=all", true).matches("<tr id=").count(), 80);
+    assert_eq!(
+        calls_page(&many, "rows=all", true)
+            .matches("<tr id=")
+            .count(),
+        80
+    );
 }
 
 #[test]
@@ -342,7 +548,10 @@ fn context_sorts_by_cost_and_warns() {
         json!({ "name": "cheap", "state": "on", "tokens": 10, "calls": 0 }),
         json!({ "name": "dear", "state": "on", "tokens": 12_900, "calls": 3 }),
     ];
-    tools.extend((0..128).map(|n| json!({ "name": format!("more{n}"), "state": "on", "tokens": 1, "calls": 1 })));
+    tools
+        .extend((0..128).map(
+            |n| json!({ "name": format!("more{n}"), "state": "on", "tokens": 1, "calls": 1 }),
+        ));
     large["source"] = json!(named("large").source);
     let small = server("small", "ready");
     let owner = |server| typed::<ServerStatus>(server).owner();
@@ -350,15 +559,23 @@ fn context_sorts_by_cost_and_warns() {
         owned_cost(owner(&large), tools.iter().map(typed).collect()),
         owned_cost(owner(&small), Vec::new()),
     ]);
-    assert!(html.find("large") < html.find("small") && html.find("<code>dear") < html.find("<code>cheap"));
+    assert!(
+        html.find("large") < html.find("small")
+            && html.find("<code>dear") < html.find("<code>cheap")
+    );
     assert!(
         html.contains("{&quot;tools&quot;:{&quot;off&quot;:[&quot;cheap&quot;]}}")
             && html.contains("Switch off 1 tool of large"),
         "{html}"
     );
-    assert!(html.contains("<b>≈ 450</b>") && html.contains("VS Code's limit"), "{html}");
     assert!(
-        html.contains("128 tools") && html.contains("10,000 tokens") && html.contains("1 tool nobody called"),
+        html.contains("<b>≈ 450</b>") && html.contains("VS Code's limit"),
+        "{html}"
+    );
+    assert!(
+        html.contains("128 tools")
+            && html.contains("10,000 tokens")
+            && html.contains("1 tool nobody called"),
         "{html}"
     );
     assert_nothing_inline(&html);
@@ -367,14 +584,20 @@ fn context_sorts_by_cost_and_warns() {
 #[test]
 fn empty_views_say_so() {
     assert!(
-        SessionsView { sessions: &[], stateless: &[], may_act: true }
-            .page()
-            .into_string()
-            .contains("No client has a session")
+        SessionsView {
+            sessions: &[],
+            stateless: &[],
+            may_act: true
+        }
+        .page()
+        .into_string()
+        .contains("No client has a session")
     );
     assert!(calls_page(&[], "", true).contains("No call yet"));
     let page: Markup = sign_in::sign_in_page();
     let html = page.into_string();
-    assert!(html.contains("moongate status") && html.starts_with("<!DOCTYPE html><html lang=\"en\""));
+    assert!(
+        html.contains("moongate status") && html.starts_with("<!DOCTYPE html><html lang=\"en\"")
+    );
     assert_nothing_inline(&html);
 }

@@ -1,7 +1,7 @@
 //! Texts and numbers as the page shows them.
 //!
-//! Owns what happens to foreign text, and the form of numbers. Does not lay out anything. Invariant: no text of a server
-//! can hide or reorder what stands beside it.
+//! Owns what happens to foreign text, and the form of numbers. Does not lay out anything.
+//! Invariant: no text of a server can hide or reorder what stands beside it.
 
 use std::fmt::Write as _;
 
@@ -92,7 +92,11 @@ pub(super) fn seconds(seconds: u64) -> String {
 
 fn two_units(number: u64, size: u64, (large, small): (&str, &str)) -> String {
     let rest = number % size;
-    let small = if rest > 0 { format!(" {rest} {small}") } else { String::new() };
+    let small = if rest > 0 {
+        format!(" {rest} {small}")
+    } else {
+        String::new()
+    };
     format!("{} {large}{small}", number / size)
 }
 
@@ -107,7 +111,11 @@ pub(super) fn size(bytes: u64) -> String {
 
 /// Writes a count with its noun.
 pub(super) fn count(number: u64, one: &str, many: &str) -> String {
-    format!("{} {}", grouped(number), if number == 1 { one } else { many })
+    format!(
+        "{} {}",
+        grouped(number),
+        if number == 1 { one } else { many }
+    )
 }
 
 #[cfg(test)]
@@ -116,17 +124,35 @@ mod tests {
 
     #[test]
     fn invisible_characters_are_written_out() {
-        assert_eq!(show_invisible("a\u{202e}b\u{0}c\u{200b}d\u{e0041}"), "a⟨U+202E⟩b⟨U+0000⟩c⟨U+200B⟩d⟨U+E0041⟩");
-        assert_eq!(show_invisible("zwei\nZeilen\tund ü 漢字"), "zwei\nZeilen\tund ü 漢字");
-        assert_eq!(VisibleText("<b>&\"\u{2066}").render().into_string(), "&lt;b&gt;&amp;&quot;⟨U+2066⟩");
+        assert_eq!(
+            show_invisible("a\u{202e}b\u{0}c\u{200b}d\u{e0041}"),
+            "a⟨U+202E⟩b⟨U+0000⟩c⟨U+200B⟩d⟨U+E0041⟩"
+        );
+        assert_eq!(
+            show_invisible("zwei\nZeilen\tund ü 漢字"),
+            "zwei\nZeilen\tund ü 漢字"
+        );
+        assert_eq!(
+            VisibleText("<b>&\"\u{2066}").render().into_string(),
+            "&lt;b&gt;&amp;&quot;⟨U+2066⟩"
+        );
     }
 
     #[test]
     fn numbers_are_short() {
-        assert_eq!([0, 42, 314, 6849, 31_400].map(estimate), ["0", "≈ 42", "≈ 310", "≈ 6,800", "≈ 31,000"]);
-        assert_eq!([0.31, 212.4, 3100.0, 125_000.0].map(duration), ["0.3 ms", "212 ms", "3.1 s", "2 m 5 s"]);
+        assert_eq!(
+            [0, 42, 314, 6849, 31_400].map(estimate),
+            ["0", "≈ 42", "≈ 310", "≈ 6,800", "≈ 31,000"]
+        );
+        assert_eq!(
+            [0.31, 212.4, 3100.0, 125_000.0].map(duration),
+            ["0.3 ms", "212 ms", "3.1 s", "2 m 5 s"]
+        );
         assert_eq!([412, 2140].map(size), ["412 B", "2.1 kB"]);
         assert_eq!(seconds(90_000), "1 d 1 h");
-        assert_eq!((count(1, "tool", "tools"), count(1200, "tool", "tools")), ("1 tool".into(), "1,200 tools".into()));
+        assert_eq!(
+            (count(1, "tool", "tools"), count(1200, "tool", "tools")),
+            ("1 tool".into(), "1,200 tools".into())
+        );
     }
 }

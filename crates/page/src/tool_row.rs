@@ -40,7 +40,8 @@ impl ToolRow<'_> {
         html! {
             li class="toolrow" data-filter hidden[self.is_hidden] {
                 (state_cell(owner, tool, self.may_act))
-                details id=(format!("tool-{}", segment(name))) data-tool=(segment(name)) open[self.is_open] {
+                details id=(format!("tool-{}",
+                    segment(name))) data-tool=(segment(name)) open[self.is_open] {
                     summary class="tool" data-row { (tool_line(tool, None)) }
                     (tool_details(owner, tool, self.may_act))
                 }
@@ -56,10 +57,14 @@ pub(super) fn state_cell(owner: &ToolOwner, tool: &ServerItem, may_act: bool) ->
         span class="switch" {
             @match switch {
                 Some(switch) => { (switch.draw()) }
-                None if tool.state == ItemState::Off && tool.is_locked() => { (draw_lock()) span { "off" } }
+                None if tool.state == ItemState::Off && tool.is_locked() => {
+                    (draw_lock()) span { "off" } }
                 // Its line says the rest.
-                None if tool.state == ItemState::LeftOut => { (StateIcon::of_tool(tool.state).draw()) }
-                None => { (StateIcon::of_tool(tool.state).draw()) span { (if tool.state == ItemState::On { "on" } else { "off" }) } }
+                None if tool.state == ItemState::LeftOut => {
+                    (StateIcon::of_tool(tool.state).draw()) }
+                None => {
+                    (StateIcon::of_tool(tool.state).draw()) span {
+                        (if tool.state == ItemState::On { "on" } else { "off" }) } }
             }
         }
     }
@@ -67,13 +72,19 @@ pub(super) fn state_cell(owner: &ToolOwner, tool: &ServerItem, may_act: bool) ->
 
 /// Renders the line of a tool. `server` names the server where the tools of several stand together.
 pub(super) fn tool_line(tool: &ServerItem, server: Option<&str>) -> Markup {
-    let first_line = tool.description.as_deref().and_then(|text| text.lines().next()).unwrap_or_default();
+    let first_line = tool
+        .description
+        .as_deref()
+        .and_then(|text| text.lines().next())
+        .unwrap_or_default();
     html! {
         code { (VisibleText(&tool.name)) }
         span class="d" {
             @if let Some(server) = server { span class="tag" { (VisibleText(server)) } " " }
             @if tool.state == ItemState::Hidden { span class="tag" { "hidden" } " " }
-            @if tool.state == ItemState::LeftOut { span class="orange" { "left out: " (VisibleText(tool.reason.as_deref().unwrap_or_default())) } }
+            @if tool.state == ItemState::LeftOut {
+                span class="orange" {
+                    "left out: " (VisibleText(tool.reason.as_deref().unwrap_or_default())) } }
             @else if tool.is_locked() { (rule_text(tool)) }
             @else { (VisibleText(first_line)) }
         }
@@ -90,16 +101,19 @@ pub(super) fn tool_line(tool: &ServerItem, server: Option<&str>) -> Markup {
 pub(super) fn tool_details(owner: &ToolOwner, tool: &ServerItem, may_act: bool) -> Markup {
     html! {
         div class="more" {
-            @if let Some(title) = tool.title.as_deref().filter(|title| !title.is_empty()) { p { b { (VisibleText(title)) } } }
+            @if let Some(title) = tool.title.as_deref().filter(|title| !title.is_empty()) {
+                p { b { (VisibleText(title)) } } }
             p class="prose" { (VisibleText(tool.description.as_deref().unwrap_or_default())) }
             // A tool that is off has no exposed name. It would get the expected one.
             @let exposed = tool.exposed.as_ref().or(tool.expected.as_ref()).map(String::as_str).unwrap_or_default();
             p class="acts" {
-                a class="btn" href=(format!("/try/{}/{}", segment(&tool.server), segment(&tool.name))) { "Try it" }
+                a class="btn" href=(format!("/try/{}/{}", segment(&tool.server),
+                    segment(&tool.name))) { "Try it" }
                 a class="btn" href=(explain::link(None, "", exposed)) { "Explain" }
             }
             (details(tool))
-            @if may_act && owner.source.editable && tool.is_locked() { (exception_button(owner, tool)) }
+            @if may_act && owner.source.editable && tool.is_locked() {
+                (exception_button(owner, tool)) }
             (argument_table(tool))
             (schema("Input schema", tool.input_schema.as_ref()))
             (schema("Output schema", tool.output_schema.as_ref()))
@@ -121,9 +135,15 @@ fn claim(hints: ToolHints) -> Markup {
 /// Renders the button that lets one tool through a pattern. The pattern stays.
 fn exception_button(owner: &ToolOwner, tool: &ServerItem) -> Markup {
     let name = &tool.name;
-    let pattern = tool.rule.as_ref().and_then(|rule| rule.pattern.as_deref()).unwrap_or_default();
-    let question =
-        format!("Switch on {name}, although {pattern} stays? The config gets an exception, !{name}, after it.");
+    let pattern = tool
+        .rule
+        .as_ref()
+        .and_then(|rule| rule.pattern.as_deref())
+        .unwrap_or_default();
+    let question = format!(
+        "Switch on {name}, although {pattern} stays? The config gets an exception, !{name}, \
+         after it."
+    );
     ConfigButton {
         label: "Add an exception",
         method: "PATCH",
@@ -136,24 +156,34 @@ fn exception_button(owner: &ToolOwner, tool: &ServerItem) -> Markup {
 }
 
 fn details(tool: &ServerItem) -> Markup {
-    let says = |hint: Option<bool>, yes: &'static str, no: &'static str| hint.map(|is| if is { yes } else { no });
+    let says = |hint: Option<bool>, yes: &'static str, no: &'static str| {
+        hint.map(|is| if is { yes } else { no })
+    };
     let hints = tool.hints();
     let claims = [
         says(hints.read_only, "read-only", "changes things"),
         says(hints.destructive, "destructive", "not destructive"),
         says(hints.idempotent, "idempotent", "not idempotent"),
-        says(hints.open_world, "reaches other systems", "reaches no other system"),
+        says(
+            hints.open_world,
+            "reaches other systems",
+            "reaches no other system",
+        ),
     ];
     let claims: Vec<&str> = claims.into_iter().flatten().collect();
     let exposed = tool.exposed.as_deref().unwrap_or_default();
     let reason = tool.reason.as_deref().unwrap_or_default();
     html! {
         dl {
-            @if !exposed.is_empty() { dt { "Name for clients" } dd { code { (VisibleText(exposed)) } " " (copy_button("the name")) } }
-            @if tool.state == ItemState::Off { dt { "State" } dd { @if tool.rule.is_none() { "off" } @else { (rule_text(tool)) } } }
-            @if tool.state == ItemState::Hidden { dt { "State" } dd { "callable, but not listed (tools.hide)" } }
+            @if !exposed.is_empty() { dt { "Name for clients" }
+                dd { code { (VisibleText(exposed)) } " " (copy_button("the name")) } }
+            @if tool.state == ItemState::Off { dt { "State" }
+                dd { @if tool.rule.is_none() { "off" } @else { (rule_text(tool)) } } }
+            @if tool.state == ItemState::Hidden { dt { "State" } dd { "callable, but not listed \
+                (tools.hide)" } }
             @if !reason.is_empty() { dt { "Left out" } dd { (VisibleText(reason)) } }
-            @if !claims.is_empty() { dt { "The server says" } dd { (claims.join(", ")) ". This is a claim, not a guarantee." } }
+            @if !claims.is_empty() { dt { "The server says" }
+                dd { (claims.join(", ")) ". This is a claim, not a guarantee." } }
             @if tool.calls > 0 {
                 dt { "Since start" }
                 dd {
@@ -166,20 +196,28 @@ fn details(tool: &ServerItem) -> Markup {
 }
 
 fn argument_table(tool: &ServerItem) -> Markup {
-    let schema =
-        tool.input_schema.as_ref().and_then(|schema| RawJson::from_value(schema).as_object()).unwrap_or_default();
-    let FieldKind::Object { fields, .. } = read_form(&schema).kind else { return html! {} };
+    let schema = tool
+        .input_schema
+        .as_ref()
+        .and_then(|schema| RawJson::from_value(schema).as_object())
+        .unwrap_or_default();
+    let FieldKind::Object { fields, .. } = read_form(&schema).kind else {
+        return html! {};
+    };
     html! {
         @if !fields.is_empty() {
             div class="wide" tabindex="0" role="region" aria-label="Arguments" {
                 table {
-                    thead { tr { th scope="col" { "Argument" } th scope="col" { "Type" } th scope="col" { "Description" } } }
+                    thead { tr { th scope="col" { "Argument" } th scope="col" { "Type" }
+                        th scope="col" { "Description" } } }
                     tbody {
                         @for field in &fields {
                             tr {
-                                td { code { (VisibleText(&field.name)) } @if field.required { " required" } }
+                                td { code { (VisibleText(&field.name)) }
+                                    @if field.required { " required" } }
                                 td { (VisibleText(&type_words(field))) }
-                                td class="prose" { (VisibleText(field.description.as_deref().unwrap_or_default())) }
+                                td class="prose" {
+                                    (VisibleText(field.description.as_deref().unwrap_or_default())) }
                             }
                         }
                     }
@@ -193,27 +231,54 @@ fn argument_table(tool: &ServerItem) -> Markup {
 fn type_words(field: &FormField) -> String {
     let mut words = match &field.kind {
         FieldKind::Choice(choices) => {
-            let titles: Vec<&str> = choices.iter().take(CHOICES_MAX).map(|choice| choice.title.as_str()).collect();
-            format!("{}{}", titles.join(" or "), if choices.len() > titles.len() { " or …" } else { "" })
+            let titles: Vec<&str> = choices
+                .iter()
+                .take(CHOICES_MAX)
+                .map(|choice| choice.title.as_str())
+                .collect();
+            format!(
+                "{}{}",
+                titles.join(" or "),
+                if choices.len() > titles.len() {
+                    " or …"
+                } else {
+                    ""
+                }
+            )
         }
         FieldKind::List(item) => format!("array of {}", item.type_name()),
         _ => field.type_name().to_owned(),
     };
-    let FieldLimits { least, most, above, below } = field.limits;
+    let FieldLimits {
+        least,
+        most,
+        above,
+        below,
+    } = field.limits;
     for (sign, limit) in [("≥", least), ("≤", most), (">", above), ("<", below)] {
         words.extend(limit.map(|limit| format!(" {sign} {limit}")));
     }
     words.extend(field.nullable.then_some(", or null"));
-    words.extend(field.default.as_ref().map(|default| format!(", default {default:?}")));
+    words.extend(
+        field
+            .default
+            .as_ref()
+            .map(|default| format!(", default {default:?}")),
+    );
     words.chars().take(TYPE_MAX).collect()
 }
 
 /// Renders a schema, closed at first.
 pub(super) fn schema(label: &str, schema: Option<&impl Serialize>) -> Markup {
-    let Some(schema) = schema else { return html! {} };
+    let Some(schema) = schema else {
+        return html! {};
+    };
     let mut text = serde_json::to_string_pretty(schema).unwrap_or_default();
     if text.len() > SCHEMA_MAX {
-        let end = (0..=SCHEMA_MAX).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
+        let end = (0..=SCHEMA_MAX)
+            .rev()
+            .find(|at| text.is_char_boundary(*at))
+            .unwrap_or_default();
         text.truncate(end);
         text.push_str("\n…");
     }

@@ -1,7 +1,7 @@
 //! View of the tools of an endpoint: by server, or ranked for a query.
 //!
-//! Owns groups and rows. Does not rank (`tool_catalog.rs`) or render a tool's details (`tool_row.rs`). Invariant: one page
-//! has a bounded number of rows, however many tools there are.
+//! Owns groups and rows. Does not rank (`tool_catalog.rs`) or render a tool's details
+//! (`tool_row.rs`). Invariant: one page has a bounded number of rows, however many tools there are.
 
 use maud::{Markup, html};
 use moongate_api::{FoundTools, ItemState, ServerItem, ServerTools, ToolOwner};
@@ -45,7 +45,11 @@ pub struct ToolsView<'a> {
 
 /// Returns the number of found tools that a URL asks for.
 pub fn shown_rows(query: &ViewQuery) -> usize {
-    if query.get("rows") == Some("all") { usize::MAX } else { FOUND_SHOWN }
+    if query.get("rows") == Some("all") {
+        usize::MAX
+    } else {
+        FOUND_SHOWN
+    }
 }
 
 /// Returns server and tool of the open row.
@@ -61,12 +65,15 @@ impl ToolsView<'_> {
             div class="title" {
                 h1 { "Tools" }
                 // The bar has the address of the endpoint over everything.
-                @if !self.url.is_empty() && !self.endpoint.name().is_empty() { span class="url" { code { (self.url) } (copy_button("the address of the endpoint")) } }
+                @if !self.url.is_empty() && !self.endpoint.name().is_empty() {
+                    span class="url" { code { (self.url) }
+                        (copy_button("the address of the endpoint")) } }
             }
             form class="filter" method="get" action="/tools" role="search" data-auto-submit data-search-live {
                 (self.endpoint.field())
                 input class="in wide-in" type="search" name="q" value=[self.query.get("q")] aria-label="Search tools" data-search
-                    placeholder="Search tools as a model would" autocomplete="off" spellcheck="false";
+                    placeholder="Search tools as a \
+                                 model would" autocomplete="off" spellcheck="false";
                 noscript { button class="btn" { "Search" } }
             }
             (self.list())
@@ -89,42 +96,63 @@ impl ToolsView<'_> {
     }
 
     fn all(&self, servers: &[ServerTools]) -> Markup {
-        let on = |server: &ServerTools| server.tools.iter().filter(|tool| tool.state == ItemState::On).count();
+        let on = |server: &ServerTools| {
+            server
+                .tools
+                .iter()
+                .filter(|tool| tool.state == ItemState::On)
+                .count()
+        };
         let total: usize = servers.iter().map(|server| server.tools.len()).sum();
         let listed: usize = servers.iter().map(on).sum();
         let cost = |server: &ServerTools| {
-            let listed = server.tools.iter().filter(|tool| tool.state == ItemState::On);
+            let listed = server
+                .tools
+                .iter()
+                .filter(|tool| tool.state == ItemState::On);
             listed.map(|tool| tool.tokens).sum::<u64>()
         };
         let chosen = self.query.get("server");
-        let link = |server: Option<&str>| self.query.with("server", server).with("open", None).link("/tools");
+        let link = |server: Option<&str>| {
+            self.query
+                .with("server", server)
+                .with("open", None)
+                .link("/tools")
+        };
         html! {
             @if total == 0 { p class="empty" { "No server behind this endpoint offers tools." } }
             @else {
                 p class="soft" {
-                    code { (VisibleText(self.endpoint.path())) } " lists " (count(listed as u64, "tool", "tools"))
-                    " of " (count(servers.iter().filter(|server| on(server) > 0).count() as u64, "server", "servers")) ", "
+                    code { (VisibleText(self.endpoint.path())) }
+                    " lists " (count(listed as u64, "tool", "tools"))
+                    " of " (count(servers.iter().filter(|server| on(server) > 0).count() as u64,
+                        "server", "servers")) ", "
                     (estimate(servers.iter().map(cost).sum())) " tokens."
                 }
             }
             @for server in servers.iter().filter(|server| !server.tools.is_empty()) {
-                // Thousands of rows would make each redraw slow, so then one server is open at a time.
+                // Thousands of rows would make each redraw slow, so then one server is open at a
+                // time.
                 @let is_open = total <= ROWS_MAX || chosen == Some(server.owner.name.as_str());
                 section class="panel group" id=(format!("tools-{}", server.owner.name.as_str())) {
                     div class="grouphead" {
-                        h2 { a href=(format!("/servers/{}", segment(server.owner.name.as_str()))) { (VisibleText(server.owner.title())) } }
+                        h2 { a href=(format!("/servers/{}", segment(server.owner.name.as_str()))) {
+                            (VisibleText(server.owner.title())) } }
                         span class="soft grow" {
                             @if on(server) < server.tools.len() { (on(server)) " of " }
-                            (count(server.tools.len() as u64, "tool", "tools")) " · " (estimate(cost(server))) " tokens"
+                            (count(server.tools.len() as u64, "tool",
+                                "tools")) " · " (estimate(cost(server))) " tokens"
                         }
                         @if total > ROWS_MAX {
                             a href=(link((!is_open).then_some(server.owner.name.as_str()))) aria-expanded=(is_open.to_string()) data-row {
-                                @if is_open { "Close" } @else { "Open" } span class="unseen" { " " (VisibleText(server.owner.title())) }
+                                @if is_open { "Close" } @else { "Open" }
+                                span class="unseen" { " " (VisibleText(server.owner.title())) }
                             }
                         }
                     }
                     @if is_open {
-                        ul class="rows" { @for tool in &server.tools { (self.row(&server.owner, tool, false)) } }
+                        ul class="rows" {
+                            @for tool in &server.tools { (self.row(&server.owner, tool, false)) } }
                     }
                 }
             }
@@ -136,8 +164,10 @@ impl ToolsView<'_> {
         html! {
             p class="soft" role="status" {
                 @if found.total == 0 { "No listed tool fits." }
-                @else { (count(found.total as u64, "tool fits", "tools fit")) ", best first: this is what search mode would find." }
-                " " a href=(self.query.with("model", self.model_answer.is_none().then_some("1")).link("/tools")) aria-expanded=(self.model_answer.is_some().to_string()) {
+                @else { (count(found.total as u64, "tool fits", "tools fit")) ", best first: this \
+                    is what search mode would find." }
+                " " a href=(self.query.with("model",
+                    self.model_answer.is_none().then_some("1")).link("/tools")) aria-expanded=(self.model_answer.is_some().to_string()) {
                     "What would the model see?"
                 }
             }
@@ -148,17 +178,24 @@ impl ToolsView<'_> {
                 }
             }
             @if shown > 0 {
-                div class="panel" { ul class="rows" { @for (server, tool) in &found.listed { (self.row(server, tool, true)) } } }
+                div class="panel" {
+                    ul class="rows" {
+                        @for (server, tool) in &found.listed { (self.row(server, tool, true)) } } }
             }
             @if shown < found.total {
-                p { "The best " (shown) " are shown. " a href=(self.query.with("rows", Some("all")).link("/tools")) { "Show all" } }
+                p { "The best " (shown) " are shown. " a href=(self.query.with("rows",
+                    Some("all")).link("/tools")) { "Show all" } }
             }
             @if !found.unlisted.is_empty() {
                 h2 { "Not listed to clients" }
-                div class="panel" { ul class="rows" { @for (server, tool) in &found.unlisted { (self.row(server, tool, true)) } } }
+                div class="panel" {
+                    ul class="rows" {
+                        @for (server, tool) in &found.unlisted {
+                            (self.row(server, tool, true)) } } }
             }
             @if found.total == 0 && found.unlisted.is_empty() {
-                p class="empty" { a href=(self.query.with("q", None).link("/tools")) { "Show all tools" } }
+                p class="empty" {
+                    a href=(self.query.with("q", None).link("/tools")) { "Show all tools" } }
             }
         }
     }
@@ -168,7 +205,10 @@ impl ToolsView<'_> {
         let name = tool.name.as_str();
         let is_open = open_tool(self.query) == Some((server_name, name));
         let open = format!("{server_name}/{name}");
-        let href = self.query.with("open", (!is_open).then_some(&open)).link("/tools");
+        let href = self
+            .query
+            .with("open", (!is_open).then_some(&open))
+            .link("/tools");
         let details = self.open.as_ref().filter(|_| is_open).unwrap_or(tool);
         html! {
             li class="toolrow" id=(format!("row-{}-{}", segment(server_name), segment(name))) {
@@ -176,7 +216,8 @@ impl ToolsView<'_> {
                 div {
                     a class="tool" href=(href) aria-expanded=(is_open.to_string()) data-row {
                         (tool_line(tool, with_server.then_some(server_name)))
-                        span class="n p95" { @if let Some(p95) = tool.p95_ms { "p95 " (duration(p95)) } }
+                        span class="n p95" {
+                            @if let Some(p95) = tool.p95_ms { "p95 " (duration(p95)) } }
                     }
                     @if is_open { (tool_details(owner, details, self.may_act)) }
                 }

@@ -1,7 +1,7 @@
 //! View that tries a tool: its form, the lines that repeat the call, and the place for its result.
 //!
-//! Owns the view and the questions of servers. Does not call tools (`try_call/`). Invariant: nothing that is typed
-//! reaches the gateway before its person calls the tool.
+//! Owns the view and the questions of servers. Does not call tools (`try_call/`). Invariant:
+//! nothing that is typed reaches the gateway before its person calls the tool.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,7 +48,8 @@ pub struct RepeatedCall {
 pub fn missing(server: &str, tool: &str) -> Markup {
     html! {
         h1 { "Try" }
-        p { "The server " code { (VisibleText(server)) } " lists no tool " code { (VisibleText(tool)) } "." }
+        p { "The server " code { (VisibleText(server)) }
+            " lists no tool " code { (VisibleText(tool)) } "." }
     }
 }
 
@@ -56,38 +57,51 @@ pub fn missing(server: &str, tool: &str) -> Markup {
 pub fn view(tried: &TriedTool, may_act: bool) -> Markup {
     let server = segment(&tried.server);
     let tool = segment(&tried.tool);
-    let schema = tried.definition.get_object("inputSchema").unwrap_or_default();
+    let schema = tried
+        .definition
+        .get_object("inputSchema")
+        .unwrap_or_default();
     let description = tried.definition.get_string("description");
     html! {
         section id=(format!("try-{server}-{tool}")) data-try data-server=(tried.server) data-tool=(tried.tool) {
             h1 class="mono" {
-                a href=(format!("/servers/{server}")) { (VisibleText(&tried.server)) } " / " (VisibleText(&tried.tool))
+                a href=(format!("/servers/{server}")) { (VisibleText(&tried.server)) }
+                " / " (VisibleText(&tried.tool))
             }
             @if tried.repeat.is_none() {
-                p class="orange" { "Clients do not see this tool: a rule of the config has it off. A call is refused." }
+                p class="orange" { "Clients do not see this tool: a rule of the config has it off. \
+                                    A call is refused." }
             }
             @if let Some(text) = description {
-                details { summary { "What the server says about it" } p class="prose" { (VisibleText(&text)) } }
+                details { summary { "What the server says \
+                                     about it" } p class="prose" { (VisibleText(&text)) } }
             }
             div class="try" {
-                // The server validates. A browser that checks as well could block values that it allows.
+                // The server validates. A browser that checks as well could block values that it
+                // allows.
                 form class="panel" method="post" data-try-form novalidate {
                     div class="chips js-only" role="group" aria-label="Form or JSON" {
-                        button type="button" class="chip" data-mode="form" aria-pressed="true" { "Form" }
-                        button type="button" class="chip" data-mode="json" aria-pressed="false" { "JSON" }
+                        button type="button" class="chip" data-mode="form" aria-pressed="true" {
+                            "Form" }
+                        button type="button" class="chip" data-mode="json" aria-pressed="false" {
+                            "JSON" }
                     }
                     div data-root { (render_form(&read_form(&schema))) }
-                    div data-json hidden { label { span class="cap" { b { "Arguments" } } textarea class="in mono" rows="14" spellcheck="false" {} } }
+                    div data-json hidden {
+                        label { span class="cap" { b { "Arguments" } }
+                            textarea class="in mono" rows="14" spellcheck="false" {} } }
                     @if may_act {
                         div class="row js-only" {
                             button class="btn main" data-call { "Call" }
                             button type="button" class="btn red" data-stop hidden { "Stop" }
-                            span class="soft grow" { "Ctrl Enter · ends after " (seconds(tried.timeout.as_secs())) }
+                            span class="soft grow" { "Ctrl Enter · ends \
+                                after " (seconds(tried.timeout.as_secs())) }
                         }
                     }
                     @if let Some(call) = &tried.repeat { (repeat_lines(call)) }
                 }
-                section class="panel" aria-label="Result" data-out { p class="soft" { "The result will stand here." } }
+                section class="panel" aria-label="Result" data-out {
+                    p class="soft" { "The result will stand here." } }
                 template data-fresh {
                     p role="status" data-status { "Running" }
                     progress hidden aria-label="Progress" {}
@@ -101,25 +115,36 @@ pub fn view(tried: &TriedTool, may_act: bool) -> Markup {
     }
 }
 
-/// Renders the lines that repeat the call elsewhere. A script puts the arguments between their parts.
+/// Renders the lines that repeat the call elsewhere. A script puts the arguments between their
+/// parts.
 fn repeat_lines(call: &RepeatedCall) -> Markup {
     // A variable stands for the key, so that no shell history gets it.
-    let mut curl = format!("curl -sS {} -H \"authorization: Bearer $MOONGATE_KEY\"", quote(&call.url));
+    let mut curl = format!(
+        "curl -sS {} -H \"authorization: Bearer $MOONGATE_KEY\"",
+        quote(&call.url)
+    );
     for (name, value) in &call.headers {
         curl.push_str(&format!(" \\\n  -H {}", quote(&format!("{name}: {value}"))));
     }
     let before = quote(&call.body_before);
     // Without the last quote: the arguments follow inside.
-    curl.push_str(&format!(" \\\n  -d {}", before.strip_suffix('\'').unwrap_or(&before)));
+    curl.push_str(&format!(
+        " \\\n  -d {}",
+        before.strip_suffix('\'').unwrap_or(&before)
+    ));
     let command = format!("moongate call {} '", quote(&call.exposed));
-    let lines = [("curl", curl, format!("{}'", call.body_after)), ("moongate call", command, "'".to_owned())];
+    let lines = [
+        ("curl", curl, format!("{}'", call.body_after)),
+        ("moongate call", command, "'".to_owned()),
+    ];
     html! {
         @for (n, (label, before, after)) in lines.iter().enumerate() {
             @if n > 0 || !call.url.is_empty() {
                 details class="js-only repeat" {
                     summary { (label) }
                     pre id=(format!("repeat-{n}")) tabindex="0" role="region" aria-label=(label) data-before=(before) data-after=(after) {}
-                    button type="button" class="btn small" data-copy=(format!("repeat-{n}")) { "copy" }
+                    button type="button" class="btn small" data-copy=(format!("repeat-{n}")) {
+                        "copy" }
                 }
             }
         }
@@ -129,7 +154,12 @@ fn repeat_lines(call: &RepeatedCall) -> Markup {
 /// Renders what a server asks.
 pub fn question(id: &str, ask: &str, request: &InputRequest) -> Markup {
     let params = &request.params;
-    let text = |key: &str| params.get_string(key).map(|text| text.to_string()).unwrap_or_default();
+    let text = |key: &str| {
+        params
+            .get_string(key)
+            .map(|text| text.to_string())
+            .unwrap_or_default()
+    };
     let is_page = request.kind == InputKind::ElicitUrl;
     html! {
         form class="ask" method="post" data-call=(id) data-ask=(ask) novalidate {
@@ -146,10 +176,13 @@ pub fn question(id: &str, ask: &str, request: &InputRequest) -> Markup {
     }
 }
 
-/// Renders the link of a URL elicitation. The host is bold, since it says who will read what is typed there.
+/// Renders the link of a URL elicitation. The host is bold, since it says who will read what is
+/// typed there.
 fn page_link(text: &str) -> Markup {
     // A link with `javascript:` would run as the page, with the rights of the operator.
-    let parsed = url::Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+    let parsed = url::Url::parse(text)
+        .ok()
+        .filter(|url| matches!(url.scheme(), "http" | "https"));
     let Some(url) = parsed else {
         return html! { p class="red" { "It names no web page: " code { (VisibleText(text)) } } };
     };
@@ -175,7 +208,10 @@ mod tests {
     fn shells_take_names_and_pages_show_their_host() {
         assert_eq!(quote("it's"), r"'it'\''s'");
         let html = page_link("https://user@ex\u{e4}mple.com/login?a=<b>").into_string();
-        assert!(html.contains("<b>xn--exmple-cua.com</b>") && html.contains("noopener noreferrer"), "{html}");
+        assert!(
+            html.contains("<b>xn--exmple-cua.com</b>") && html.contains("noopener noreferrer"),
+            "{html}"
+        );
         let html = page_link("javascript:alert(1)").into_string();
         assert!(!html.contains("href"), "{html}");
     }
@@ -183,11 +219,16 @@ mod tests {
     #[test]
     fn hostile_schemas_stay_text_and_small() {
         let bad = r#"</textarea><script>alert(1)</script>\"'><img src=x onerror=alert(1)>"#;
-        let field =
-            format!(r#"{{"type":"string","title":"{bad}","description":"{bad}","default":"{bad}","format":"{bad}"}}"#);
-        let many: Vec<String> = (0..1020).map(|n| format!(r#""{bad}{n}":{field}"#)).collect();
-        let text =
-            format!(r#"{{"name":"x","description":"{bad}","inputSchema":{{"properties":{{{}}}}}}}"#, many.join(","));
+        let field = format!(
+            r#"{{"type":"string","title":"{bad}","description":"{bad}","default":"{bad}","format":"{bad}"}}"#
+        );
+        let many: Vec<String> = (0..1020)
+            .map(|n| format!(r#""{bad}{n}":{field}"#))
+            .collect();
+        let text = format!(
+            r#"{{"name":"x","description":"{bad}","inputSchema":{{"properties":{{{}}}}}}}"#,
+            many.join(",")
+        );
         let definition = RawJson::parse(text.into()).unwrap().as_object().unwrap();
         let name = "</pre><script>alert(1)</script>'; rm".to_owned();
         let tried = TriedTool {
@@ -204,8 +245,15 @@ mod tests {
             }),
         };
         let html = view(&tried, true).into_string();
-        assert!(!html.contains("<script") && !html.contains("<img"), "texts are text");
-        assert!(html.len() < 8_000_000 && html.contains("more than this form shows"), "{} bytes", html.len());
+        assert!(
+            !html.contains("<script") && !html.contains("<img"),
+            "texts are text"
+        );
+        assert!(
+            html.len() < 8_000_000 && html.contains("more than this form shows"),
+            "{} bytes",
+            html.len()
+        );
     }
 
     #[test]
@@ -220,7 +268,13 @@ mod tests {
             progress: None,
         };
         let html = question("t-1", "a-1", &request).into_string();
-        assert!(html.contains("&lt;b&gt;Who?") && html.contains("value=\"&quot;m&quot;\""), "{html}");
-        assert!(html.contains("data-call=\"t-1\" data-ask=\"a-1\"") && !html.contains("unset"), "{html}");
+        assert!(
+            html.contains("&lt;b&gt;Who?") && html.contains("value=\"&quot;m&quot;\""),
+            "{html}"
+        );
+        assert!(
+            html.contains("data-call=\"t-1\" data-ask=\"a-1\"") && !html.contains("unset"),
+            "{html}"
+        );
     }
 }

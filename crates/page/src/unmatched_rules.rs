@@ -1,7 +1,8 @@
-//! Rules of a server that match nothing: a note on its card, and the rules themselves on the open one.
+//! Rules of a server that match nothing: a note on its card, and the rules themselves on the open
+//! one.
 //!
-//! Owns their words. Does not find them (`moongate_gateway`). Invariant: a closed card says that there is one, since a
-//! misspelt rule changes nothing else that a reader could see.
+//! Owns their words. Does not find them (`moongate_gateway`). Invariant: a closed card says that
+//! there is one, since a misspelt rule changes nothing else that a reader could see.
 
 use maud::{Markup, html};
 use moongate_api::{ItemState, ServerStatus};
@@ -14,7 +15,9 @@ use super::text::{VisibleText, count};
 pub(super) fn note(server: &ServerStatus) -> Markup {
     let rules = &server.findings.unmatched_filters;
     html! {
-        @if !rules.is_empty() { span class="orange" { " · " (count(rules.len() as u64, "rule matches", "rules match")) " nothing" } }
+        @if !rules.is_empty() {
+            span class="orange" {
+                " · " (count(rules.len() as u64, "rule matches", "rules match")) " nothing" } }
     }
 }
 
@@ -30,7 +33,8 @@ pub(super) fn details(server: &ServerStatus) -> Markup {
                 }
                 ul { @for rule in rules { li { (VisibleText(rule)) } } }
                 p class="soft" {
-                    "Correct the name, or remove the rule. A misspelt " code { "deny" } " protects nothing."
+                    "Correct the name, or remove the rule. A \
+                     misspelt " code { "deny" } " protects nothing."
                     " Its entry: servers." (VisibleText(server.name())) (entry_place(&server.source))
                 }
             }
@@ -45,22 +49,42 @@ mod tests {
 
     #[test]
     fn a_rule_that_matches_nothing_is_told_on_both_cards() {
-        let rules = ["servers.a.tools.deny: no tool matches \"<b>\"", "servers.a.tools.hide: no tool matches \"y\""];
+        let rules = [
+            "servers.a.tools.deny: no tool matches \"<b>\"",
+            "servers.a.tools.hide: no tool matches \"y\"",
+        ];
         let mut server = ServerStatus::default();
         server.identity.name = "a".to_owned();
         server.findings.unmatched_filters = rules.map(str::to_owned).to_vec();
-        server.source =
-            EntrySource { file: Some("/etc/moongate.toml".to_owned()), line: Some(12), ..EntrySource::default() };
-        assert!(note(&server).into_string().contains(" · 2 rules match nothing"));
+        server.source = EntrySource {
+            file: Some("/etc/moongate.toml".to_owned()),
+            line: Some(12),
+            ..EntrySource::default()
+        };
+        assert!(
+            note(&server)
+                .into_string()
+                .contains(" · 2 rules match nothing")
+        );
         let html = details(&server).into_string();
-        for part in
-            ["2 rules match nothing", "no tool matches &quot;&lt;b&gt;&quot;", "protects nothing", "moongate.toml:12"]
-        {
+        for part in [
+            "2 rules match nothing",
+            "no tool matches &quot;&lt;b&gt;&quot;",
+            "protects nothing",
+            "moongate.toml:12",
+        ] {
             assert!(html.contains(part), "{part} in {html}");
         }
         server.findings.unmatched_filters.truncate(1);
-        assert!(note(&server).into_string().contains("1 rule matches nothing"));
+        assert!(
+            note(&server)
+                .into_string()
+                .contains("1 rule matches nothing")
+        );
         server.findings.unmatched_filters.clear();
-        assert_eq!((note(&server).into_string(), details(&server).into_string()), (String::new(), String::new()));
+        assert_eq!(
+            (note(&server).into_string(), details(&server).into_string()),
+            (String::new(), String::new())
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! State of a view, as its URL has it.
 //!
-//! Owns reading it, and links to other states. Does not know any view. Invariant: each value in a link is encoded.
+//! Owns reading it, and links to other states. Does not know any view. Invariant: each value in a
+//! link is encoded.
 
 use std::fmt::Write as _;
 
@@ -17,24 +18,40 @@ impl ViewQuery {
 
     /// Returns the value of a parameter.
     pub fn get(&self, key: &str) -> Option<&str> {
-        self.0.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+        self.0
+            .iter()
+            .find(|(name, _)| name == key)
+            .map(|(_, value)| value.as_str())
     }
 
     /// Returns the query with a parameter set, or without it.
     pub fn with(&self, key: &str, value: Option<&str>) -> Self {
-        let mut pairs: Vec<_> = self.0.iter().filter(|(name, _)| name != key).cloned().collect();
+        let mut pairs: Vec<_> = self
+            .0
+            .iter()
+            .filter(|(name, _)| name != key)
+            .cloned()
+            .collect();
         pairs.extend(value.map(|value| (key.to_owned(), value.to_owned())));
         ViewQuery(pairs)
     }
 
     /// Keeps these parameters only.
     pub fn only(&self, keys: &[&str]) -> Self {
-        ViewQuery(self.0.iter().filter(|(name, _)| keys.contains(&name.as_str())).cloned().collect())
+        ViewQuery(
+            self.0
+                .iter()
+                .filter(|(name, _)| keys.contains(&name.as_str()))
+                .cloned()
+                .collect(),
+        )
     }
 
     /// Returns all parameters.
     pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+        self.0
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     /// Writes the URL of a path with these parameters.
@@ -42,7 +59,8 @@ impl ViewQuery {
         if self.0.is_empty() {
             return path.to_owned();
         }
-        let mut query = url::form_urlencoded::Serializer::for_suffix(format!("{path}?"), path.len() + 1);
+        let mut query =
+            url::form_urlencoded::Serializer::for_suffix(format!("{path}?"), path.len() + 1);
         query.extend_pairs(&self.0);
         query.finish()
     }
@@ -69,9 +87,15 @@ mod tests {
     #[test]
     fn links_carry_the_state_of_a_view() {
         let query = ViewQuery::parse("state=ready&q=a%26b&client=");
-        assert_eq!((query.get("state"), query.get("q"), query.get("client")), (Some("ready"), Some("a&b"), None));
+        assert_eq!(
+            (query.get("state"), query.get("q"), query.get("client")),
+            (Some("ready"), Some("a&b"), None)
+        );
         assert_eq!(query.with("state", None).link("/"), "/?q=a%26b");
-        assert_eq!(query.with("state", Some("off")).only(&["state"]).link("/"), "/?state=off");
+        assert_eq!(
+            query.with("state", Some("off")).only(&["state"]).link("/"),
+            "/?state=off"
+        );
         assert_eq!(ViewQuery::default().link("/calls"), "/calls");
         assert_eq!(segment("a/b ü"), "a%2Fb%20%C3%BC");
     }

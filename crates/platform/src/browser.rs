@@ -1,6 +1,7 @@
 //! Browser of the user.
 //!
-//! Owns the system's command that opens an address. Does not wait for it. Invariant: the address is one argument.
+//! Owns the system's command that opens an address. Does not wait for it. Invariant: the address is
+//! one argument.
 
 use std::io;
 use std::process::{Command, Stdio};
@@ -14,7 +15,16 @@ pub fn open(url: &str) -> io::Result<()> {
         _ => &["xdg-open"],
     };
     let mut command = Command::new(words[0]);
-    command.args(&words[1..]).arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+        .args(&words[1..])
+        .arg(url)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     let status = command.status()?;
-    if status.success() { Ok(()) } else { Err(io::Error::other(format!("{} failed", words[0]))) }
+    if status.success() {
+        Ok(())
+    } else {
+        Err(io::Error::other(format!("{} failed", words[0])))
+    }
 }

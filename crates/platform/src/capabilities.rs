@@ -1,6 +1,7 @@
 //! Abilities of operating systems that settings depend on.
 //!
-//! Owns their list. Does not use them. Invariant: a setting that is refused on one system names it in its error.
+//! Owns their list. Does not use them. Invariant: a setting that is refused on one system names it
+//! in its error.
 
 /// Abilities of an operating system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +37,11 @@ impl Platform {
         ends_children: false,
     };
     /// macOS, and every other Unix.
-    pub const MACOS: Platform = Platform { name: "macOS", memory_usage: false, ..Platform::LINUX };
+    pub const MACOS: Platform = Platform {
+        name: "macOS",
+        memory_usage: false,
+        ..Platform::LINUX
+    };
     /// Windows.
     pub const WINDOWS: Platform = Platform {
         name: "Windows",

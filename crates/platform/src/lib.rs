@@ -1,7 +1,8 @@
 //! Everything that differs between Linux, macOS and Windows.
 //!
-//! Owns the calls of the operating system that only some have, one module for each concern. Does not know MCP, HTTP or
-//! the config. Invariant: each module offers the same functions everywhere, so that no other crate asks for the system.
+//! Owns the calls of the operating system that only some have, one module for each concern. Does
+//! not know MCP, HTTP or the config. Invariant: each module offers the same functions everywhere,
+//! so that no other crate asks for the system.
 
 pub mod browser;
 mod capabilities;

@@ -1,7 +1,8 @@
 //! Service manager that started this process, such as systemd.
 //!
-//! Owns what is told to it, and the sockets that it passes on. Does not serve them. Source: sd_notify(3),
-//! sd_listen_fds(3). Invariant: without a service manager nothing is told, and no socket is there.
+//! Owns what is told to it, and the sockets that it passes on. Does not serve them. Source:
+//! sd_notify(3), sd_listen_fds(3). Invariant: without a service manager nothing is told, and no
+//! socket is there.
 
 use std::io;
 
@@ -21,11 +22,15 @@ pub enum InheritedSocket {
 /// Takes over the sockets of the environment, in their order. Must be called on the runtime.
 pub fn take_inherited_sockets() -> io::Result<Vec<Option<InheritedSocket>>> {
     let mut passed = ListenFd::from_env();
-    (0..passed.len()).map(|index| take(&mut passed, index)).collect()
+    (0..passed.len())
+        .map(|index| take(&mut passed, index))
+        .collect()
 }
 
 fn take(passed: &mut ListenFd, index: usize) -> io::Result<Option<InheritedSocket>> {
-    let Ok(tcp) = passed.take_tcp_listener(index) else { return take_unix(passed, index) };
+    let Ok(tcp) = passed.take_tcp_listener(index) else {
+        return take_unix(passed, index);
+    };
     let nonblocking = |tcp: std::net::TcpListener| {
         tcp.set_nonblocking(true)?;
         TcpListener::from_std(tcp).map(InheritedSocket::Tcp)
@@ -35,7 +40,9 @@ fn take(passed: &mut ListenFd, index: usize) -> io::Result<Option<InheritedSocke
 
 #[cfg(unix)]
 fn take_unix(passed: &mut ListenFd, index: usize) -> io::Result<Option<InheritedSocket>> {
-    let Some(unix) = passed.take_unix_listener(index)? else { return Ok(None) };
+    let Some(unix) = passed.take_unix_listener(index)? else {
+        return Ok(None);
+    };
     unix.set_nonblocking(true)?;
     UnixListener::from_std(unix).map(|unix| Some(InheritedSocket::Unix(unix)))
 }

@@ -1,7 +1,7 @@
 //! Proof that a client's messages passed admission.
 //!
-//! Owns the proof and the order of its checks. Does not know the limits (`listener/admission.rs`). Invariant: a dialect
-//! and a client on a pipe take no messages without the proof.
+//! Owns the proof and the order of its checks. Does not know the limits (`listener/admission.rs`).
+//! Invariant: a dialect and a client on a pipe take no messages without the proof.
 
 use std::ops::Deref;
 
@@ -21,13 +21,14 @@ pub trait AdmissionPolicy {
 }
 
 /// Messages that passed admission, or the request that carries them.
-// Its field is private, and `admit` itself counts the requests and asks the policy. A caller in another crate that
-// forgets admission has nothing to pass on, and one that never wrote a policy cannot make up an answer.
+// Its field is private, and `admit` itself counts the requests and asks the policy. A caller in
+// another crate that forgets admission has nothing to pass on, and one that never wrote a policy
+// cannot make up an answer.
 pub struct Admitted<T>(T);
 
 impl Admitted<ClientPayload> {
-    /// Admits a payload: by the policy if it starts requests. A refused payload comes back, since its requests need
-    /// responses.
+    /// Admits a payload: by the policy if it starts requests. A refused payload comes back, since
+    /// its requests need responses.
     pub fn admit<P: AdmissionPolicy>(
         payload: ClientPayload,
         principal: &Principal,
@@ -44,8 +45,8 @@ impl Admitted<ClientPayload> {
 
     /// Passes a payload without requests, to which no limit applies.
     ///
-    /// Responses, cancellations and other notifications help calls to end that were admitted before. A limit that
-    /// refused them would stay exceeded. Malformed messages only get an error.
+    /// Responses, cancellations and other notifications help calls to end that were admitted
+    /// before. A limit that refused them would stay exceeded. Malformed messages only get an error.
     fn starting_nothing(payload: ClientPayload) -> Self {
         Admitted(payload)
     }
@@ -90,7 +91,9 @@ mod tests {
     fn requests_need_room_and_all_else_needs_none() {
         let admit = |text: &'static str| {
             let payload = RpcPayload::parse_from_client(&Bytes::from_static(text.as_bytes()), 10);
-            Admitted::admit(payload, &Principal::anonymous(), &NoRoom).map_err(|refused| refused.1).map(|_| ())
+            Admitted::admit(payload, &Principal::anonymous(), &NoRoom)
+                .map_err(|refused| refused.1)
+                .map(|_| ())
         };
         const PING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
         const BATCH: &str = r#"[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","id":2,"method":"ping"}]"#;

@@ -1,7 +1,7 @@
 //! Refusals of arguments, as servers word them.
 //!
-//! Owns how one is told from other failures of a tool. Does not read arguments. Invariant: a result without `isError` is
-//! no refusal.
+//! Owns how one is told from other failures of a tool. Does not read arguments. Invariant: a result
+//! without `isError` is no refusal.
 
 use moongate_jsonrpc::json::RawJson;
 use moongate_jsonrpc::message::code;
@@ -9,7 +9,8 @@ use moongate_model::{Error, McpErrorKind, Outcome};
 
 /// Bytes of a text that are read.
 pub(crate) const TEXT_MAX: usize = 2000;
-/// Words of SDKs' checks, in lower case: the official ones of TypeScript and Python, FastMCP, pydantic, zod, ajv, serde.
+/// Words of SDKs' checks, in lower case: the official ones of TypeScript and Python, FastMCP,
+/// pydantic, zod, ajv, serde.
 const WORDS: [&str; 13] = [
     "-32602",
     "validation error",
@@ -29,19 +30,34 @@ const WORDS: [&str; 13] = [
 /// Returns true if a server refused the arguments of a call.
 pub fn refuses_arguments(end: &Result<Outcome, Error>) -> bool {
     match end {
-        Err(Error { kind: McpErrorKind::ServerError(error), .. }) => error.code == code::INVALID_PARAMS,
+        Err(Error {
+            kind: McpErrorKind::ServerError(error),
+            ..
+        }) => error.code == code::INVALID_PARAMS,
         Err(_) => false,
         Ok(outcome) => {
-            let is_error = outcome.result.get("isError").is_some_and(|is_error| is_error.bytes() == "true");
-            is_error && outcome.task.is_none() && first_text(outcome).is_some_and(|text| names_arguments(&text))
+            let is_error = outcome
+                .result
+                .get("isError")
+                .is_some_and(|is_error| is_error.bytes() == "true");
+            is_error
+                && outcome.task.is_none()
+                && first_text(outcome).is_some_and(|text| names_arguments(&text))
         }
     }
 }
 
 /// Returns the first text of a result, in lower case.
 pub(crate) fn first_text(outcome: &Outcome) -> Option<String> {
-    let block = outcome.result.get("content").and_then(RawJson::as_array)?.first()?.as_object()?;
-    block.get_string("text").map(|text| text[..text.floor_char_boundary(TEXT_MAX)].to_lowercase())
+    let block = outcome
+        .result
+        .get("content")
+        .and_then(RawJson::as_array)?
+        .first()?
+        .as_object()?;
+    block
+        .get_string("text")
+        .map(|text| text[..text.floor_char_boundary(TEXT_MAX)].to_lowercase())
 }
 
 fn names_arguments(text: &str) -> bool {
@@ -58,8 +74,11 @@ mod tests {
 
     fn result(text: &str, is_error: bool) -> Result<Outcome, Error> {
         let text = RawJson::string(text);
-        let json = format!(r#"{{"content":[{{"type":"text","text":{text:?}}}],"isError":{is_error}}}"#);
-        Ok(Outcome::from_result(JsonObject::parse(Bytes::from(json)).unwrap()))
+        let json =
+            format!(r#"{{"content":[{{"type":"text","text":{text:?}}}],"isError":{is_error}}}"#);
+        Ok(Outcome::from_result(
+            JsonObject::parse(Bytes::from(json)).unwrap(),
+        ))
     }
 
     #[test]
@@ -74,8 +93,20 @@ mod tests {
             assert!(!refuses_arguments(&result(text, false)), "{text}");
         }
         assert!(!refuses_arguments(&result("The file does not exist", true)));
-        let error = |code| Err(Error::from_server(RpcError { code, message: ByteString::from("no"), data: None }));
-        assert!(refuses_arguments(&error(code::INVALID_PARAMS)) && !refuses_arguments(&error(code::INTERNAL)));
-        assert!(!refuses_arguments(&Err(Error::new(McpErrorKind::InvalidParams, "ours"))));
+        let error = |code| {
+            Err(Error::from_server(RpcError {
+                code,
+                message: ByteString::from("no"),
+                data: None,
+            }))
+        };
+        assert!(
+            refuses_arguments(&error(code::INVALID_PARAMS))
+                && !refuses_arguments(&error(code::INTERNAL))
+        );
+        assert!(!refuses_arguments(&Err(Error::new(
+            McpErrorKind::InvalidParams,
+            "ours"
+        ))));
     }
 }

@@ -1,7 +1,7 @@
 //! Call that its server runs as a task, for a client without tasks: the gateway awaits the result.
 //!
-//! Owns the order: the call, then its task, then the result. Does not know the wire form of either. Invariant: a client
-//! that disconnects, or a timeout, cancels the task.
+//! Owns the order: the call, then its task, then the result. Does not know the wire form of either.
+//! Invariant: a client that disconnects, or a timeout, cancels the task.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,9 +12,12 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::input_clock::InputClock;
 use moongate_jsonrpc::json::ByteString;
-use moongate_model::{Error, Exchange, ExchangeEvent, InputRequired, InputResponses, Outcome, Retryable};
+use moongate_model::{
+    Error, Exchange, ExchangeEvent, InputRequired, InputResponses, Outcome, Retryable,
+};
 
-/// Time limit for a user to answer a task's input request. The call's own time stands still meanwhile.
+/// Time limit for a user to answer a task's input request. The call's own time stands still
+/// meanwhile.
 const INPUT_TIME_MAX: Duration = Duration::from_secs(600);
 
 /// Function that cancels a task.
@@ -35,7 +38,8 @@ pub(super) struct TaskHooks {
 struct TaskAsCall {
     exchange: Exchange,
     hooks: Option<TaskHooks>,
-    /// Running task with its cancellation and its timeout error. `None` before it exists and after its end.
+    /// Running task with its cancellation and its timeout error. `None` before it exists and after
+    /// its end.
     task: Option<(ByteString, CancelTask, Error)>,
     timeout: Duration,
     /// Deadline of the task, apart from the time of its input requests.
@@ -73,15 +77,22 @@ impl TaskAsCall {
                     match timeout_at(deadline, self.exchange.next_event()).await {
                         Ok(event) => event,
                         // It may have moved meanwhile.
-                        Err(_) if self.inputs.extend(base, self.timeout) > Instant::now() => continue,
+                        Err(_) if self.inputs.extend(base, self.timeout) > Instant::now() => {
+                            continue;
+                        }
                         Err(_) => return Some(self.time_out()),
                     }
                 }
             };
             match event {
-                ExchangeEvent::Done(Ok(outcome)) if outcome.task.is_some() && self.hooks.is_some() => {
-                    let (Some(task), Some(hooks)) = (outcome.task, self.hooks.take()) else { continue };
-                    // The call's exchange ends here. The same stream goes on with the task's events.
+                ExchangeEvent::Done(Ok(outcome))
+                    if outcome.task.is_some() && self.hooks.is_some() =>
+                {
+                    let (Some(task), Some(hooks)) = (outcome.task, self.hooks.take()) else {
+                        continue;
+                    };
+                    // The call's exchange ends here. The same stream goes on with the task's
+                    // events.
                     self.exchange = (hooks.wait)(&task.id);
                     self.task = Some((task.id, hooks.cancel, hooks.timeout_error));
                     // The time starts again: until here the call's own timeout held.
@@ -95,7 +106,11 @@ impl TaskAsCall {
                 }
                 ExchangeEvent::InputRequired(input) => {
                     // Only a task has a deadline here. The call before it bounds its own time.
-                    let input = if self.deadline.is_some() { self.watch_input(input) } else { input };
+                    let input = if self.deadline.is_some() {
+                        self.watch_input(input)
+                    } else {
+                        input
+                    };
                     return Some(ExchangeEvent::InputRequired(input));
                 }
                 event @ ExchangeEvent::Notification(_) => return Some(event),
@@ -103,7 +118,8 @@ impl TaskAsCall {
         }
     }
 
-    /// Takes back that the call was not sent if it became a task: an error of the wait is about a later request.
+    /// Takes back that the call was not sent if it became a task: an error of the wait is about a
+    /// later request.
     fn with_sent_call(&self, end: Result<Outcome, Error>) -> Result<Outcome, Error> {
         match end {
             // Without this a retry would make a second task.
@@ -117,22 +133,42 @@ impl TaskAsCall {
     /// Lets the task's time stand still until the responses pass, or the request is refused.
     fn watch_input(&self, input: InputRequired) -> InputRequired {
         let (watched, responses) = oneshot::channel::<InputResponses>();
-        let InputRequired { requests, state_holder, server, responder } = input;
+        let InputRequired {
+            requests,
+            state_holder,
+            server,
+            responder,
+        } = input;
         let inputs = self.inputs.clone();
         inputs.begin();
         tokio::spawn(async move {
-            let responses = timeout(INPUT_TIME_MAX, responses).await.ok().and_then(Result::ok);
+            let responses = timeout(INPUT_TIME_MAX, responses)
+                .await
+                .ok()
+                .and_then(Result::ok);
             // Errors are refusals, mostly the gateway's own: nobody was asked.
-            inputs.end(responses.iter().flatten().any(|(_, response)| response.is_ok()));
+            inputs.end(
+                responses
+                    .iter()
+                    .flatten()
+                    .any(|(_, response)| response.is_ok()),
+            );
             // Dropping the responder tells that no responses will come.
             responses.map(|responses| responder.send(responses))
         });
-        InputRequired { requests, state_holder, server, responder: watched }
+        InputRequired {
+            requests,
+            state_holder,
+            server,
+            responder: watched,
+        }
     }
 
     fn time_out(&mut self) -> ExchangeEvent {
         self.finished = true;
-        let error = self.cancel().unwrap_or_else(|| Error::internal("a task was late before it was there"));
+        let error = self
+            .cancel()
+            .unwrap_or_else(|| Error::internal("a task was late before it was there"));
         ExchangeEvent::Done(Err(error))
     }
 
@@ -160,7 +196,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_failed_wait_for_a_task_does_not_repeat_its_call() {
-        let unsent = || Error::new(McpErrorKind::ServerDown, "away").with_retryable(Retryable::NotSent);
+        let unsent =
+            || Error::new(McpErrorKind::ServerDown, "away").with_retryable(Retryable::NotSent);
         let hooks = || TaskHooks {
             wait: Box::new(move |_| Exchange::ready(Err(unsent()))),
             cancel: Box::new(|_| ()),
@@ -176,10 +213,19 @@ mod tests {
             input_requests: Vec::new(),
             outcome: None,
         };
-        let task = Outcome { task: Some(Box::new(task)), ..Outcome::default() };
-        let lost = await_task(Exchange::ready(Ok(task)), hooks()).outcome().await.unwrap_err();
+        let task = Outcome {
+            task: Some(Box::new(task)),
+            ..Outcome::default()
+        };
+        let lost = await_task(Exchange::ready(Ok(task)), hooks())
+            .outcome()
+            .await
+            .unwrap_err();
         assert_eq!(lost.retryable, Retryable::No, "its server runs the task");
-        let unmade = await_task(Exchange::ready(Err(unsent())), hooks()).outcome().await.unwrap_err();
+        let unmade = await_task(Exchange::ready(Err(unsent())), hooks())
+            .outcome()
+            .await
+            .unwrap_err();
         assert_eq!(unmade.retryable, Retryable::NotSent);
     }
 }

@@ -1,7 +1,9 @@
-//! Sender of messages that no call waits for: replies to a server's requests, cancellations and the like.
+//! Sender of messages that no call waits for: replies to a server's requests, cancellations and the
+//! like.
 //!
-//! Owns the limits on these messages over all connections of one server. Does not write them. Invariant: the number of
-//! tasks and connections is bounded, however many requests the server sends and however many calls clients cancel.
+//! Owns the limits on these messages over all connections of one server. Does not write them.
+//! Invariant: the number of tasks and connections is bounded, however many requests the server
+//! sends and however many calls clients cancel.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,19 +51,33 @@ pub(super) struct ReplyPermit {
 }
 
 impl BackgroundSender {
-    /// Waits for a permit for one reply. The waiting task does not read the server's stream meanwhile.
+    /// Waits for a permit for one reply. The waiting task does not read the server's stream
+    /// meanwhile.
     pub(super) async fn acquire_reply(&self) -> ReplyPermit {
-        // The rate first: a permit that is held during the wait would hold up replies on other connections.
+        // The rate first: a permit that is held during the wait would hold up replies on other
+        // connections.
         let was_delayed = self.reply_rate.wait_turn().await;
         match self.replies.clone().try_acquire_owned() {
-            Ok(permit) => ReplyPermit { _permit: Some(permit), was_delayed },
-            Err(_) => ReplyPermit { _permit: self.replies.clone().acquire_owned().await.ok(), was_delayed: true },
+            Ok(permit) => ReplyPermit {
+                _permit: Some(permit),
+                was_delayed,
+            },
+            Err(_) => ReplyPermit {
+                _permit: self.replies.clone().acquire_owned().await.ok(),
+                was_delayed: true,
+            },
         }
     }
 
     /// Sends a message in the background. A message without a permit is counted in `dropped`.
-    pub(super) fn send(&self, message: impl Future<Output = ()> + Send + 'static, dropped: &CounterHandle) {
-        let Ok(queue_permit) = self.waiting.clone().try_acquire_owned() else { return dropped.inc() };
+    pub(super) fn send(
+        &self,
+        message: impl Future<Output = ()> + Send + 'static,
+        dropped: &CounterHandle,
+    ) {
+        let Ok(queue_permit) = self.waiting.clone().try_acquire_owned() else {
+            return dropped.inc();
+        };
         let sending = self.sending.clone();
         tokio::spawn(async move {
             let _queue_permit = queue_permit;
@@ -72,7 +88,8 @@ impl BackgroundSender {
         });
     }
 
-    /// Tries to get a permit for a longer task that no call waits for, such as a cancellation with its response.
+    /// Tries to get a permit for a longer task that no call waits for, such as a cancellation with
+    /// its response.
     pub(super) fn try_acquire(&self) -> Option<OwnedSemaphorePermit> {
         self.waiting.clone().try_acquire_owned().ok()
     }
@@ -103,7 +120,11 @@ mod tests {
         tokio::time::sleep(SEND_TIME / 2).await;
         assert_eq!(open.load(Ordering::Relaxed), SENT_AT_ONCE);
         tokio::time::sleep(SEND_TIME * 100).await;
-        assert_eq!(open.load(Ordering::Relaxed), WAITING_MAX, "each has its turn");
+        assert_eq!(
+            open.load(Ordering::Relaxed),
+            WAITING_MAX,
+            "each has its turn"
+        );
         assert_eq!(sender.waiting.available_permits(), WAITING_MAX);
     }
 

@@ -1,7 +1,7 @@
 //! HTTP response bodies of the gateway: a few shared buffers, or a stream of them.
 //!
-//! Owns the type of every downstream response body. Does not build responses. Invariant: a body in parts knows its
-//! exact length, so that the connection can be reused.
+//! Owns the type of every downstream response body. Does not build responses. Invariant: a body in
+//! parts knows its exact length, so that the connection can be reused.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -54,10 +54,16 @@ impl http_body::Body for Body {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match &mut *self {
             Body::Parts(parts) => Poll::Ready(parts.pop_front().map(|part| Ok(Frame::data(part)))),
-            Body::Stream(chunks) => chunks.as_mut().poll_next(cx).map(|chunk| chunk.map(|c| Ok(Frame::data(c)))),
+            Body::Stream(chunks) => chunks
+                .as_mut()
+                .poll_next(cx)
+                .map(|chunk| chunk.map(|c| Ok(Frame::data(c)))),
         }
     }
 

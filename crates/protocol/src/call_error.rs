@@ -1,7 +1,7 @@
 //! Errors of calls whose link failed, in words that name the server and a remedy.
 //!
-//! Owns the conversion of link errors to call errors. Does not retry. Invariant: only a request that was not sent is
-//! marked as such.
+//! Owns the conversion of link errors to call errors. Does not retry. Invariant: only a request
+//! that was not sent is marked as such.
 
 use std::time::Duration;
 
@@ -12,13 +12,18 @@ use moongate_transport::LinkError;
 /// Converts a link's failure into the error of a call to `server`.
 pub(super) fn from_link(server: &str, error: &LinkError) -> Error {
     match error {
-        LinkError::Status { status, hint, message, retry_after, challenge: _ } => {
-            from_status(server, *status, hint, message.as_deref(), *retry_after)
-        }
+        LinkError::Status {
+            status,
+            hint,
+            message,
+            retry_after,
+            challenge: _,
+        } => from_status(server, *status, hint, message.as_deref(), *retry_after),
         LinkError::Protocol(reason) => protocol_error(server, reason),
         LinkError::TooLarge { .. } => {
             let message = format!(
-                "Server \"{server}\" sent too much: {error}; raise servers.{server}.max_message if it should pass"
+                "Server \"{server}\" sent too much: {error}; raise servers.{server}.max_message if \
+                 it should pass"
             );
             Error::new(McpErrorKind::ServerProtocol, message)
         }
@@ -26,24 +31,34 @@ pub(super) fn from_link(server: &str, error: &LinkError) -> Error {
             McpErrorKind::Overloaded,
             format!("Server \"{server}\" sent a message that was dropped: {exhausted}"),
         ),
-        LinkError::Timeout(reason) => {
-            Error::new(McpErrorKind::ServerTimeout, format!("Server \"{server}\" timed out: {reason}"))
-        }
-        LinkError::QueueFull(reason) => {
-            Error::new(McpErrorKind::Overloaded, format!("Server \"{server}\" is overloaded: {reason}"))
-                .with_retryable(Retryable::NotSent)
-        }
+        LinkError::Timeout(reason) => Error::new(
+            McpErrorKind::ServerTimeout,
+            format!("Server \"{server}\" timed out: {reason}"),
+        ),
+        LinkError::QueueFull(reason) => Error::new(
+            McpErrorKind::Overloaded,
+            format!("Server \"{server}\" is overloaded: {reason}"),
+        )
+        .with_retryable(Retryable::NotSent),
         LinkError::Spawn(reason) | LinkError::Unreachable(reason) | LinkError::NotSent(reason) => {
             server_down(server, reason).with_retryable(Retryable::NotSent)
         }
         // The server may have read the request before the link closed, so it may have run.
-        LinkError::Closed(reason) => server_down(server, reason).with_retryable(Retryable::After(None)),
+        LinkError::Closed(reason) => {
+            server_down(server, reason).with_retryable(Retryable::After(None))
+        }
     }
 }
 
-fn from_status(server: &str, status: u16, hint: &str, message: Option<&RpcMessage>, retry_after: Option<u64>) -> Error {
-    // A JSON-RPC error comes from the server itself, which is therefore up. These statuses say what the host wants, and
-    // the error's words are in the hint.
+fn from_status(
+    server: &str,
+    status: u16,
+    hint: &str,
+    message: Option<&RpcMessage>,
+    retry_after: Option<u64>,
+) -> Error {
+    // A JSON-RPC error comes from the server itself, which is therefore up. These statuses say what
+    // the host wants, and the error's words are in the hint.
     let is_hosts = matches!(status, 401 | 403 | 408 | 429 | 502..=504);
     if let Some(RpcMessage::Response(response)) = message
         && let (Err(error), false) = (&response.outcome, is_hosts)
@@ -55,26 +70,37 @@ fn from_status(server: &str, status: u16, hint: &str, message: Option<&RpcMessag
         408 | 429 | 500..=599 => Retryable::After(retry_after.map(Duration::from_secs)),
         _ => Retryable::No,
     };
-    let wait = retry_after.map(|s| format!("; it asks to wait {} s", s.min(3600))).unwrap_or_default();
-    Error::new(McpErrorKind::ServerRefused, format!("Server \"{server}\" refused: HTTP status {status}{hint}{wait}"))
-        .with_retryable(retryable)
+    let wait = retry_after
+        .map(|s| format!("; it asks to wait {} s", s.min(3600)))
+        .unwrap_or_default();
+    Error::new(
+        McpErrorKind::ServerRefused,
+        format!("Server \"{server}\" refused: HTTP status {status}{hint}{wait}"),
+    )
+    .with_retryable(retryable)
 }
 
 /// Builds the error for an unavailable server.
 pub(super) fn server_down(server: &str, reason: &str) -> Error {
-    let message = format!("Server \"{server}\" is not available: {reason}. The gateway keeps trying to bring it back");
+    let message = format!(
+        "Server \"{server}\" is not available: {reason}. The gateway keeps trying to bring it back"
+    );
     Error::new(McpErrorKind::ServerDown, message)
 }
 
 /// Builds the error for a server that broke the protocol.
 pub(super) fn protocol_error(server: &str, reason: &str) -> Error {
-    Error::new(McpErrorKind::ServerProtocol, format!("Server \"{server}\" broke the protocol: {reason}"))
+    Error::new(
+        McpErrorKind::ServerProtocol,
+        format!("Server \"{server}\" broke the protocol: {reason}"),
+    )
 }
 
 /// Builds the error for a server that did not respond in time.
 pub(super) fn timeout_error(server: &str, limit: Duration) -> Error {
     let message = format!(
-        "Server \"{server}\" did not answer within {limit:?}; raise servers.{server}.timeout if that is too short"
+        "Server \"{server}\" did not answer within {limit:?}; raise servers.{server}.timeout if \
+         that is too short"
     );
     Error::new(McpErrorKind::ServerTimeout, message)
 }

@@ -1,7 +1,7 @@
 //! Time limits of calls on one server, shared by all its connections.
 //!
-//! Owns the limits, the timers and the background sender. Does not cancel calls. Invariant: a change applies to calls
-//! that begin after it.
+//! Owns the limits, the timers and the background sender. Does not cancel calls. Invariant: a
+//! change applies to calls that begin after it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,12 +22,17 @@ pub struct CallTimeouts {
 }
 
 impl CallTimeouts {
-    /// Creates the limits. `call` covers a call from sending to its end, `input` a client's answer to an input request.
+    /// Creates the limits. `call` covers a call from sending to its end, `input` a client's answer
+    /// to an input request.
     pub fn new(call: Duration, input: Duration) -> Self {
         let call_ms = AtomicU64::new(0);
         let input_ms = AtomicU64::new(0);
-        let timeouts =
-            CallTimeouts { call_ms, input_ms, timers: Arc::default(), background_sender: BackgroundSender::default() };
+        let timeouts = CallTimeouts {
+            call_ms,
+            input_ms,
+            timers: Arc::default(),
+            background_sender: BackgroundSender::default(),
+        };
         timeouts.update(call, input);
         timeouts
     }

@@ -1,6 +1,8 @@
-//! Capabilities of clients in the wire form that all revisions share, and those that the gateway declares itself.
+//! Capabilities of clients in the wire form that all revisions share, and those that the gateway
+//! declares itself.
 //!
-//! Owns their names. Does not check requests against them. Invariant: a capability that is not declared is not granted.
+//! Owns their names. Does not check requests against them. Invariant: a capability that is not
+//! declared is not granted.
 
 use moongate_jsonrpc::json::{JsonObject, RawJson};
 use moongate_model::{ClientCapabilities, InputKind};
@@ -10,16 +12,22 @@ pub(super) fn read_client_capabilities(capabilities: &JsonObject) -> ClientCapab
     let has = |name: &str| capabilities.get(name).is_some_and(RawJson::is_object);
     let elicitation = capabilities.get_object("elicitation");
     let sampling = capabilities.get_object("sampling");
-    // 2025-11-25/client/elicitation.mdx, Capabilities: "an empty capabilities object is equivalent to declaring
-    // support for `form` mode only".
-    let mode = |name: &str| elicitation.as_ref().is_some_and(|e| e.get(name).is_some_and(RawJson::is_object));
+    // 2025-11-25/client/elicitation.mdx, Capabilities: "an empty capabilities object is equivalent
+    // to declaring support for `form` mode only".
+    let mode = |name: &str| {
+        elicitation
+            .as_ref()
+            .is_some_and(|e| e.get(name).is_some_and(RawJson::is_object))
+    };
     ClientCapabilities {
         sample: has("sampling"),
-        // 2025-11-25/client/sampling.mdx, Capabilities: "Servers MUST NOT send tool-enabled sampling requests to
-        // Clients that have not declared support for tool use via the `sampling.tools` capability."
+        // 2025-11-25/client/sampling.mdx, Capabilities: "Servers MUST NOT send tool-enabled
+        // sampling requests to Clients that have not declared support for tool use via the
+        // `sampling.tools` capability."
         sample_with_tools: sampling.is_some_and(|s| s.get("tools").is_some_and(RawJson::is_object)),
         roots: has("roots"),
-        // "Servers MUST NOT send elicitation requests with modes that are not supported by the client."
+        // "Servers MUST NOT send elicitation requests with modes that are not supported by the
+        // client."
         elicit_form: elicitation.as_ref().is_some_and(JsonObject::is_empty) || mode("form"),
         elicit_url: mode("url"),
     }
@@ -27,10 +35,12 @@ pub(super) fn read_client_capabilities(capabilities: &JsonObject) -> ClientCapab
 
 /// Returns the capabilities for a connection that all clients share.
 ///
-/// - Input requests are declared, since some client may support them. They fail for callers that do not.
-/// - Apps are declared, so that servers name pages in their tools. Other clients ignore that `_meta`.
-/// - Roots are not declared here, because they belong to one client. A legacy handshake adds them until the server has
-///   asked for them once.
+/// - Input requests are declared, since some client may support them. They fail for callers that do
+///   not.
+/// - Apps are declared, so that servers name pages in their tools. Other clients ignore that
+///   `_meta`.
+/// - Roots are not declared here, because they belong to one client. A legacy handshake adds them
+///   until the server has asked for them once.
 ///
 /// extensions/overview.mdx, Client Capabilities, has the wire form of `io.modelcontextprotocol/ui`.
 pub fn shared_capabilities() -> RawJson {
@@ -59,7 +69,14 @@ mod tests {
     #[test]
     fn declared_extensions_are_json() {
         let all = shared_capabilities().as_object().unwrap();
-        let types = all.get_object("extensions").unwrap().get_object("io.modelcontextprotocol/ui").unwrap();
-        assert_eq!(&types.get("mimeTypes").unwrap().bytes()[..], br#"["text/html;profile=mcp-app"]"#);
+        let types = all
+            .get_object("extensions")
+            .unwrap()
+            .get_object("io.modelcontextprotocol/ui")
+            .unwrap();
+        assert_eq!(
+            &types.get("mimeTypes").unwrap().bytes()[..],
+            br#"["text/html;profile=mcp-app"]"#
+        );
     }
 }

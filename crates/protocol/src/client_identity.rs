@@ -1,12 +1,14 @@
 //! What a client says about itself, in the size that is kept for it.
 //!
-//! Owns the limits of `clientInfo` and of capabilities. Does not read what they mean. Invariant: no client makes a session
-//! or a parked call hold more than [`CLIENT_INFO_MAX`] and [`CAPABILITIES_MAX`] bytes of them.
+//! Owns the limits of `clientInfo` and of capabilities. Does not read what they mean. Invariant: no
+//! client makes a session or a parked call hold more than [`CLIENT_INFO_MAX`] and
+//! [`CAPABILITIES_MAX`] bytes of them.
 
 use moongate_jsonrpc::json::{JsonObject, RawJson};
 use moongate_model::{Error, McpErrorKind};
 
-/// Longest `clientInfo` that is kept as it came, in bytes. Of a longer one the members in [`KEPT`] are left.
+/// Longest `clientInfo` that is kept as it came, in bytes. Of a longer one the members in [`KEPT`]
+/// are left.
 const CLIENT_INFO_MAX: usize = 4096;
 /// Members of a long `clientInfo` that are kept.
 const KEPT: [&str; 4] = ["name", "title", "version", "websiteUrl"];
@@ -24,7 +26,9 @@ pub(crate) fn bounded_client_info(info: &RawJson) -> Option<RawJson> {
     let mut kept = JsonObject::default();
     for key in KEPT {
         if let Some(text) = long.get_string(key) {
-            let end = (0..=text.len().min(KEPT_TEXT_MAX)).rev().find(|at| text.is_char_boundary(*at));
+            let end = (0..=text.len().min(KEPT_TEXT_MAX))
+                .rev()
+                .find(|at| text.is_char_boundary(*at));
             kept = kept.with(key, RawJson::string(&text[..end.unwrap_or(0)]));
         }
     }
@@ -38,7 +42,8 @@ pub(crate) fn check_capabilities_size(capabilities: &RawJson) -> Result<(), Erro
         return Ok(());
     }
     let message = format!(
-        "Invalid params: the client's capabilities have {size} bytes, and no more than {CAPABILITIES_MAX} are accepted"
+        "Invalid params: the client's capabilities have {size} bytes, and no more than \
+         {CAPABILITIES_MAX} are accepted"
     );
     Err(Error::new(McpErrorKind::InvalidParams, message))
 }
@@ -62,17 +67,29 @@ mod tests {
     fn of_a_long_info_the_texts_are_kept() {
         let name = "ü".repeat(4000);
         let icon = "A".repeat(4_000_000);
-        let info = raw(format!(r#"{{"name":"{name}","version":"1.2","icons":[{{"src":"{icon}"}}],"websiteUrl":7}}"#));
+        let info = raw(format!(
+            r#"{{"name":"{name}","version":"1.2","icons":[{{"src":"{icon}"}}],"websiteUrl":7}}"#
+        ));
         let kept = bounded_client_info(&info).unwrap();
-        assert_eq!(kept.bytes(), format!(r#"{{"name":"{}","version":"1.2"}}"#, "ü".repeat(256)).as_bytes());
+        assert_eq!(
+            kept.bytes(),
+            format!(r#"{{"name":"{}","version":"1.2"}}"#, "ü".repeat(256)).as_bytes()
+        );
         assert!(bounded_client_info(&raw(format!("[\"{icon}\"]"))).is_none());
     }
 
     #[test]
     fn large_capabilities_are_an_error_that_names_the_limit() {
-        let large = raw(format!(r#"{{"experimental":{{"x":"{}"}}}}"#, "x".repeat(CAPABILITIES_MAX)));
+        let large = raw(format!(
+            r#"{{"experimental":{{"x":"{}"}}}}"#,
+            "x".repeat(CAPABILITIES_MAX)
+        ));
         let error = check_capabilities_size(&large).unwrap_err();
-        assert!(error.message.contains("no more than 16384"), "{}", error.message);
+        assert!(
+            error.message.contains("no more than 16384"),
+            "{}",
+            error.message
+        );
         assert!(check_capabilities_size(&raw("{}".to_owned())).is_ok());
     }
 }

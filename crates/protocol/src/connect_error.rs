@@ -1,6 +1,7 @@
 //! Reasons why a server could not be opened.
 //!
-//! Owns their texts. Does not decide on another attempt (`upstream`). Invariant: a server's own error keeps its code.
+//! Owns their texts. Does not decide on another attempt (`upstream`). Invariant: a server's own
+//! error keeps its code.
 
 use moongate_jsonrpc::json::RawJson;
 use moongate_jsonrpc::message::RpcError;
@@ -22,10 +23,21 @@ pub enum ConnectError {
 
 /// Returns the revisions that a server says to support, as it wrote them.
 fn supported_list(error: &RpcError) -> String {
-    let supported = error.data.as_ref().and_then(RawJson::as_object).and_then(|data| data.get("supported")?.as_array());
-    let names: Vec<String> =
-        supported.into_iter().flatten().filter_map(|name| Some(name.as_text()?.to_string())).collect();
-    if names.is_empty() { String::new() } else { format!("; it supports {}", names.join(", ")) }
+    let supported = error
+        .data
+        .as_ref()
+        .and_then(RawJson::as_object)
+        .and_then(|data| data.get("supported")?.as_array());
+    let names: Vec<String> = supported
+        .into_iter()
+        .flatten()
+        .filter_map(|name| Some(name.as_text()?.to_string()))
+        .collect();
+    if names.is_empty() {
+        String::new()
+    } else {
+        format!("; it supports {}", names.join(", "))
+    }
 }
 
 #[cfg(test)]
@@ -35,11 +47,18 @@ mod tests {
     #[test]
     fn a_refusal_lists_what_the_server_supports() {
         let refused = |data: Option<&'static str>| {
-            let error = RpcError { code: -32022, message: "no".into(), data: data.map(RawJson::literal) };
+            let error = RpcError {
+                code: -32022,
+                message: "no".into(),
+                data: data.map(RawJson::literal),
+            };
             ConnectError::Answered(error).to_string()
         };
         let listed = refused(Some(r#"{"supported":["2027-01-01","2028-01-01"]}"#));
-        assert_eq!(listed, "it refused the handshake: no (code -32022); it supports 2027-01-01, 2028-01-01");
+        assert_eq!(
+            listed,
+            "it refused the handshake: no (code -32022); it supports 2027-01-01, 2028-01-01"
+        );
         assert_eq!(refused(None), "it refused the handshake: no (code -32022)");
     }
 }

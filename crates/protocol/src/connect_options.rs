@@ -1,7 +1,7 @@
 //! Options of a connection to a server.
 //!
-//! Owns what both eras need to open one and to run calls on it. Does not read the config. Invariant: they do not change
-//! while the connection is open; `CallTimeouts` may.
+//! Owns what both eras need to open one and to run calls on it. Does not read the config.
+//! Invariant: they do not change while the connection is open; `CallTimeouts` may.
 
 use std::sync::Arc;
 
@@ -27,8 +27,8 @@ pub struct ConnectOptions {
     pub preferred_era: Option<Era>,
     /// Capabilities for a connection that declares them once for all clients: a JSON object.
     pub capabilities: RawJson,
-    /// True if several clients use the connection. Roots are then declared until the server asks for them: only so does
-    /// it show that it would.
+    /// True if several clients use the connection. Roots are then declared until the server asks
+    /// for them: only so does it show that it would.
     pub is_shared: bool,
     /// Way to the only client that uses the connection, outside of its calls.
     pub client: Option<ClientChannel>,

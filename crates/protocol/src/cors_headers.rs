@@ -1,6 +1,7 @@
 //! Headers that pages of another origin may send and read (CORS).
 //!
-//! Owns their names. Does not check origins or requests (`listener/origin.rs`). Invariant: the names are in lower case.
+//! Owns their names. Does not check origins or requests (`listener/origin.rs`). Invariant: the
+//! names are in lower case.
 
 /// Headers that pages may send.
 pub const ALLOWED: [&str; 9] = [

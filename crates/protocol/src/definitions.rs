@@ -1,11 +1,13 @@
 //! Definitions of items, checked as the schemas of the official SDKs check them.
 //!
-//! Owns what is mended, what is left out, and the reasons. Does not list (`gateway`), and does not wrap schemas for
-//! legacy clients. Invariant: a definition that all SDKs of an era take as it is keeps its bytes in that era.
+//! Owns what is mended, what is left out, and the reasons. Does not list (`gateway`), and does not
+//! wrap schemas for legacy clients. Invariant: a definition that all SDKs of an era take as it is
+//! keeps its bytes in that era.
 //!
-//! An SDK that refuses one item refuses the whole list, with the items of all servers. The rules are those of the
-//! TypeScript SDKs 1.32 and 2.4 and of the Python SDKs 1.30 and 2.3. Checks take linear time, and see only a few levels
-//! of an item. What they read deeper is bounded by [`output_schema::SCHEMA_MAX`].
+//! An SDK that refuses one item refuses the whole list, with the items of all servers. The rules
+//! are those of the TypeScript SDKs 1.32 and 2.4 and of the Python SDKs 1.30 and 2.3. Checks take
+//! linear time, and see only a few levels of an item. What they read deeper is bounded by
+//! [`output_schema::SCHEMA_MAX`].
 
 mod common_member;
 mod flags;
@@ -36,7 +38,8 @@ pub const LEGACY_ONLY: &str = "for clients before 2026-07-28";
 /// Definition that can be listed.
 #[derive(Debug)]
 pub struct CheckedDefinition {
-    /// Definition that clients of both eras take, as far as both need the same. `None`: the server's own.
+    /// Definition that clients of both eras take, as far as both need the same. `None`: the
+    /// server's own.
     pub mended: Option<Arc<JsonObject>>,
     /// Reasons of its mends.
     pub mends: Vec<String>,
@@ -65,7 +68,8 @@ pub struct LegacyMend {
 }
 
 impl LegacyMend {
-    /// Returns a definition as legacy clients take it. `listed` is checked, and perhaps named or described otherwise.
+    /// Returns a definition as legacy clients take it. `listed` is checked, and perhaps named or
+    /// described otherwise.
     pub fn apply(&self, kind: ItemKind, listed: &RawJson) -> Option<RawJson> {
         let mut item = listed.as_object()?;
         if kind == ItemKind::Tools {
@@ -76,13 +80,19 @@ impl LegacyMend {
 }
 
 /// Checks the definition of an item. Fails with the reason if it cannot be listed for anybody.
-pub fn check_definition(kind: ItemKind, item: &Arc<JsonObject>) -> Result<CheckedDefinition, String> {
+pub fn check_definition(
+    kind: ItemKind,
+    item: &Arc<JsonObject>,
+) -> Result<CheckedDefinition, String> {
     let mut notes = MendNotes::default();
     let mut mended = match readable::replace_lone_surrogates(&item.bytes())? {
         None => (**item).clone(),
         Some(text) => {
             notes.add("", "has half a surrogate pair: U+FFFD is in its place");
-            RawJson::parse(text.into()).ok().and_then(|raw| raw.as_object()).ok_or("it cannot be read")?
+            RawJson::parse(text.into())
+                .ok()
+                .and_then(|raw| raw.as_object())
+                .ok_or("it cannot be read")?
         }
     };
     let key = kind.item_key();
@@ -96,7 +106,11 @@ pub fn check_definition(kind: ItemKind, item: &Arc<JsonObject>) -> Result<Checke
     }
     let legacy = legacy_form(kind, &mended);
     let mended = (!notes.is_empty()).then(|| Arc::new(mended));
-    Ok(CheckedDefinition { mended, mends: notes.into_texts(), legacy })
+    Ok(CheckedDefinition {
+        mended,
+        mends: notes.into_texts(),
+        legacy,
+    })
 }
 
 fn legacy_form(kind: ItemKind, item: &JsonObject) -> LegacyForm {
@@ -109,6 +123,9 @@ fn legacy_form(kind: ItemKind, item: &JsonObject) -> LegacyForm {
     match result {
         Err(reason) => LegacyForm::LeftOut(reason),
         Ok(_) if notes.is_empty() => LegacyForm::Same,
-        Ok(output) => LegacyForm::Mended(Arc::new(LegacyMend { reasons: notes.into_texts(), output })),
+        Ok(output) => LegacyForm::Mended(Arc::new(LegacyMend {
+            reasons: notes.into_texts(),
+            output,
+        })),
     }
 }

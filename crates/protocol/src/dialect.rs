@@ -1,7 +1,7 @@
 //! Dialect: the client side of one family of revisions.
 //!
-//! Owns the trait and its parameters. Does not select the dialect (`lib.rs`). Invariant: a dialect sees requests only
-//! after their credentials were checked and they were admitted.
+//! Owns the trait and its parameters. Does not select the dialect (`lib.rs`). Invariant: a dialect
+//! sees requests only after their credentials were checked and they were admitted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,8 +26,8 @@ pub trait Dialect: Send + Sync {
 
     /// Serves a request that passed admission.
     ///
-    /// Here the dialect decodes the members that its revision defines. `McpServer::call` resolves, permits and starts
-    /// the call, and the dialect's encoder writes the response.
+    /// Here the dialect decodes the members that its revision defines. `McpServer::call` resolves,
+    /// permits and starts the call, and the dialect's encoder writes the response.
     fn serve<'a>(
         &'a self,
         request: Admitted<McpRequest>,
@@ -59,7 +59,8 @@ pub struct DownstreamState {
     pub subscriptions_max: usize,
     /// Names of client headers that some server wants forwarded, in lower case.
     pub forwarded_headers: Vec<http::HeaderName>,
-    /// Finds the key for this gateway that a request came with. `None` if the gateway asks for no key.
+    /// Finds the key for this gateway that a request came with. `None` if the gateway asks for no
+    /// key.
     pub sent_key: Option<fn(&http::HeaderMap) -> Option<&str>>,
     /// Lifetime of one stream's connection, for clients that can come back for the rest.
     pub stream_lifetime: Duration,

@@ -1,6 +1,7 @@
 //! Eras of MCP, and the revisions of each.
 //!
-//! Owns the list of supported revisions. Does not negotiate one (`negotiate.rs`). Invariant: a revision has one era.
+//! Owns the list of supported revisions. Does not negotiate one (`negotiate.rs`). Invariant: a
+//! revision has one era.
 
 use http::HeaderName;
 
@@ -25,7 +26,8 @@ impl Era {
     }
 }
 
-/// Revisions supported on both sides, oldest first. A new one is a line here and a row or folder below.
+/// Revisions supported on both sides, oldest first. A new one is a line here and a row or folder
+/// below.
 pub const SUPPORTED: [&str; 5] = [
     legacy::PROFILES[0].name,
     legacy::PROFILES[1].name,
@@ -47,5 +49,9 @@ pub fn supported_revision(name: &str) -> Option<&'static str> {
 
 /// Returns the era of one of [`SUPPORTED`].
 pub fn era_of(revision: &str) -> Era {
-    if revision == v2026_07_28::REVISION { Era::Modern } else { Era::Legacy }
+    if revision == v2026_07_28::REVISION {
+        Era::Modern
+    } else {
+        Era::Legacy
+    }
 }

@@ -1,7 +1,7 @@
 //! Codes of failed requests, for metrics and logs.
 //!
-//! Owns the set of codes with labels of their own. Does not encode responses (`encode.rs` of each revision). Invariant:
-//! a server with invented codes adds no labels.
+//! Owns the set of codes with labels of their own. Does not encode responses (`encode.rs` of each
+//! revision). Invariant: a server with invented codes adds no labels.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use moongate_jsonrpc::message::code;
 use moongate_model::{Error, McpErrorKind, McpMethod};
 use moongate_telemetry::{CallEnding, Metrics};
 
-/// Codes with a label of their own: those of JSON-RPC, of the revisions, and the first of the range that JSON-RPC
-/// leaves to implementations, which SDKs use.
+/// Codes with a label of their own: those of JSON-RPC, of the revisions, and the first of the range
+/// that JSON-RPC leaves to implementations, which SDKs use.
 const NAMED: [(i64, &str); 14] = [
     (code::PARSE, "-32700"),
     (code::INVALID_REQUEST, "-32600"),
@@ -39,13 +39,19 @@ pub fn call_ending(revision: &str, method: &McpMethod, error: &Error) -> CallEnd
     };
     // The failure of a server on a tool call becomes a result, which has no code.
     if *method == McpMethod::CallTool && error.is_server_failure() {
-        return CallEnding { error: kind, code: "" };
+        return CallEnding {
+            error: kind,
+            code: "",
+        };
     }
     let answer = match era_of(revision) {
         Era::Modern => v2026_07_28::rpc_error(error),
         Era::Legacy => legacy::rpc_error(error),
     };
-    CallEnding { error: kind, code: code_label(answer.code) }
+    CallEnding {
+        error: kind,
+        code: code_label(answer.code),
+    }
 }
 
 /// Returns true for a request that failed since its caller did not declare a capability.
@@ -55,7 +61,10 @@ pub fn lacks_capability(error: &Error) -> bool {
 
 fn code_label(code: i64) -> &'static str {
     // A fixed set of labels, because servers choose their codes freely.
-    NAMED.into_iter().find(|(known, _)| *known == code).map_or("_OTHER", |(_, name)| name)
+    NAMED
+        .into_iter()
+        .find(|(known, _)| *known == code)
+        .map_or("_OTHER", |(_, name)| name)
 }
 
 /// Counts a request that a dialect answered itself. `method` is one of a fixed set.
@@ -66,7 +75,9 @@ pub(super) fn count_local_answer(
     revision: &'static str,
     took: Duration,
 ) {
-    let ending = error.map_or(CallEnding::FINE, |error| call_ending(revision, &McpMethod::Complete, error));
+    let ending = error.map_or(CallEnding::FINE, |error| {
+        call_ending(revision, &McpMethod::Complete, error)
+    });
     metrics.record_gateway_request(method, ending, revision, took);
 }
 
@@ -80,18 +91,40 @@ mod tests {
     fn failures_carry_the_code_of_their_answer_and_servers_invent_none() {
         for revision in SUPPORTED {
             let unknown = Error::new(McpErrorKind::UnknownName, "no");
-            let expected = CallEnding { error: "unknown_name", code: "-32602" };
-            assert_eq!(call_ending(revision, &McpMethod::CallTool, &unknown), expected);
+            let expected = CallEnding {
+                error: "unknown_name",
+                code: "-32602",
+            };
+            assert_eq!(
+                call_ending(revision, &McpMethod::CallTool, &unknown),
+                expected
+            );
             let away = Error::new(McpErrorKind::ServerDown, "no");
             assert_eq!(
                 call_ending(revision, &McpMethod::CallTool, &away),
-                CallEnding { error: "server_down", code: "" }
+                CallEnding {
+                    error: "server_down",
+                    code: ""
+                }
             );
-            let expected = CallEnding { error: "server_down", code: "-32603" };
-            assert_eq!(call_ending(revision, &McpMethod::GetPrompt, &away), expected);
+            let expected = CallEnding {
+                error: "server_down",
+                code: "-32603",
+            };
+            assert_eq!(
+                call_ending(revision, &McpMethod::GetPrompt, &away),
+                expected
+            );
             for (code, name) in [(-32601, "-32601"), (-32042, "-32042"), (7, "_OTHER")] {
-                let answered = Error::from_server(RpcError { code, message: "no".into(), data: None });
-                assert_eq!(call_ending(revision, &McpMethod::CallTool, &answered).error, name);
+                let answered = Error::from_server(RpcError {
+                    code,
+                    message: "no".into(),
+                    data: None,
+                });
+                assert_eq!(
+                    call_ending(revision, &McpMethod::CallTool, &answered).error,
+                    name
+                );
             }
         }
     }

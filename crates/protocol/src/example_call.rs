@@ -1,7 +1,7 @@
 //! Example of a call in the newest revision, in parts.
 //!
-//! Owns its type. Does not write it (`v2026_07_28/example_call.rs`). Invariant: the arguments stand between the parts of
-//! the body.
+//! Owns its type. Does not write it (`v2026_07_28/example_call.rs`). Invariant: the arguments stand
+//! between the parts of the body.
 
 use crate::v2026_07_28;
 

@@ -1,7 +1,9 @@
-//! Requests of extensions on one connection: which calls can get one, and whether a client can be asked outside of calls.
+//! Requests of extensions on one connection: which calls can get one, and whether a client can be
+//! asked outside of calls.
 //!
-//! Owns what the choice of a connection must know of them. Does not route them (`correlation.rs`, `pipe_routes.rs`).
-//! Invariant: a call whose client may use no extension is never held back for them.
+//! Owns what the choice of a connection must know of them. Does not route them (`correlation.rs`,
+//! `pipe_routes.rs`). Invariant: a call whose client may use no extension is never held back for
+//! them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,9 +21,13 @@ pub(super) struct ExtensionRequests {
 }
 
 impl ExtensionRequests {
-    /// Records what the handshake showed. `has_client`: true if the connection has one client, with a session.
+    /// Records what the handshake showed. `has_client`: true if the connection has one client, with
+    /// a session.
     pub(super) fn record(&self, capabilities: &ServerCapabilities, has_client: bool) {
-        let mut names = capabilities.extensions.iter().chain(capabilities.experimental.iter());
+        let mut names = capabilities
+            .extensions
+            .iter()
+            .chain(capabilities.experimental.iter());
         let is_announced = names.any(|(name, _)| !mcp_apps::is_bridged_extension(name.as_str()));
         self.is_announced.store(is_announced, Ordering::Relaxed);
         self.has_client.store(has_client, Ordering::Relaxed);

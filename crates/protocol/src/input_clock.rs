@@ -1,7 +1,7 @@
 //! Time that the input requests of one call take.
 //!
-//! Owns the moved deadline. Does not wait for it. Invariant: a request that reached nobody moves a deadline by the time
-//! in which it was open, and by nothing more.
+//! Owns the moved deadline. Does not wait for it. Invariant: a request that reached nobody moves a
+//! deadline by the time in which it was open, and by nothing more.
 
 use std::time::Duration;
 
@@ -21,7 +21,8 @@ struct ClockState {
     open: usize,
     /// Begin of the time in which some request is open.
     open_since: Option<Instant>,
-    /// Time in which requests were open that nobody answered: the gateway or the client refused them.
+    /// Time in which requests were open that nobody answered: the gateway or the client refused
+    /// them.
     stood_still: Duration,
     /// Time of the last input response.
     answered: Option<Instant>,
@@ -51,13 +52,18 @@ impl InputClock {
         }
     }
 
-    /// Returns the deadline that `base` was moved to. It stands still while a request is open, and a time of `timeout`
-    /// begins with each response: the server begins to work only then.
+    /// Returns the deadline that `base` was moved to. It stands still while a request is open, and
+    /// a time of `timeout` begins with each response: the server begins to work only then.
     pub(crate) fn extend(&self, base: Instant, timeout: Duration) -> Instant {
         let clock = self.0.lock();
-        let base = clock.answered.map_or(base, |answered| base.max(answered + timeout)) + clock.stood_still;
+        let base = clock
+            .answered
+            .map_or(base, |answered| base.max(answered + timeout))
+            + clock.stood_still;
         match clock.open_since {
-            Some(since) if since < base => Instant::now() + base.duration_since(since).max(STEP_MIN),
+            Some(since) if since < base => {
+                Instant::now() + base.duration_since(since).max(STEP_MIN)
+            }
             _ => base,
         }
     }

@@ -1,7 +1,7 @@
 //! Recipient of an input request on a pipe: the likeliest of several calls of one client.
 //!
-//! Owns the choice. Does not decide which calls may get input requests (`correlation.rs`). Invariant: the recipient is
-//! one of the given calls.
+//! Owns the choice. Does not decide which calls may get input requests (`correlation.rs`).
+//! Invariant: the recipient is one of the given calls.
 
 use parking_lot::Mutex;
 use std::collections::{HashSet, VecDeque};
@@ -64,11 +64,19 @@ impl InteractiveTargets {
     /// - a call of a known target, or of the newest call's target if none is known;
     /// - among those, the call with the fewest input requests, then the oldest.
     pub(super) fn pick_recipient(&self, candidates: &[CallCandidate]) -> Option<u64> {
-        let known = || candidates.iter().filter(|call| self.0.contains(&call.target));
+        let known = || {
+            candidates
+                .iter()
+                .filter(|call| self.0.contains(&call.target))
+        };
         let newest = candidates.iter().max_by_key(|call| call.id)?;
         // `None` if one of the known calls does not wait for its user.
-        let since = known().filter(|call| call.id != newest.id).map(|call| call.waits_since_id);
-        if let Some(since) = since.collect::<Option<Vec<u64>>>().and_then(|since| since.into_iter().max())
+        let since = known()
+            .filter(|call| call.id != newest.id)
+            .map(|call| call.waits_since_id);
+        if let Some(since) = since
+            .collect::<Option<Vec<u64>>>()
+            .and_then(|since| since.into_iter().max())
             && newest.id > since
         {
             return Some(newest.id);
@@ -78,11 +86,16 @@ impl InteractiveTargets {
             true => self.0.contains(&call.target),
             false => call.target == newest.target,
         };
-        candidates.iter().filter(likely).min_by_key(|call| (call.input_count, call.id)).map(|call| call.id)
+        candidates
+            .iter()
+            .filter(likely)
+            .min_by_key(|call| (call.input_count, call.id))
+            .map(|call| call.id)
     }
 }
 
-/// Targets of calls that were answered without an input request, though their clients could have been asked.
+/// Targets of calls that were answered without an input request, though their clients could have
+/// been asked.
 #[derive(Default)]
 pub(super) struct QuietTargets(Mutex<HashSet<CallTarget>>);
 
@@ -108,14 +121,25 @@ mod tests {
     use super::*;
 
     fn candidate(id: u64, target: u64, asked: u32) -> CallCandidate {
-        CallCandidate { id, target: CallTarget(target), input_count: asked, waits_since_id: None }
+        CallCandidate {
+            id,
+            target: CallTarget(target),
+            input_count: asked,
+            waits_since_id: None,
+        }
     }
 
     #[test]
     fn equal_calls_are_asked_in_turn() {
         let targets = InteractiveTargets::default();
-        assert_eq!(targets.pick_recipient(&[candidate(1, 7, 0), candidate(2, 7, 0)]), Some(1));
-        assert_eq!(targets.pick_recipient(&[candidate(1, 7, 1), candidate(2, 7, 0)]), Some(2));
+        assert_eq!(
+            targets.pick_recipient(&[candidate(1, 7, 0), candidate(2, 7, 0)]),
+            Some(1)
+        );
+        assert_eq!(
+            targets.pick_recipient(&[candidate(1, 7, 1), candidate(2, 7, 0)]),
+            Some(2)
+        );
         assert_eq!(targets.pick_recipient(&[]), None);
     }
 
@@ -123,16 +147,34 @@ mod tests {
     fn a_call_that_is_sent_while_another_waits_for_its_user_is_asked() {
         let mut targets = InteractiveTargets::default();
         targets.record(CallTarget(7));
-        let waits = CallCandidate { waits_since_id: Some(2), ..candidate(1, 7, 1) };
-        assert_eq!(targets.pick_recipient(&[waits, candidate(3, 8, 0)]), Some(3), "sent since then");
+        let waits = CallCandidate {
+            waits_since_id: Some(2),
+            ..candidate(1, 7, 1)
+        };
+        assert_eq!(
+            targets.pick_recipient(&[waits, candidate(3, 8, 0)]),
+            Some(3),
+            "sent since then"
+        );
         assert_eq!(
             targets.pick_recipient(&[waits, candidate(2, 8, 0)]),
             Some(1),
             "it was there before: the other asks twice"
         );
-        let too = CallCandidate { waits_since_id: Some(3), ..candidate(3, 8, 1) };
-        assert_eq!(targets.pick_recipient(&[waits, too]), Some(3), "it asks for several things");
-        assert_eq!(targets.pick_recipient(&[candidate(1, 7, 1), candidate(3, 8, 0)]), Some(1), "the user has answered");
+        let too = CallCandidate {
+            waits_since_id: Some(3),
+            ..candidate(3, 8, 1)
+        };
+        assert_eq!(
+            targets.pick_recipient(&[waits, too]),
+            Some(3),
+            "it asks for several things"
+        );
+        assert_eq!(
+            targets.pick_recipient(&[candidate(1, 7, 1), candidate(3, 8, 0)]),
+            Some(1),
+            "the user has answered"
+        );
         assert_eq!(
             targets.pick_recipient(&[waits, candidate(3, 8, 0), candidate(4, 7, 0)]),
             Some(4),
@@ -143,13 +185,25 @@ mod tests {
     #[test]
     fn a_call_that_runs_for_long_is_not_taken_for_one_that_asks() {
         let mut targets = InteractiveTargets::default();
-        assert_eq!(targets.pick_recipient(&[candidate(1, 7, 0), candidate(2, 8, 0)]), Some(2), "the last one");
+        assert_eq!(
+            targets.pick_recipient(&[candidate(1, 7, 0), candidate(2, 8, 0)]),
+            Some(2),
+            "the last one"
+        );
         targets.record(CallTarget(7));
-        assert_eq!(targets.pick_recipient(&[candidate(1, 7, 0), candidate(2, 8, 0)]), Some(1), "known to ask");
+        assert_eq!(
+            targets.pick_recipient(&[candidate(1, 7, 0), candidate(2, 8, 0)]),
+            Some(1),
+            "known to ask"
+        );
         for other in 100..100 + TARGETS_MAX as u64 {
             targets.record(CallTarget(other));
         }
         assert_eq!(targets.0.len(), TARGETS_MAX);
-        assert_eq!(targets.pick_recipient(&[candidate(1, 7, 0), candidate(2, 8, 0)]), Some(2), "forgotten");
+        assert_eq!(
+            targets.pick_recipient(&[candidate(1, 7, 0), candidate(2, 8, 0)]),
+            Some(2),
+            "forgotten"
+        );
     }
 }

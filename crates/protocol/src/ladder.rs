@@ -1,8 +1,8 @@
 //! Steps that open a server of which nothing or little is known.
 //!
-//! Owns their order, and the connection that each one is sent on. Does not encode them (`legacy`, `v2026_07_28`) or
-//! open links (`LinkOpener`). Invariant: no `initialize` is sent once a server is known to be modern, and a pipe takes one
-//! at most.
+//! Owns their order, and the connection that each one is sent on. Does not encode them (`legacy`,
+//! `v2026_07_28`) or open links (`LinkOpener`). Invariant: no `initialize` is sent once a server is
+//! known to be modern, and a pipe takes one at most.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,8 +75,19 @@ pub(super) struct Ladder<'a> {
 }
 
 impl<'a> Ladder<'a> {
-    pub(super) fn new(opener: &'a dyn LinkOpener, seen_input: SeenInputFlag, options: ConnectOptions) -> Self {
-        Ladder { opener, seen_input, options, line: None, failure: None, is_probe_open: false }
+    pub(super) fn new(
+        opener: &'a dyn LinkOpener,
+        seen_input: SeenInputFlag,
+        options: ConnectOptions,
+    ) -> Self {
+        Ladder {
+            opener,
+            seen_input,
+            options,
+            line: None,
+            failure: None,
+            is_probe_open: false,
+        }
     }
 
     /// Opens the server, in the era that is forced, remembered or found.
@@ -129,7 +140,11 @@ impl<'a> Ladder<'a> {
 
     /// Records a failure. Among equal ones the first counts: it is about the newest revision.
     fn record(&mut self, weight: FailureWeight, error: ConnectError) {
-        if self.failure.as_ref().is_none_or(|(before, _)| *before < weight) {
+        if self
+            .failure
+            .as_ref()
+            .is_none_or(|(before, _)| *before < weight)
+        {
             self.failure = Some((weight, error));
         }
     }
@@ -138,23 +153,38 @@ impl<'a> Ladder<'a> {
 
     /// Discovers the server. An error that lists the revision is answered by one more try.
     ///
-    /// 2026-07-28/basic/versioning.mdx: "The client SHOULD select a mutually supported version from the `supported`
-    /// list and retry the request, or surface an error to the user if no compatible version exists."
+    /// 2026-07-28/basic/versioning.mdx: "The client SHOULD select a mutually supported version from
+    /// the `supported` list and retry the request, or surface an error to the user if no compatible
+    /// version exists."
     async fn discover(&mut self) -> Result<NegotiatedServer, ConnectError> {
         let (line, _) = self.next_line().await?;
-        discover(&line, &self.options).await.map(|description| self.attach_modern(line, description))
+        discover(&line, &self.options)
+            .await
+            .map(|description| self.attach_modern(line, description))
     }
 
     fn attach_modern(&self, line: OpenLine, description: ServerDescription) -> NegotiatedServer {
         let OpenLine { link, calls } = line;
-        let server = v2026_07_28::ModernHandle::attach(link.clone(), calls.clone(), self.options.clone(), description);
-        NegotiatedServer { server, link, calls, revision: v2026_07_28::REVISION, era: Era::Modern, greeting: None }
+        let server = v2026_07_28::ModernHandle::attach(
+            link.clone(),
+            calls.clone(),
+            self.options.clone(),
+            description,
+        );
+        NegotiatedServer {
+            server,
+            link,
+            calls,
+            revision: v2026_07_28::REVISION,
+            era: Era::Modern,
+            greeting: None,
+        }
     }
 
     /// Probes a server over HTTP.
     ///
-    /// 2026-07-28/basic/transports/streamable-http.mdx, Backward Compatibility: "If the body is empty or is not a
-    /// recognized modern JSON-RPC error, fall back to `initialize`".
+    /// 2026-07-28/basic/transports/streamable-http.mdx, Backward Compatibility: "If the body is
+    /// empty or is not a recognized modern JSON-RPC error, fall back to `initialize`".
     async fn probe_http(&mut self, line: OpenLine) -> Result<NegotiatedServer, ConnectError> {
         let probe = probe(line.clone(), self.options.clone());
         match select(probe, std::pin::pin!(sleep(SILENCE))).await {
@@ -165,7 +195,11 @@ impl<'a> Ladder<'a> {
     }
 
     /// Sends the handshake while the probe has no answer. The first success decides the era.
-    async fn race_over_http(&mut self, line: OpenLine, probe: Probe) -> Result<NegotiatedServer, ConnectError> {
+    async fn race_over_http(
+        &mut self,
+        line: OpenLine,
+        probe: Probe,
+    ) -> Result<NegotiatedServer, ConnectError> {
         let first = match select(probe, std::pin::pin!(self.descend())).await {
             Either::Left((Ok(description), _)) => Ok(Either::Left(description)),
             Either::Left((Err(error), _)) if settles_modern(&error) => Err(error),
@@ -181,13 +215,18 @@ impl<'a> Ladder<'a> {
 
     /// Goes on after a probe that failed.
     ///
-    /// 2026-07-28/basic/transports/stdio.mdx, Backward Compatibility: "The server returns any other error, or does not
-    /// respond within a reasonable timeout: the server is legacy. Fall back to the `initialize` handshake."
+    /// 2026-07-28/basic/transports/stdio.mdx, Backward Compatibility: "The server returns any other
+    /// error, or does not respond within a reasonable timeout: the server is legacy. Fall back to
+    /// the `initialize` handshake."
     async fn after_probe(&mut self, error: ConnectError) -> Result<NegotiatedServer, ConnectError> {
         if settles_modern(&error) || is_unreachable(&error) {
             return Err(error);
         }
-        self.mark(if is_link_broken(&error) { LineUse::Spent } else { LineUse::Answered });
+        self.mark(if is_link_broken(&error) {
+            LineUse::Spent
+        } else {
+            LineUse::Answered
+        });
         self.record(probe_weight(&error), error);
         self.descend().await
     }
@@ -203,8 +242,11 @@ impl<'a> Ladder<'a> {
             Either::Left((Err(error), _)) => self.after_probe(error).await,
             Either::Right(((), probe)) => {
                 if let Some(limit) = self.opener.install_time()
-                    && let Ok(opened) =
-                        timeout(limit.saturating_sub(silence), self.both_on_one_pipe(&line, probe)).await
+                    && let Ok(opened) = timeout(
+                        limit.saturating_sub(silence),
+                        self.both_on_one_pipe(&line, probe),
+                    )
+                    .await
                 {
                     match opened {
                         Err(error) if settles_modern(&error) => return Err(error),
@@ -221,8 +263,16 @@ impl<'a> Ladder<'a> {
     }
 
     /// Sends the handshake while the probe has no answer. The first success decides the era.
-    async fn both_on_one_pipe(&self, line: &OpenLine, probe: Probe) -> Result<NegotiatedServer, ConnectError> {
-        let handshake = std::pin::pin!(greet(line.clone(), self.options.clone(), self.first_greeting()));
+    async fn both_on_one_pipe(
+        &self,
+        line: &OpenLine,
+        probe: Probe,
+    ) -> Result<NegotiatedServer, ConnectError> {
+        let handshake = std::pin::pin!(greet(
+            line.clone(),
+            self.options.clone(),
+            self.first_greeting()
+        ));
         match select(probe, handshake).await {
             Either::Left((Ok(description), _)) => Ok(self.attach_modern(line.clone(), description)),
             Either::Left((Err(error), _)) if settles_modern(&error) => Err(error),
@@ -241,15 +291,18 @@ impl<'a> Ladder<'a> {
 
     // === the legacy era ===
 
-    /// Opens a server in the legacy era first, because its clients use that. A refusal leads to the modern era.
+    /// Opens a server in the legacy era first, because its clients use that. A refusal leads to the
+    /// modern era.
     ///
     /// A probe would choose the modern era for as long as the process runs.
     ///
-    /// 2026-07-28/basic/versioning.mdx: "An `initialize` request selects legacy semantics, scoped to the stdio process".
+    /// 2026-07-28/basic/versioning.mdx: "An `initialize` request selects legacy semantics, scoped
+    /// to the stdio process".
     async fn legacy_first(&mut self) -> Result<NegotiatedServer, ConnectError> {
         match self.descend().await {
             Err(error) if is_refusal(&error) => {
-                // The server answered, so its pipe is open. One that is out of order gets a second chance.
+                // The server answered, so its pipe is open. One that is out of order gets a second
+                // chance.
                 self.mark(LineUse::Answered);
                 let discovered = match self.discover().await {
                     Err(_) => {
@@ -258,7 +311,8 @@ impl<'a> Ladder<'a> {
                     }
                     discovered => discovered,
                 };
-                // The first error is reported if both fail: it comes from the era that the clients use.
+                // The first error is reported if both fail: it comes from the era that the clients
+                // use.
                 discovered.map_err(|_| error)
             }
             opened => opened,
@@ -266,7 +320,9 @@ impl<'a> Ladder<'a> {
     }
 
     fn first_greeting(&self) -> LegacyGreeting {
-        self.options.greeting.unwrap_or_else(|| LegacyGreeting::first(self.options.revision))
+        self.options
+            .greeting
+            .unwrap_or_else(|| LegacyGreeting::first(self.options.revision))
     }
 
     /// Sends `initialize` in one form after another, until the server takes one.
@@ -282,7 +338,10 @@ impl<'a> Ladder<'a> {
             let error = match self.initialize(greeting).await {
                 // What a host in trouble refused may be taken tomorrow.
                 Ok(opened) => {
-                    return Ok(NegotiatedServer { greeting: opened.greeting.filter(|_| is_remembered), ..opened });
+                    return Ok(NegotiatedServer {
+                        greeting: opened.greeting.filter(|_| is_remembered),
+                        ..opened
+                    });
                 }
                 Err(error) => error,
             };
@@ -300,10 +359,16 @@ impl<'a> Ladder<'a> {
                 break;
             }
             // The text may also name the revision that it refuses.
-            let others = named.into_iter().filter(|named| forced.is_none() && *named != greeting.revision());
+            let others = named
+                .into_iter()
+                .filter(|named| forced.is_none() && *named != greeting.revision());
             let mut exact = others.filter_map(LegacyGreeting::of_revision);
             let wanted = exact.find_map(|named| later.iter().position(|other| *other == named));
-            tracing::debug!(server = self.options.server, revision = greeting.revision(), "handshake refused: {text}");
+            tracing::debug!(
+                server = self.options.server,
+                revision = greeting.revision(),
+                "handshake refused: {text}"
+            );
             // One that says the same of two revisions minds something else than their members.
             let says_the_same = refusals.contains(&text);
             if greeting != LegacyGreeting::first(forced) {
@@ -311,18 +376,26 @@ impl<'a> Ladder<'a> {
             }
             next = match wanted {
                 Some(at) => Some(later.remove(at)),
-                None if says_the_same => later.iter().position(|other| other.is_bare()).map(|at| later.remove(at)),
+                None if says_the_same => later
+                    .iter()
+                    .position(|other| other.is_bare())
+                    .map(|at| later.remove(at)),
                 None if later.is_empty() => None,
                 None => Some(later.remove(0)),
             };
         }
         let failure = self.failure.take().map(|(_, error)| error);
-        Err(failure.unwrap_or_else(|| LinkError::Protocol("the server takes no handshake".to_owned()).into()))
+        Err(failure.unwrap_or_else(|| {
+            LinkError::Protocol("the server takes no handshake".to_owned()).into()
+        }))
     }
 
-    /// Probes a server again that refused the handshake, if it did not answer the first probe in time. A modern one that
-    /// starts slowly answers now.
-    async fn discover_late(&mut self, refused: &ConnectError) -> Option<Result<NegotiatedServer, ConnectError>> {
+    /// Probes a server again that refused the handshake, if it did not answer the first probe in
+    /// time. A modern one that starts slowly answers now.
+    async fn discover_late(
+        &mut self,
+        refused: &ConnectError,
+    ) -> Option<Result<NegotiatedServer, ConnectError>> {
         if !is_refusal(refused) || !std::mem::take(&mut self.is_probe_open) {
             return None;
         }
@@ -334,8 +407,12 @@ impl<'a> Ladder<'a> {
         }
     }
 
-    /// Sends `initialize` in one form. On a pipe that answered something before, it gets a second chance on a fresh one.
-    async fn initialize(&mut self, greeting: LegacyGreeting) -> Result<NegotiatedServer, ConnectError> {
+    /// Sends `initialize` in one form. On a pipe that answered something before, it gets a second
+    /// chance on a fresh one.
+    async fn initialize(
+        &mut self,
+        greeting: LegacyGreeting,
+    ) -> Result<NegotiatedServer, ConnectError> {
         let (line, is_second_message) = self.next_line().await?;
         self.mark(LineUse::Spent);
         let greeting_now = greet(line, self.options.clone(), greeting);
@@ -344,7 +421,8 @@ impl<'a> Ladder<'a> {
         }
         match timeout(SILENCE, greeting_now).await {
             Ok(Ok(opened)) => Ok(opened),
-            // Some servers answer anything but `initialize` with an error, and end or stay out of order from then on.
+            // Some servers answer anything but `initialize` with an error, and end or stay out of
+            // order from then on.
             Ok(Err(_)) | Err(_) => {
                 let line = self.open().await?;
                 self.mark(LineUse::Spent);
@@ -355,11 +433,16 @@ impl<'a> Ladder<'a> {
 }
 
 /// Sends `server/discover`, a second time if the error lists the revision that was sent.
-async fn discover(line: &OpenLine, options: &ConnectOptions) -> Result<ServerDescription, ConnectError> {
+async fn discover(
+    line: &OpenLine,
+    options: &ConnectOptions,
+) -> Result<ServerDescription, ConnectError> {
     let found = v2026_07_28::discover(&line.link, &line.calls, options).await;
     match found {
         Err(error) if v2026_07_28::is_modern(&error) && lists_modern(&error) => {
-            v2026_07_28::discover(&line.link, &line.calls, options).await.map_err(|_| error)
+            v2026_07_28::discover(&line.link, &line.calls, options)
+                .await
+                .map_err(|_| error)
         }
         found => found,
     }
@@ -383,9 +466,16 @@ fn lists_legacy(error: &ConnectError) -> bool {
 fn probe(line: OpenLine, options: ConnectOptions) -> Probe {
     Box::pin(async move {
         let discovered = discover(&line, &options).await;
-        // A legacy server may complain about the probe on stderr. The link must know that this is no news.
-        let refused = discovered.as_ref().is_err_and(|error| !v2026_07_28::is_modern(error));
-        line.link.set_probe_state(if refused { ProbeState::Refused } else { ProbeState::Settled });
+        // A legacy server may complain about the probe on stderr. The link must know that this is
+        // no news.
+        let refused = discovered
+            .as_ref()
+            .is_err_and(|error| !v2026_07_28::is_modern(error));
+        line.link.set_probe_state(if refused {
+            ProbeState::Refused
+        } else {
+            ProbeState::Settled
+        });
         discovered
     })
 }
@@ -398,11 +488,21 @@ async fn greet(
 ) -> Result<NegotiatedServer, ConnectError> {
     let OpenLine { link, calls } = line;
     // Kept with the options: a lost session is opened again in the same form.
-    let options = ConnectOptions { greeting: Some(greeting), ..options };
+    let options = ConnectOptions {
+        greeting: Some(greeting),
+        ..options
+    };
     let opened = legacy::open(&link, &calls, &options).await?;
     let revision = opened.revision();
     let server = legacy::LegacyHandle::attach(link.clone(), calls.clone(), options, opened);
-    Ok(NegotiatedServer { server, link, calls, revision, era: Era::Legacy, greeting: Some(greeting) })
+    Ok(NegotiatedServer {
+        server,
+        link,
+        calls,
+        revision,
+        era: Era::Legacy,
+        greeting: Some(greeting),
+    })
 }
 
 // === failures ===
@@ -410,11 +510,16 @@ async fn greet(
 fn probe_weight(error: &ConnectError) -> FailureWeight {
     match error {
         ConnectError::Answered(error) => match error.code {
-            code::METHOD_NOT_FOUND | code::INVALID_PARAMS | code::INVALID_REQUEST => FailureWeight::Expected,
+            code::METHOD_NOT_FOUND | code::INVALID_PARAMS | code::INVALID_REQUEST => {
+                FailureWeight::Expected
+            }
             _ => FailureWeight::Probe,
         },
         ConnectError::NoCommonRevision(_) => FailureWeight::Probe,
-        ConnectError::Link(LinkError::Status { status: 400 | 404 | 405 | 406 | 415, .. }) => FailureWeight::Expected,
+        ConnectError::Link(LinkError::Status {
+            status: 400 | 404 | 405 | 406 | 415,
+            ..
+        }) => FailureWeight::Expected,
         ConnectError::Link(LinkError::Status { .. }) => FailureWeight::Probe,
         ConnectError::Link(_) => FailureWeight::Expected,
     }
@@ -422,9 +527,12 @@ fn probe_weight(error: &ConnectError) -> FailureWeight {
 
 fn handshake_weight(error: &ConnectError) -> FailureWeight {
     match error {
-        ConnectError::Link(LinkError::Spawn(_) | LinkError::Status { status: 401 | 403, .. }) => {
-            FailureWeight::Operator
-        }
+        ConnectError::Link(
+            LinkError::Spawn(_)
+            | LinkError::Status {
+                status: 401 | 403, ..
+            },
+        ) => FailureWeight::Operator,
         ConnectError::Answered(_) | ConnectError::NoCommonRevision(_) => FailureWeight::Handshake,
         ConnectError::Link(LinkError::Status { .. }) => FailureWeight::Handshake,
         ConnectError::Link(_) => FailureWeight::Broken,
@@ -447,9 +555,14 @@ fn is_refusal(error: &ConnectError) -> bool {
         ConnectError::Answered(_) | ConnectError::NoCommonRevision(_) => true,
         // These come from the host, or say that nothing is there.
         ConnectError::Link(LinkError::Status {
-            status: 401 | 403 | 407 | 408 | 429 | 502..=504 | 520..=530, ..
+            status: 401 | 403 | 407 | 408 | 429 | 502..=504 | 520..=530,
+            ..
         }) => false,
-        ConnectError::Link(LinkError::Status { status: 404 | 405, message, .. }) => message.is_some(),
+        ConnectError::Link(LinkError::Status {
+            status: 404 | 405,
+            message,
+            ..
+        }) => message.is_some(),
         ConnectError::Link(LinkError::Status { status, .. }) => *status >= 400,
         ConnectError::Link(_) => false,
     }
@@ -458,11 +571,16 @@ fn is_refusal(error: &ConnectError) -> bool {
 /// True if the refusal is about the handshake, and not about the state of the host.
 fn is_definite(refusal: &ConnectError) -> bool {
     match refusal {
-        ConnectError::Link(LinkError::Status { status, message, .. }) => *status < 500 || message.is_some(),
+        ConnectError::Link(LinkError::Status {
+            status, message, ..
+        }) => *status < 500 || message.is_some(),
         _ => true,
     }
 }
 
 fn is_link_broken(error: &ConnectError) -> bool {
-    matches!(error, ConnectError::Link(LinkError::Closed(_) | LinkError::NotSent(_) | LinkError::QueueFull(_)))
+    matches!(
+        error,
+        ConnectError::Link(LinkError::Closed(_) | LinkError::NotSent(_) | LinkError::QueueFull(_))
+    )
 }

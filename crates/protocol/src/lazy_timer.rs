@@ -1,10 +1,12 @@
 //! Timers for deadlines that are set for every request and hardly ever pass.
 //!
-//! Owns [`LazyTimer`], which stays armed from one deadline to the next, and [`TimerPool`], which passes armed timers
-//! on. Does not know the work that is timed. Invariant: no timer completes early.
+//! Owns [`LazyTimer`], which stays armed from one deadline to the next, and [`TimerPool`], which
+//! passes armed timers on. Does not know the work that is timed. Invariant: no timer completes
+//! early.
 //!
-//! The runtime keeps its timers in one structure under one lock, and each call would add and remove two or three. A
-//! timer that is armed already may fire early for its new deadline. Only then is it armed for the right time.
+//! The runtime keeps its timers in one structure under one lock, and each call would add and remove
+//! two or three. A timer that is armed already may fire early for its new deadline. Only then is it
+//! armed for the right time.
 
 use parking_lot::Mutex;
 use std::future::poll_fn;
@@ -25,13 +27,17 @@ pub struct LazyTimer(Option<Pin<Box<Sleep>>>);
 impl LazyTimer {
     /// Waits until `until`.
     pub fn poll_until(&mut self, cx: &mut Context<'_>, until: Instant) -> Poll<()> {
-        let sleep = self.0.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
-        // A later deadline needs no new entry in the runtime. An earlier one does: the timer would be late.
+        let sleep = self
+            .0
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
+        // A later deadline needs no new entry in the runtime. An earlier one does: the timer would
+        // be late.
         if sleep.deadline() > until {
             sleep.as_mut().reset(until);
         }
         loop {
-            // With its cooperative budget spent, the task would only be woken again and the timer would not be set.
+            // With its cooperative budget spent, the task would only be woken again and the timer
+            // would not be set.
             ready!(pin!(coop::unconstrained(sleep.as_mut())).poll(cx));
             if sleep.deadline() >= until {
                 return Poll::Ready(());
@@ -40,8 +46,8 @@ impl LazyTimer {
         }
     }
 
-    /// Begins to wait until `until`, as the task that waited before. A timer that is armed need not be polled: it wakes
-    /// that task.
+    /// Begins to wait until `until`, as the task that waited before. A timer that is armed need not
+    /// be polled: it wakes that task.
     pub fn poll_again_until(&mut self, cx: &mut Context<'_>, until: Instant) -> Poll<()> {
         match &self.0 {
             Some(sleep) if !sleep.is_elapsed() && sleep.deadline() <= until => Poll::Pending,
@@ -73,10 +79,15 @@ pub struct DeadlineElapsed;
 impl TimerPool {
     /// Creates a timer. It costs nothing before its first poll.
     pub fn timer_at(self: &Arc<Self>, until: Instant) -> PooledTimer {
-        PooledTimer { until, timer: None, pool: self.clone() }
+        PooledTimer {
+            until,
+            timer: None,
+            pool: self.clone(),
+        }
     }
 
-    /// Returns the output of `work`, or [`DeadlineElapsed`] after `until`. Also stops work that is always ready.
+    /// Returns the output of `work`, or [`DeadlineElapsed`] after `until`. Also stops work that is
+    /// always ready.
     pub async fn timeout_at<T>(
         self: &Arc<Self>,
         until: Instant,
@@ -89,9 +100,9 @@ impl TimerPool {
             if let Poll::Ready(done) = work.as_mut().poll(cx) {
                 return Poll::Ready(Ok(done));
             }
-            // The clock is read because timers alone do not suffice. None fires for a task that has spent its budget,
-            // and none fires in time on threads that are never idle. Both take more than one poll, and most work is
-            // pending once.
+            // The clock is read because timers alone do not suffice. None fires for a task that has
+            // spent its budget, and none fires in time on threads that are never idle. Both take
+            // more than one poll, and most work is pending once.
             if std::mem::replace(&mut is_again, true) && Instant::now() >= until {
                 return Poll::Ready(Err(DeadlineElapsed));
             }
@@ -110,14 +121,18 @@ impl Future for PooledTimer {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let PooledTimer { until, timer, pool } = &mut *self;
-        timer.get_or_insert_with(|| pool.take_spare().unwrap_or_default()).poll_until(cx, *until)
+        timer
+            .get_or_insert_with(|| pool.take_spare().unwrap_or_default())
+            .poll_until(cx, *until)
     }
 }
 
 impl Drop for PooledTimer {
     fn drop(&mut self) {
         // A timer that has fired is of no use to others.
-        let Some(timer) = self.timer.take().filter(LazyTimer::is_armed) else { return };
+        let Some(timer) = self.timer.take().filter(LazyTimer::is_armed) else {
+            return;
+        };
         let mut kept = self.pool.0.lock();
         // Over the limit the timer is dropped, which removes it from the runtime.
         if kept.len() < SPARE_MAX {
@@ -143,7 +158,11 @@ mod tests {
         for n in [3, 1] {
             assert!(timers.timer_at(start + second * n).now_or_never().is_none());
         }
-        assert_eq!(timers.0.lock().len(), 1, "the second took the place of the first");
+        assert_eq!(
+            timers.0.lock().len(),
+            1,
+            "the second took the place of the first"
+        );
         timers.timer_at(start + second * 2).await;
         assert_eq!(start.elapsed(), second * 2);
         timers.timer_at(start + second * 5).await;
@@ -184,7 +203,11 @@ mod tests {
         poll_fn(|cx| timer.poll_until(cx, start + second * 9)).await;
         assert_eq!(start.elapsed(), second * 9);
         poll_fn(|cx| timer.poll_again_until(cx, start + second * 9)).await;
-        assert_eq!((start.elapsed(), timer.is_armed()), (second * 9, false), "it was over already");
+        assert_eq!(
+            (start.elapsed(), timer.is_armed()),
+            (second * 9, false),
+            "it was over already"
+        );
     }
 
     /// Work that is always ready, like a socket that is written to faster than it is read.
@@ -202,9 +225,15 @@ mod tests {
         let timers = Arc::new(TimerPool::default());
         for _ in 0..3 {
             let until = Instant::now() + Duration::from_secs(2);
-            let given_up = tokio::time::timeout(Duration::from_secs(1000), timers.timeout_at(until, busy(1))).await;
+            let given_up =
+                tokio::time::timeout(Duration::from_secs(1000), timers.timeout_at(until, busy(1)))
+                    .await;
             assert_eq!(given_up, Ok(Err(DeadlineElapsed)));
-            assert!(Instant::now() < until + Duration::from_secs(1), "it was late by {:?}", Instant::now() - until);
+            assert!(
+                Instant::now() < until + Duration::from_secs(1),
+                "it was late by {:?}",
+                Instant::now() - until
+            );
         }
     }
 
@@ -215,12 +244,24 @@ mod tests {
         let start = Instant::now();
         for _ in 0..3 {
             let until = Instant::now() + second;
-            assert_eq!(timers.timeout_at(until, std::future::pending::<()>()).await, Err(DeadlineElapsed));
-            assert_eq!(timers.timeout_at(until, async { 7 }).await, Ok(7), "it was there at once");
+            assert_eq!(
+                timers.timeout_at(until, std::future::pending::<()>()).await,
+                Err(DeadlineElapsed)
+            );
+            assert_eq!(
+                timers.timeout_at(until, async { 7 }).await,
+                Ok(7),
+                "it was there at once"
+            );
         }
         assert_eq!(start.elapsed(), second * 3);
         let until = Instant::now() + second;
-        assert_eq!(timers.timeout_at(until, tokio::time::sleep(second / 2)).await, Ok(()));
+        assert_eq!(
+            timers
+                .timeout_at(until, tokio::time::sleep(second / 2))
+                .await,
+            Ok(())
+        );
         assert_eq!(timers.0.lock().len(), 1);
     }
 }

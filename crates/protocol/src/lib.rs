@@ -1,8 +1,8 @@
 //! Wire forms of all revisions of MCP.
 //!
-//! Owns dates, headers, reserved `_meta` keys and error codes, for clients and for servers. Does not know the
-//! configured servers. Invariant: each side translates between its wire and the neutral model, and knows nothing of the
-//! other side.
+//! Owns dates, headers, reserved `_meta` keys and error codes, for clients and for servers. Does
+//! not know the configured servers. Invariant: each side translates between its wire and the
+//! neutral model, and knows nothing of the other side.
 
 mod admitted;
 mod argument_refusal;
@@ -70,21 +70,29 @@ pub use example_call::{ExampleCall, example_call};
 pub use gateway_info::{gateway_info, gateway_info_with};
 pub use input_recipient::CallTarget;
 pub use legacy::{
-    LegacyGreeting, ListedOutput, OutputShape, ToolOutput, demands_elicitations, fit_output, holds_objects_only,
+    LegacyGreeting, ListedOutput, OutputShape, ToolOutput, demands_elicitations, fit_output,
+    holds_objects_only,
 };
-pub use mcp_apps::{APP_SCHEME, app_pages, is_bridged_extension, map_app_pages, may_name_page, with_app_pages};
+pub use mcp_apps::{
+    APP_SCHEME, app_pages, is_bridged_extension, map_app_pages, may_name_page, with_app_pages,
+};
 pub use negotiate::{LinkOpener, NegotiatedServer, connect, connect_http_sse, may_be_http_sse};
 pub use seen_input_flag::{SeenInputFlag, SeenRequests};
 pub use stdio_client::{ClientDisconnected, StdioClient, opens_session};
 
-/// Selects the dialect of a request: the first that matches. The legacy dialect matches all requests that are left.
+/// Selects the dialect of a request: the first that matches. The legacy dialect matches all
+/// requests that are left.
 pub fn select_dialect(head: &RequestHead<'_>, peek: &BodyHint<'_>) -> &'static dyn Dialect {
     // The order matters: the legacy dialect matches everything.
     const DIALECTS: [&dyn Dialect; 2] = [&v2026_07_28::DIALECT, &legacy::DIALECT];
-    DIALECTS.into_iter().find(|dialect| dialect.matches(head, peek)).unwrap_or(&legacy::DIALECT)
+    DIALECTS
+        .into_iter()
+        .find(|dialect| dialect.matches(head, peek))
+        .unwrap_or(&legacy::DIALECT)
 }
 
-/// Returns the dialect of HTTP+SSE, the HTTP transport of 2024-11-05, which has endpoints of its own.
+/// Returns the dialect of HTTP+SSE, the HTTP transport of 2024-11-05, which has endpoints of its
+/// own.
 pub fn http_sse_dialect() -> &'static dyn Dialect {
     &legacy::HTTP_SSE
 }
@@ -96,8 +104,9 @@ pub fn may_be_task(definition: Option<&JsonObject>) -> bool {
 
 /// Returns the reason not to expose a listed tool, by the rules of the server's revision.
 ///
-/// 2026-07-28/basic/transports/streamable-http.mdx, Schema Extension: "the client MUST exclude the invalid tool from
-/// the result of `tools/list`". Pipes have no headers and may ignore the annotations.
+/// 2026-07-28/basic/transports/streamable-http.mdx, Schema Extension: "the client MUST exclude the
+/// invalid tool from the result of `tools/list`". Pipes have no headers and may ignore the
+/// annotations.
 pub fn tool_problem(era: Era, is_pipe: bool, definition: &JsonObject) -> Option<String> {
     match era {
         Era::Modern if !is_pipe => v2026_07_28::tool_problem(definition),
@@ -105,7 +114,8 @@ pub fn tool_problem(era: Era, is_pipe: bool, definition: &JsonObject) -> Option<
     }
 }
 
-/// Returns a tool's definition with the mark that it may run as a task, for clients whose revision reads it there.
+/// Returns a tool's definition with the mark that it may run as a task, for clients whose revision
+/// reads it there.
 ///
 /// `None` if the definition has the mark already.
 pub fn offer_as_task(definition: &RawJson) -> Option<RawJson> {
@@ -119,8 +129,8 @@ pub const UNAUTHORIZED: i64 = -32001;
 
 /// Gateway's own `_meta` key in a list that is empty because its server is unavailable.
 ///
-/// 2025-11-25/basic/index.mdx, `_meta`: a prefix "MUST be a series of labels separated by dots (`.`), followed by a
-/// slash (`/`)".
+/// 2025-11-25/basic/index.mdx, `_meta`: a prefix "MUST be a series of labels separated by dots
+/// (`.`), followed by a slash (`/`)".
 const UNAVAILABLE: &str = "moongate/unavailable";
 
 /// Writes the reason for a server's absence into the `_meta` of a list.

@@ -1,7 +1,7 @@
 //! Notifications in the wire form that all revisions share.
 //!
-//! Owns method names and params of notifications. Does not encode task statuses, which differ by revision. Invariant:
-//! params of unknown notifications pass unchanged.
+//! Owns method names and params of notifications. Does not encode task statuses, which differ by
+//! revision. Invariant: params of unknown notifications pass unchanged.
 
 use bytes::Bytes;
 
@@ -28,9 +28,12 @@ pub(super) fn decode(notification: RpcNotification) -> Notification {
     let RpcNotification { method, params } = notification;
     match &*method {
         "notifications/progress" => Notification::Progress(params),
-        "notifications/message" => {
-            Notification::Log(params.get_string("level").and_then(|l| LogLevel::from_name(&l)), params)
-        }
+        "notifications/message" => Notification::Log(
+            params
+                .get_string("level")
+                .and_then(|l| LogLevel::from_name(&l)),
+            params,
+        ),
         "notifications/tools/list_changed" => Notification::ListChanged(ItemKind::Tools),
         "notifications/prompts/list_changed" => Notification::ListChanged(ItemKind::Prompts),
         "notifications/resources/list_changed" => Notification::ListChanged(ItemKind::Resources),
@@ -48,19 +51,25 @@ pub(super) fn decode(notification: RpcNotification) -> Notification {
     }
 }
 
-/// Encodes a notification. `None` for those that name something of this hop: progress, and withdrawn input requests;
-/// for task statuses; and for those that nobody can use.
+/// Encodes a notification. `None` for those that name something of this hop: progress, and
+/// withdrawn input requests; for task statuses; and for those that nobody can use.
 pub(super) fn encode(notification: &Notification) -> Option<(&str, JsonObject)> {
     Some(match notification {
         // These depend on the client's token, on its ids or on the revision.
-        Notification::Progress(_) | Notification::InputWithdrawn(..) | Notification::TaskStatus(_) => return None,
+        Notification::Progress(_)
+        | Notification::InputWithdrawn(..)
+        | Notification::TaskStatus(_) => return None,
         Notification::Other(..) => return None,
         Notification::Log(_, params) => ("notifications/message", params.clone()),
         Notification::ListChanged(kind) | Notification::MaybeChanged(kind) => {
             (list_changed_method(*kind), JsonObject::new())
         }
-        Notification::ResourceUpdated(_, params) => ("notifications/resources/updated", params.clone()),
-        Notification::ElicitationComplete(_, params) => ("notifications/elicitation/complete", params.clone()),
+        Notification::ResourceUpdated(_, params) => {
+            ("notifications/resources/updated", params.clone())
+        }
+        Notification::ElicitationComplete(_, params) => {
+            ("notifications/elicitation/complete", params.clone())
+        }
         Notification::RootsChanged => ("notifications/roots/list_changed", JsonObject::new()),
         Notification::Extension(method, params) => (method, params.clone()),
     })
@@ -74,5 +83,7 @@ pub(super) fn encode_progress(mut params: JsonObject, token: &RawJson) -> Bytes 
 
 /// Encodes one notification as bytes.
 pub(super) fn encode_notification(method: &str, params: &JsonObject) -> Bytes {
-    encode_with(params.size_hint(), |out| write_notification(out, method, params))
+    encode_with(params.size_hint(), |out| {
+        write_notification(out, method, params)
+    })
 }

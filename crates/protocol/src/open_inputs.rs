@@ -1,7 +1,7 @@
 //! Input requests of one server that no client has answered yet, by the server's ids.
 //!
-//! Owns the way by which a server takes one back. Does not choose the call of a request (`correlation.rs`). Invariant:
-//! a request is withdrawn once, and the table is bounded.
+//! Owns the way by which a server takes one back. Does not choose the call of a request
+//! (`correlation.rs`). Invariant: a request is withdrawn once, and the table is bounded.
 
 use std::collections::HashMap;
 
@@ -47,23 +47,35 @@ pub(super) fn key_of(id: &RequestId) -> ByteString {
 
 /// Returns the id of the request that a notification takes back.
 pub(super) fn withdrawn_id(notification: &RpcNotification) -> Option<RequestId> {
-    notification.params.get("requestId").and_then(|raw| RequestId::from_raw(raw.clone()))
+    notification
+        .params
+        .get("requestId")
+        .and_then(|raw| RequestId::from_raw(raw.clone()))
 }
 
 impl OpenInputs {
-    /// Records that a request went to a call. The request may be withdrawn before the call reads it.
+    /// Records that a request went to a call. The request may be withdrawn before the call reads
+    /// it.
     pub(super) fn add_routed(&self, id: &RequestId, (call, queue): (u64, &StrayMessages)) {
         let mut open = self.0.lock();
         if open.len() < OPEN_MAX {
             let call = Some(call);
             let withdrawn = CancellationToken::new();
             let queue = queue.clone();
-            open.insert(key_of(id), OpenInputEntry { call, withdrawn, queue, is_asked: false });
+            open.insert(
+                key_of(id),
+                OpenInputEntry {
+                    call,
+                    withdrawn,
+                    queue,
+                    is_asked: false,
+                },
+            );
         }
     }
 
-    /// Records that a call waits for its client. Returns the token that is cancelled if the server withdraws the
-    /// request.
+    /// Records that a call waits for its client. Returns the token that is cancelled if the server
+    /// withdraws the request.
     pub(super) fn add_asked(
         &self,
         id: &RequestId,
@@ -79,7 +91,15 @@ impl OpenInputs {
         if let Some(queue) = queue.filter(|_| open.len() < OPEN_MAX) {
             let withdrawn = withdrawn.clone();
             let queue = queue.clone();
-            open.insert(key, OpenInputEntry { call, withdrawn, queue, is_asked: true });
+            open.insert(
+                key,
+                OpenInputEntry {
+                    call,
+                    withdrawn,
+                    queue,
+                    is_asked: true,
+                },
+            );
         }
         withdrawn
     }
@@ -103,14 +123,25 @@ impl OpenInputs {
         self.0.lock().get(&key_of(&id))?.call
     }
 
-    /// Withdraws the request that `notifications/cancelled` names. `reader`: the queue of the call that read it.
+    /// Withdraws the request that `notifications/cancelled` names. `reader`: the queue of the call
+    /// that read it.
     ///
-    /// 2025-11-25/basic/utilities/cancellation.mdx, Cancellation Flow: "When a party wants to cancel an in-progress
-    /// request, it sends a `notifications/cancelled` notification". Both sides send requests.
-    pub(super) fn withdraw(&self, notification: RpcNotification, reader: Option<&StrayMessages>) -> Withdrawal {
-        let Some(id) = withdrawn_id(&notification) else { return Withdrawal::NotOpen };
+    /// 2025-11-25/basic/utilities/cancellation.mdx, Cancellation Flow: "When a party wants to
+    /// cancel an in-progress request, it sends a `notifications/cancelled` notification". Both
+    /// sides send requests.
+    pub(super) fn withdraw(
+        &self,
+        notification: RpcNotification,
+        reader: Option<&StrayMessages>,
+    ) -> Withdrawal {
+        let Some(id) = withdrawn_id(&notification) else {
+            return Withdrawal::NotOpen;
+        };
         let open = self.0.lock();
-        let Some(entry) = open.get(&key_of(&id)).filter(|entry| !entry.withdrawn.is_cancelled()) else {
+        let Some(entry) = open
+            .get(&key_of(&id))
+            .filter(|entry| !entry.withdrawn.is_cancelled())
+        else {
             return Withdrawal::NotOpen;
         };
         // First the token: the call's client is told only what nobody waits for any more.
@@ -131,8 +162,13 @@ mod tests {
     use super::*;
 
     fn cancelled(id: &str) -> RpcNotification {
-        let text = format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#);
-        let Ok(RpcMessage::Notification(notification)) = RpcMessage::parse(&Bytes::from(text)) else { unreachable!() };
+        let text = format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#
+        );
+        let Ok(RpcMessage::Notification(notification)) = RpcMessage::parse(&Bytes::from(text))
+        else {
+            unreachable!()
+        };
         notification
     }
 
@@ -142,12 +178,19 @@ mod tests {
         let queue = StrayMessages::default();
         open.add_routed(&RequestId::number(7), (1, &queue));
         let token = open.add_asked(&RequestId::number(7), (None, Some(&queue)));
-        assert_eq!(open.withdraw(cancelled(r#""7""#), None), Withdrawal::NotOpen);
+        assert_eq!(
+            open.withdraw(cancelled(r#""7""#), None),
+            Withdrawal::NotOpen
+        );
         assert_eq!(open.withdraw(cancelled("8"), None), Withdrawal::NotOpen);
         assert!(!token.is_cancelled() && open.call_of(&cancelled("7")) == Some(1));
         assert_eq!(open.withdraw(cancelled("7"), None), Withdrawal::Passed);
         assert!(token.is_cancelled());
-        assert_eq!(open.withdraw(cancelled("7"), None), Withdrawal::NotOpen, "a second time");
+        assert_eq!(
+            open.withdraw(cancelled("7"), None),
+            Withdrawal::NotOpen,
+            "a second time"
+        );
         assert!(queue.next().now_or_never().is_some() && queue.next().now_or_never().is_none());
     }
 
@@ -164,7 +207,11 @@ mod tests {
         assert_eq!(open.0.lock().len(), OPEN_MAX, "another call's");
         open.end_call(&queue);
         assert_eq!(open.0.lock().len(), 1);
-        assert_eq!(open.withdraw(cancelled("1"), Some(&queue)), Withdrawal::Own, "its client has it");
+        assert_eq!(
+            open.withdraw(cancelled("1"), Some(&queue)),
+            Withdrawal::Own,
+            "its client has it"
+        );
         open.remove(&RequestId::number(1));
         assert!(asked.is_cancelled() && open.call_of(&cancelled("1")).is_none());
     }

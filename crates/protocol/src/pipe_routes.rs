@@ -1,14 +1,16 @@
 //! Routes of a server's messages on a pipe: to a call, to the subscribers, or straight back.
 //!
-//! Owns the choice of requests that the gateway answers itself. Does not know which call a message is about
-//! (`correlation.rs`). Invariant: a request that needs no client is answered by the task that reads it. No call, client
-//! or subscriber delays that.
+//! Owns the choice of requests that the gateway answers itself. Does not know which call a message
+//! is about (`correlation.rs`). Invariant: a request that needs no client is answered by the task
+//! that reads it. No call, client or subscriber delays that.
 
 use std::sync::Arc;
 
 use crate::PendingCalls;
 use moongate_jsonrpc::json::JsonObject;
-use moongate_jsonrpc::message::{RpcError, RpcMessage, RpcRequest, code, encode_with, write_error, write_result};
+use moongate_jsonrpc::message::{
+    RpcError, RpcMessage, RpcRequest, code, encode_with, write_error, write_result,
+};
 use moongate_model::InputKind;
 use moongate_transport::{CorrelateFn, MessageRoute};
 
@@ -18,9 +20,11 @@ impl PendingCalls {
         let calls = self.clone();
         Arc::new(move |message, is_awaited| match message {
             RpcMessage::Request(request) if request.method.as_str() == "ping" => {
-                // 2025-11-25/basic/utilities/ping.mdx, Behavior Requirements: "The receiver MUST respond promptly with an
-                // empty response".
-                MessageRoute::Answer(encode_with(64, |out| write_result(out, &request.id, &JsonObject::new())))
+                // 2025-11-25/basic/utilities/ping.mdx, Behavior Requirements: "The receiver MUST
+                // respond promptly with an empty response".
+                MessageRoute::Answer(encode_with(64, |out| {
+                    write_result(out, &request.id, &JsonObject::new())
+                }))
             }
             RpcMessage::Request(request)
                 if InputKind::classify(&request.method, &request.params) == InputKind::Other =>
@@ -28,7 +32,8 @@ impl PendingCalls {
                 refuse(request)
             }
             RpcMessage::Request(request)
-                if InputKind::classify(&request.method, &request.params) == InputKind::Extension =>
+                if InputKind::classify(&request.method, &request.params)
+                    == InputKind::Extension =>
             {
                 match calls.find_call(message, is_awaited) {
                     Some(id) => MessageRoute::Call(id),
@@ -36,7 +41,9 @@ impl PendingCalls {
                     None => refuse(request),
                 }
             }
-            other => calls.find_call(other, is_awaited).map_or(MessageRoute::Events, MessageRoute::Call),
+            other => calls
+                .find_call(other, is_awaited)
+                .map_or(MessageRoute::Events, MessageRoute::Call),
         })
     }
 }
@@ -44,13 +51,19 @@ impl PendingCalls {
 /// Refuses a request at once.
 fn refuse(request: &RpcRequest) -> MessageRoute {
     let error = unsupported_request(request);
-    MessageRoute::Answer(encode_with(128, |out| write_error(out, Some(&request.id), &error)))
+    MessageRoute::Answer(encode_with(128, |out| {
+        write_error(out, Some(&request.id), &error)
+    }))
 }
 
 /// Builds the error for a request that no client could answer.
 pub(super) fn unsupported_request(request: &RpcRequest) -> RpcError {
     let message = format!("Method not found: {}", request.method);
-    RpcError { code: code::METHOD_NOT_FOUND, message: message.into(), data: None }
+    RpcError {
+        code: code::METHOD_NOT_FOUND,
+        message: message.into(),
+        data: None,
+    }
 }
 
 #[cfg(test)]
@@ -69,7 +82,10 @@ mod tests {
     use moongate_transport::{ByteBudget, HeaderList, Link, MessageStream, OutgoingMessage};
 
     fn route(calls: &PendingCalls, text: &'static str) -> MessageRoute {
-        calls.correlate()(&RpcMessage::parse(&Bytes::from_static(text.as_bytes())).unwrap(), &|_| true)
+        calls.correlate()(
+            &RpcMessage::parse(&Bytes::from_static(text.as_bytes())).unwrap(),
+            &|_| true,
+        )
     }
 
     #[test]
@@ -78,21 +94,34 @@ mod tests {
         let caller = moongate_testing::caller(1, Some("a"));
         // With and without an open call.
         for _ in 0..2 {
-            let MessageRoute::Answer(pong) = route(&calls, r#"{"jsonrpc":"2.0","id":"p","method":"ping"}"#) else {
+            let MessageRoute::Answer(pong) =
+                route(&calls, r#"{"jsonrpc":"2.0","id":"p","method":"ping"}"#)
+            else {
                 panic!()
             };
             assert_eq!(pong, r#"{"jsonrpc":"2.0","id":"p","result":{}}"#);
-            let MessageRoute::Answer(unknown) = route(&calls, r#"{"jsonrpc":"2.0","id":7,"method":"tools/list"}"#)
+            let MessageRoute::Answer(unknown) =
+                route(&calls, r#"{"jsonrpc":"2.0","id":7,"method":"tools/list"}"#)
             else {
                 panic!()
             };
             let unknown = String::from_utf8_lossy(&unknown).into_owned();
-            assert!(unknown.contains("-32601") && unknown.contains(r#""id":7"#), "{unknown}");
+            assert!(
+                unknown.contains("-32601") && unknown.contains(r#""id":7"#),
+                "{unknown}"
+            );
             assert_eq!(
-                route(&calls, r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#),
+                route(
+                    &calls,
+                    r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#
+                ),
                 MessageRoute::Events
             );
-            std::mem::forget(calls.open(&caller, crate::correlation::LogInterest::Never, Default::default()));
+            std::mem::forget(calls.open(
+                &caller,
+                crate::correlation::LogInterest::Never,
+                Default::default(),
+            ));
         }
         assert!(matches!(
             route(&calls, r#"{"jsonrpc":"2.0","id":8,"method":"roots/list"}"#),
@@ -119,21 +148,33 @@ mod tests {
 
     /// Opens a call of the one client.
     fn open(calls: &PendingCalls) -> CallEntry {
-        let capabilities = ClientCapabilities { sample: true, ..ClientCapabilities::default() };
-        let caller = Caller { capabilities, ..(*moongate_testing::caller(1, None)).clone() };
+        let capabilities = ClientCapabilities {
+            sample: true,
+            ..ClientCapabilities::default()
+        };
+        let caller = Caller {
+            capabilities,
+            ..(*moongate_testing::caller(1, None)).clone()
+        };
         calls.open(&caller, LogInterest::Never, Default::default())
     }
 
     async fn send(pipe: &RpcPipe, call: &CallEntry) -> MessageStream {
-        let outgoing =
-            OutgoingMessage { body: Bytes::from_static(b"{}"), id: Some(call.id), headers: HeaderList::new() };
+        let outgoing = OutgoingMessage {
+            body: Bytes::from_static(b"{}"),
+            id: Some(call.id),
+            headers: HeaderList::new(),
+        };
         Link::send(pipe, outgoing).await.unwrap().messages
     }
 
     /// Asserts that the next message of the call is the question.
     async fn assert_asked(call: &mut MessageStream) {
         let next = tokio::time::timeout(Duration::from_secs(20), call.next()).await;
-        assert!(matches!(next, Ok(Some(Ok(RpcMessage::Request(_))))), "{next:?}");
+        assert!(
+            matches!(next, Ok(Some(Ok(RpcMessage::Request(_))))),
+            "{next:?}"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -144,7 +185,10 @@ mod tests {
         let first = open(&calls);
         let second = open(&calls);
         let mut sent = send(&pipe, &second).await;
-        server.write_all(format!("{ASK}\n").as_bytes()).await.unwrap();
+        server
+            .write_all(format!("{ASK}\n").as_bytes())
+            .await
+            .unwrap();
         assert_asked(&mut sent).await;
         drop(first);
     }
@@ -159,7 +203,10 @@ mod tests {
         let mut other = send(&pipe, &second).await;
         // The first call's task does not read its response before the question arrives.
         let answer = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, first.id);
-        server.write_all(format!("{answer}\n{ASK}\n").as_bytes()).await.unwrap();
+        server
+            .write_all(format!("{answer}\n{ASK}\n").as_bytes())
+            .await
+            .unwrap();
         assert_asked(&mut other).await;
     }
 }

@@ -1,7 +1,9 @@
-//! Conversion of an exchange into an HTTP response: JSON if its end comes first, an event stream otherwise.
+//! Conversion of an exchange into an HTTP response: JSON if its end comes first, an event stream
+//! otherwise.
 //!
-//! Owns that choice and the writing. Does not encode messages; that is the revision's [`ResponseEncoder`]. Invariant:
-//! the status goes out once the first event is known, or after a silence as long as the keep-alive.
+//! Owns that choice and the writing. Does not encode messages; that is the revision's
+//! [`ResponseEncoder`]. Invariant: the status goes out once the first event is known, or after a
+//! silence as long as the keep-alive.
 
 use std::sync::Arc;
 
@@ -47,17 +49,20 @@ pub(super) trait ResponseEncoder: Send + 'static {
     /// Encodes the outcome: the status of a plain response, and the response in parts.
     fn result(&mut self, end: Result<Outcome, Error>) -> (u16, Vec<Bytes>);
 
-    /// Parks an exchange that waits for input responses, and ends this request. The responses come with another
-    /// request.
+    /// Parks an exchange that waits for input responses, and ends this request. The responses come
+    /// with another request.
     ///
-    /// Fails if the server continues without a response. The error is the exchange with all events read meanwhile.
+    /// Fails if the server continues without a response. The error is the exchange with all events
+    /// read meanwhile.
     fn park(
         &mut self,
         exchange: Exchange,
         input: InputRequired,
     ) -> impl Future<Output = Result<(u16, Vec<Bytes>), Exchange>> + Send {
         drop((exchange, input));
-        let end = self.result(Err(Error::internal("this client's revision keeps its exchanges open")));
+        let end = self.result(Err(Error::internal(
+            "this client's revision keeps its exchanges open",
+        )));
         std::future::ready(Ok(end))
     }
 
@@ -66,7 +71,8 @@ pub(super) trait ResponseEncoder: Send + 'static {
         std::future::pending()
     }
 
-    /// Returns the error for a cancelled request that still gets a response, since its client did not cancel it.
+    /// Returns the error for a cancelled request that still gets a response, since its client did
+    /// not cancel it.
     fn cancellation_error(&self) -> Option<Error> {
         None
     }
@@ -108,17 +114,25 @@ pub(super) async fn respond<S: ResponseEncoder>(
     encoder: S,
     options: ResponseOptions,
 ) -> Response<Body> {
-    let mut driver = ResponseDriver { exchange: Some(exchange), ended_at: None, encoder };
+    let mut driver = ResponseDriver {
+        exchange: Some(exchange),
+        ended_at: None,
+        encoder,
+    };
     let mut quiet = options.timers.timer_at(Instant::now() + options.keep_alive);
     loop {
         let step = tokio::select! {
-            // `biased`: an event that is ready wins over the keep-alive, which would turn the response into a stream.
+            // `biased`: an event that is ready wins over the keep-alive, which would turn the
+            // response into a stream.
             biased;
             step = driver.step() => step,
-            () = &mut quiet, if options.stream => DriverStep::Write(Bytes::from_static(sse::KEEP_ALIVE)),
+            () = &mut quiet,
+                if options.stream => DriverStep::Write(Bytes::from_static(sse::KEEP_ALIVE)),
         };
         match step {
-            DriverStep::End(status, parts) => return of_server(driver.server(), json_response(status, parts)),
+            DriverStep::End(status, parts) => {
+                return of_server(driver.server(), json_response(status, parts));
+            }
             DriverStep::Park(input) => {
                 if let Some((status, parts)) = driver.park(input).await {
                     return json_response(status, parts);
@@ -143,7 +157,11 @@ pub(super) async fn run_detached<S: ResponseEncoder>(
     encoder: S,
     mut abandoned: BoxFuture<'static, ()>,
 ) {
-    let mut driver = ResponseDriver { exchange: Some(exchange), ended_at: None, encoder };
+    let mut driver = ResponseDriver {
+        exchange: Some(exchange),
+        ended_at: None,
+        encoder,
+    };
     loop {
         let step = tokio::select! {
             step = driver.step() => step,
@@ -169,8 +187,16 @@ pub(super) async fn run_detached<S: ResponseEncoder>(
 }
 
 /// Writes the events of an exchange to a shared stream, as long as that is read.
-pub(super) async fn forward<S: ResponseEncoder>(exchange: Exchange, encoder: S, out: mpsc::Sender<Bytes>) {
-    let mut driver = ResponseDriver { exchange: Some(exchange), ended_at: None, encoder };
+pub(super) async fn forward<S: ResponseEncoder>(
+    exchange: Exchange,
+    encoder: S,
+    out: mpsc::Sender<Bytes>,
+) {
+    let mut driver = ResponseDriver {
+        exchange: Some(exchange),
+        ended_at: None,
+        encoder,
+    };
     loop {
         // No keep-alive here: the shared stream has its own, or needs none.
         let (chunk, last) = match driver.step().await {
@@ -183,8 +209,8 @@ pub(super) async fn forward<S: ResponseEncoder>(exchange: Exchange, encoder: S, 
             DriverStep::Nothing => continue,
             DriverStep::Cancelled => return,
         };
-        // A closed queue means that the stream's connection is gone. The dropped driver hands the exchange to
-        // `on_client_gone`.
+        // A closed queue means that the stream's connection is gone. The dropped driver hands the
+        // exchange to `on_client_gone`.
         if out.send(chunk).await.is_err() || last {
             return;
         }
@@ -195,14 +221,17 @@ pub(super) async fn forward<S: ResponseEncoder>(exchange: Exchange, encoder: S, 
 fn of_server(server: Option<&ByteString>, mut response: Response<Body>) -> Response<Body> {
     // Extensions cost an allocation, which most responses are spared.
     if let Some(server) = server.filter(|_| response.body().is_large()) {
-        response.extensions_mut().insert(AnsweringServer(server.clone()));
+        response
+            .extensions_mut()
+            .insert(AnsweringServer(server.clone()));
     }
     response
 }
 
 /// Builds the response to a cancelled request.
 ///
-/// 2025-11-25/basic/utilities/cancellation.mdx: a cancelled request gets no response; the HTTP request must still end.
+/// 2025-11-25/basic/utilities/cancellation.mdx: a cancelled request gets no response; the HTTP
+/// request must still end.
 fn cancelled_response() -> Response<Body> {
     let mut response = Response::new(Body::empty());
     set_stream_headers(&mut response);
@@ -235,15 +264,16 @@ fn event_stream<S: ResponseEncoder>(
         _open: open,
     };
     let chunks = stream::unfold(state, |mut s| async move {
-        // 2025-11-25/basic/transports.mdx, Sending Messages to the Server: the event with an id comes first
-        // "in order to prime the client to reconnect".
+        // 2025-11-25/basic/transports.mdx, Sending Messages to the Server: the event with an id
+        // comes first "in order to prime the client to reconnect".
         if let Some(first) = s.first.iter_mut().find_map(Option::take) {
             return Some((first, s));
         }
         while !s.ended {
             let step = tokio::select! {
                 biased;
-                // First: after another connection took over, nothing may go out on this one, however much is ready.
+                // First: after another connection took over, nothing may go out on this one,
+                // however much is ready.
                 () = &mut s.must_disconnect => break,
                 step = s.running.step() => step,
                 () = tokio::time::sleep(s.keep_alive) => DriverStep::Write(Bytes::from_static(sse::KEEP_ALIVE)),
@@ -278,13 +308,21 @@ fn event_stream<S: ResponseEncoder>(
 /// include the `X-Accel-Buffering: no` header".
 pub(super) fn set_stream_headers(response: &mut Response<Body>) {
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    // `no-transform`: a proxy that compresses a stream would hold its events back (RFC 9111, section 5.2.2.6).
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/event-stream"),
+    );
+    // `no-transform`: a proxy that compresses a stream would hold its events back (RFC 9111,
+    // section 5.2.2.6).
+    headers.insert(
+        header::CACHE_CONTROL,
+        HeaderValue::from_static("no-cache, no-transform"),
+    );
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
 }
 
-/// Exchange with its encoder. Dropped before its end, it goes to [`ResponseEncoder::on_client_gone`].
+/// Exchange with its encoder. Dropped before its end, it goes to
+/// [`ResponseEncoder::on_client_gone`].
 struct ResponseDriver<S: ResponseEncoder> {
     exchange: Option<Exchange>,
     /// Server of an exchange that has ended.
@@ -303,7 +341,9 @@ enum DriverStep {
 impl<S: ResponseEncoder> ResponseDriver<S> {
     /// Returns the server that the exchange is, or was, with.
     fn server(&self) -> Option<&ByteString> {
-        self.exchange.as_ref().map_or(self.ended_at.as_ref(), Exchange::server)
+        self.exchange
+            .as_ref()
+            .map_or(self.ended_at.as_ref(), Exchange::server)
     }
 
     fn end_exchange(&mut self) {
@@ -311,26 +351,36 @@ impl<S: ResponseEncoder> ResponseDriver<S> {
     }
 
     async fn step(&mut self) -> DriverStep {
-        let Some(exchange) = &mut self.exchange else { return DriverStep::Cancelled };
+        let Some(exchange) = &mut self.exchange else {
+            return DriverStep::Cancelled;
+        };
         let event = tokio::select! {
             biased;
             event = exchange.next_event() => event,
             () = self.encoder.wait_cancelled() => {
                 // Dropping the exchange is what cancels it at the server.
                 self.exchange = None;
-                let Some(error) = self.encoder.cancellation_error() else { return DriverStep::Cancelled };
+                let Some(error) = self.encoder.cancellation_error() else {
+                    return DriverStep::Cancelled };
                 let (status, parts) = self.encoder.result(Err(error));
                 return DriverStep::End(status, parts);
             }
         };
         match event {
-            ExchangeEvent::Notification(notification) => match self.encoder.notification(notification) {
-                Some(json) => DriverStep::Write(self.encoder.frame(&json, false)),
-                None => DriverStep::Nothing,
-            },
+            ExchangeEvent::Notification(notification) => {
+                match self.encoder.notification(notification) {
+                    Some(json) => DriverStep::Write(self.encoder.frame(&json, false)),
+                    None => DriverStep::Nothing,
+                }
+            }
             ExchangeEvent::InputRequired(input) => match self.encoder.input_required(input) {
                 InputAction::Send(messages) => DriverStep::Write(
-                    messages.iter().map(|m| self.encoder.frame(m, false)).collect::<Vec<_>>().concat().into(),
+                    messages
+                        .iter()
+                        .map(|m| self.encoder.frame(m, false))
+                        .collect::<Vec<_>>()
+                        .concat()
+                        .into(),
                 ),
                 InputAction::Refused => DriverStep::Nothing,
                 InputAction::End(status, parts) => {
@@ -349,12 +399,15 @@ impl<S: ResponseEncoder> ResponseDriver<S> {
 }
 
 impl<S: ResponseEncoder> ResponseDriver<S> {
-    /// Parks the exchange and returns the response that ends this request. `None` if the exchange continues.
+    /// Parks the exchange and returns the response that ends this request. `None` if the exchange
+    /// continues.
     ///
     /// Not a part of `step`, because a step may be dropped half-way, and the exchange with it.
     async fn park(&mut self, input: InputRequired) -> Option<(u16, Vec<Bytes>)> {
         let Some(exchange) = self.exchange.take() else {
-            return Some(self.encoder.result(Err(Error::internal("the exchange was over before it could be kept"))));
+            return Some(self.encoder.result(Err(Error::internal(
+                "the exchange was over before it could be kept",
+            ))));
         };
         match self.encoder.park(exchange, input).await {
             Ok(end) => Some(end),
@@ -406,7 +459,9 @@ mod tests {
     async fn a_stream_that_was_taken_over_says_nothing_more() {
         let taken = tokio_util::sync::CancellationToken::new();
         // A server that always has an event ready.
-        let events = stream::repeat_with(|| ExchangeEvent::Notification(Notification::Progress(JsonObject::new())));
+        let events = stream::repeat_with(|| {
+            ExchangeEvent::Notification(Notification::Progress(JsonObject::new()))
+        });
         let options = ResponseOptions {
             keep_alive: Duration::from_secs(60),
             stream: true,
@@ -419,6 +474,9 @@ mod tests {
             assert!(body.frame().await.is_some_and(|frame| frame.is_ok()));
         }
         taken.cancel();
-        assert!(body.frame().await.is_none(), "two connections have the same events");
+        assert!(
+            body.frame().await.is_none(),
+            "two connections have the same events"
+        );
     }
 }

@@ -1,8 +1,8 @@
 //! Client whose roots a connection of all clients was given.
 //!
-//! Owns the rule that it is one client, for as long as the connection is open. Does not move other clients to other
-//! connections (`upstream`). Invariant: a connection of several clients sees the roots of one of them at the most, since
-//! servers keep what they got.
+//! Owns the rule that it is one client, for as long as the connection is open. Does not move other
+//! clients to other connections (`upstream`). Invariant: a connection of several clients sees the
+//! roots of one of them at the most, since servers keep what they got.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,7 +39,11 @@ struct RootsHolder {
 impl RootsHolder {
     fn new(client: &CallOwner, caller: &Caller) -> Self {
         let ended = caller.session.as_ref().map(|_| caller.ended.clone());
-        RootsHolder { client: client.clone(), channel: caller.channel.clone(), ended }
+        RootsHolder {
+            client: client.clone(),
+            channel: caller.channel.clone(),
+            ended,
+        }
     }
 }
 
@@ -60,7 +64,10 @@ impl RootsOwner {
             return true;
         }
         let mut owner = self.owner.lock();
-        owner.get_or_insert_with(|| RootsHolder::new(client, caller)).client == *client
+        owner
+            .get_or_insert_with(|| RootsHolder::new(client, caller))
+            .client
+            == *client
     }
 
     /// Returns true if a client may claim the connection.
@@ -70,7 +77,10 @@ impl RootsOwner {
 
     /// Returns true if the roots of a client are there for which `is_client` holds.
     pub(super) fn is_any(&self, is_client: impl Fn(&CallOwner) -> bool) -> bool {
-        self.owner.lock().as_ref().is_some_and(|owner| is_client(&owner.client))
+        self.owner
+            .lock()
+            .as_ref()
+            .is_some_and(|owner| is_client(&owner.client))
     }
 
     /// Returns the way to the owner, outside of its calls.
@@ -87,8 +97,8 @@ impl PendingCalls {
         }
     }
 
-    /// Claims the connection for a caller whose client is asked now, if it is asked for roots. Returns false if another
-    /// client's are there.
+    /// Claims the connection for a caller whose client is asked now, if it is asked for roots.
+    /// Returns false if another client's are there.
     pub(super) fn claim_roots(&self, caller: &Caller, kind: InputKind) -> bool {
         // A client without roots is not asked, and tells the server nothing.
         kind != InputKind::Roots
@@ -114,16 +124,19 @@ impl PendingCalls {
     /// True if the server has the roots of this client, on a connection of several.
     pub fn has_roots_of(&self, caller: &Caller) -> bool {
         let owner = owner_of(caller);
-        self.roots_owner().is_any(|known| owner.as_ref() == Some(known))
+        self.roots_owner()
+            .is_any(|known| owner.as_ref() == Some(known))
     }
 
     /// True if the server has the roots of another client.
     pub fn has_roots_of_another(&self, caller: &Caller) -> bool {
         let owner = owner_of(caller);
-        self.roots_owner().is_any(|known| owner.as_ref() != Some(known))
+        self.roots_owner()
+            .is_any(|known| owner.as_ref() != Some(known))
     }
 
-    /// True if the connection declares roots that no client gave, and it is not known whether the server asks for them.
+    /// True if the connection declares roots that no client gave, and it is not known whether the
+    /// server asks for them.
     pub fn is_roots_trial(&self) -> bool {
         self.roots_owner().is_trial.load(Ordering::Relaxed)
             && !self.seen_input().asks_roots()
@@ -156,8 +169,8 @@ impl PendingCalls {
         is_kept_out
     }
 
-    /// Waits until a client was kept out. Returns the end of the session whose roots the server has. `None`: their client
-    /// has no session.
+    /// Waits until a client was kept out. Returns the end of the session whose roots the server
+    /// has. `None`: their client has no session.
     pub async fn wait_kept_out(&self) -> Option<CancellationToken> {
         self.roots_owner().kept_out.notified().await;
         self.roots_owner().owner.lock().as_ref()?.ended.clone()
@@ -178,13 +191,21 @@ mod tests {
     use moongate_testing as testing;
 
     fn with_roots(session: &str) -> Arc<Caller> {
-        let can = ClientCapabilities { roots: true, ..ClientCapabilities::default() };
-        Arc::new(Caller { capabilities: can, ..(*testing::caller(1, Some(session))).clone() })
+        let can = ClientCapabilities {
+            roots: true,
+            ..ClientCapabilities::default()
+        };
+        Arc::new(Caller {
+            capabilities: can,
+            ..(*testing::caller(1, Some(session))).clone()
+        })
     }
 
     fn roots_request() -> RpcRequest {
         let text = Bytes::from_static(br#"{"jsonrpc":"2.0","id":1,"method":"roots/list"}"#);
-        let RpcMessage::Request(request) = RpcMessage::parse(&text).unwrap() else { panic!("a request") };
+        let RpcMessage::Request(request) = RpcMessage::parse(&text).unwrap() else {
+            panic!("a request")
+        };
         request
     }
 
@@ -198,9 +219,15 @@ mod tests {
         // The call ends, and its queue takes nothing any more.
         open.stray_messages.as_ref().unwrap().close();
         assert!(calls.deliver_request(roots_request()).is_err());
-        assert!(!calls.has_roots_of(&one) && !calls.has_roots_of_another(&other), "nobody was asked");
+        assert!(
+            !calls.has_roots_of(&one) && !calls.has_roots_of_another(&other),
+            "nobody was asked"
+        );
         assert!(calls.claim_roots(&one, InputKind::Roots));
         assert!(calls.has_roots_of(&one) && calls.has_roots_of_another(&other));
-        assert!(!calls.claim_roots(&other, InputKind::Roots), "it is the first one's");
+        assert!(
+            !calls.claim_roots(&other, InputKind::Roots),
+            "it is the first one's"
+        );
     }
 }

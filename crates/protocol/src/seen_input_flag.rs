@@ -1,7 +1,7 @@
 //! What a server asks its clients for, as far as it was seen. Shared by all its connections.
 //!
-//! Owns the record and the wake-up for what is new in it. Does not read messages (`correlation.rs`). Invariant: a
-//! server that asked once counts as asking for ever.
+//! Owns the record and the wake-up for what is new in it. Does not read messages
+//! (`correlation.rs`). Invariant: a server that asked once counts as asking for ever.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -71,12 +71,18 @@ impl SeenInputFlag {
     pub fn restore(&self, requests: SeenRequests) {
         self.0.seen.fetch_or(requests.input, Ordering::AcqRel);
         self.0.roots.fetch_or(requests.roots, Ordering::AcqRel);
-        self.0.extensions.fetch_or(requests.extensions, Ordering::AcqRel);
+        self.0
+            .extensions
+            .fetch_or(requests.extensions, Ordering::AcqRel);
     }
 
     /// Returns what was seen, in this process or an earlier one.
     pub fn seen_requests(&self) -> SeenRequests {
-        SeenRequests { input: self.is_set(), roots: self.asks_roots(), extensions: self.asks_extensions() }
+        SeenRequests {
+            input: self.is_set(),
+            roots: self.asks_roots(),
+            extensions: self.asks_extensions(),
+        }
     }
 
     /// True if the server has sent an input request in the middle of a call.

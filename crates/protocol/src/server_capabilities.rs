@@ -1,7 +1,7 @@
 //! Capabilities of servers in the wire form that all revisions share.
 //!
-//! Owns their names. Does not encode task capabilities, which differ by revision. Invariant: a capability is written
-//! only if it is set.
+//! Owns their names. Does not encode task capabilities, which differ by revision. Invariant: a
+//! capability is written only if it is set.
 
 use crate::connect_options::ConnectOptions;
 use crate::extensions;
@@ -11,10 +11,15 @@ use moongate_model::ServerCapabilities;
 /// Reads a server's capabilities.
 ///
 /// `extensions` belongs to 2026-07-28, but servers of earlier revisions send it, too.
-pub(super) fn read_capabilities(capabilities: &JsonObject, options: &ConnectOptions) -> ServerCapabilities {
+pub(super) fn read_capabilities(
+    capabilities: &JsonObject,
+    options: &ConnectOptions,
+) -> ServerCapabilities {
     let part = |name: &str| capabilities.get_object(name);
     let flag = |part: &Option<JsonObject>, name: &str| {
-        part.as_ref().and_then(|p| p.get(name)).is_some_and(|v| &v.bytes()[..] == b"true")
+        part.as_ref()
+            .and_then(|p| p.get(name))
+            .is_some_and(|v| &v.bytes()[..] == b"true")
     };
     let tools = part("tools");
     let prompts = part("prompts");
@@ -40,7 +45,10 @@ pub(super) fn read_capabilities(capabilities: &JsonObject, options: &ConnectOpti
 pub(super) fn write_capabilities(capabilities: &ServerCapabilities) -> JsonObject {
     let flags = |members: &[(&'static str, bool)]| {
         let set = members.iter().filter(|(_, on)| *on);
-        set.fold(JsonObject::new(), |object, (name, _)| object.with(name, RawJson::literal("true"))).to_raw()
+        set.fold(JsonObject::new(), |object, (name, _)| {
+            object.with(name, RawJson::literal("true"))
+        })
+        .to_raw()
     };
     let mut written = JsonObject::new();
     let mut add = |on: bool, name: &'static str, value: RawJson| {
@@ -48,13 +56,27 @@ pub(super) fn write_capabilities(capabilities: &ServerCapabilities) -> JsonObjec
             written.set(ByteString::literal(name), value);
         }
     };
-    add(capabilities.tools, "tools", flags(&[("listChanged", capabilities.tools_changes)]));
-    add(capabilities.prompts, "prompts", flags(&[("listChanged", capabilities.prompts_changes)]));
-    let resources = [("listChanged", capabilities.resources_changes), ("subscribe", capabilities.subscribe)];
+    add(
+        capabilities.tools,
+        "tools",
+        flags(&[("listChanged", capabilities.tools_changes)]),
+    );
+    add(
+        capabilities.prompts,
+        "prompts",
+        flags(&[("listChanged", capabilities.prompts_changes)]),
+    );
+    let resources = [
+        ("listChanged", capabilities.resources_changes),
+        ("subscribe", capabilities.subscribe),
+    ];
     add(capabilities.resources, "resources", flags(&resources));
     add(capabilities.completions, "completions", flags(&[]));
     add(capabilities.logging, "logging", flags(&[]));
-    for (name, announced) in [("experimental", &capabilities.experimental), ("extensions", &capabilities.extensions)] {
+    for (name, announced) in [
+        ("experimental", &capabilities.experimental),
+        ("extensions", &capabilities.extensions),
+    ] {
         add(!announced.is_empty(), name, announced.to_raw());
     }
     written

@@ -1,8 +1,8 @@
 //! Client on a pipe: both eras, as each of its messages says.
 //!
-//! Owns the dispatch of messages to the eras, and the end of the client. Does not read or write the pipe. Invariant: an
-//! immediate response reserves its permit before any work begins. So a client that does not read gets no further
-//! responses.
+//! Owns the dispatch of messages to the eras, and the end of the client. Does not read or write the
+//! pipe. Invariant: an immediate response reserves its permit before any work begins. So a client
+//! that does not read gets no further responses.
 
 use moongate_telemetry::{DroppedItem, Limit, MemoryHolder};
 use std::sync::Arc;
@@ -29,7 +29,8 @@ pub struct StdioClient {
     scope: ByteString,
     state: Arc<DownstreamState>,
     out: mpsc::Sender<Bytes>,
-    /// 2026-07-28/basic/versioning.mdx: "An `initialize` request selects legacy semantics, scoped to the stdio process".
+    /// 2026-07-28/basic/versioning.mdx: "An `initialize` request selects legacy semantics, scoped
+    /// to the stdio process".
     // One session for each process, so an option is enough.
     session: Option<legacy::StdioSession>,
     requests: v2026_07_28::OpenRequests,
@@ -50,7 +51,8 @@ pub struct ClientDisconnected;
 type OutboxPermit = mpsc::OwnedPermit<Bytes>;
 
 impl StdioClient {
-    /// Creates a client without a session. Messages for it go to `out`, one line each, and take the memory of `holder`.
+    /// Creates a client without a session. Messages for it go to `out`, one line each, and take the
+    /// memory of `holder`.
     pub fn new(
         endpoint: Arc<dyn McpServer>,
         (principal, holder): (Arc<Principal>, MemoryHolder),
@@ -60,7 +62,17 @@ impl StdioClient {
     ) -> Self {
         let requests = v2026_07_28::OpenRequests::default();
         let tasks = TaskTracker::new();
-        StdioClient { endpoint, principal, holder, scope, state, out, session: None, requests, tasks }
+        StdioClient {
+            endpoint,
+            principal,
+            holder,
+            scope,
+            state,
+            out,
+            session: None,
+            requests,
+            tasks,
+        }
     }
 
     /// Replaces the server for all later requests.
@@ -72,14 +84,24 @@ impl StdioClient {
     }
 
     /// Handles one admitted line of input. Waits while the client does not read.
-    pub async fn handle_line(&mut self, payload: Admitted<ClientPayload>) -> Result<(), ClientDisconnected> {
+    pub async fn handle_line(
+        &mut self,
+        payload: Admitted<ClientPayload>,
+    ) -> Result<(), ClientDisconnected> {
         match payload.into_inner() {
-            Ok(RpcPayload::One(RpcMessage::Notification(notification))) => self.on_notification(notification),
+            Ok(RpcPayload::One(RpcMessage::Notification(notification))) => {
+                self.on_notification(notification)
+            }
             Ok(RpcPayload::One(RpcMessage::Response(response))) => match &self.session {
                 Some(session) => session.accept(RpcMessage::Response(response)),
-                // 2026-07-28/basic/patterns/index.mdx: "clients do not send JSON-RPC responses". Only a
-                // session has asked for one.
-                None => self.state.metrics.calls.dropped.inc(DroppedItem::ClientResponse),
+                // 2026-07-28/basic/patterns/index.mdx: "clients do not send JSON-RPC responses".
+                // Only a session has asked for one.
+                None => self
+                    .state
+                    .metrics
+                    .calls
+                    .dropped
+                    .inc(DroppedItem::ClientResponse),
             },
             Ok(RpcPayload::One(RpcMessage::Request(request))) => {
                 let permit = self.reserve().await?;
@@ -98,7 +120,11 @@ impl StdioClient {
     }
 
     /// Sends an error for input that was no message.
-    pub async fn send_error(&self, id: Option<&RequestId>, error: &Error) -> Result<(), ClientDisconnected> {
+    pub async fn send_error(
+        &self,
+        id: Option<&RequestId>,
+        error: &Error,
+    ) -> Result<(), ClientDisconnected> {
         write_parts(self.reserve().await?, &[legacy::encode_refusal(id, error)]);
         Ok(())
     }
@@ -121,7 +147,11 @@ impl StdioClient {
     }
 
     async fn reserve(&self) -> Result<OutboxPermit, ClientDisconnected> {
-        self.out.clone().reserve_owned().await.map_err(|_| ClientDisconnected)
+        self.out
+            .clone()
+            .reserve_owned()
+            .await
+            .map_err(|_| ClientDisconnected)
     }
 
     fn sender(&self) -> (Arc<Principal>, ByteString) {
@@ -132,12 +162,24 @@ impl StdioClient {
         // Each request decides its era, so both eras can share a pipe.
         let answer = if v2026_07_28::OpenRequests::is_modern(&request) {
             let (principal, scope) = self.sender();
-            let sender = v2026_07_28::RequestSender { principal, holder: self.holder.clone(), scope };
-            self.requests.start(request, sender, &self.endpoint, &self.state, (&self.out, &self.tasks))
+            let sender = v2026_07_28::RequestSender {
+                principal,
+                holder: self.holder.clone(),
+                scope,
+            };
+            self.requests.start(
+                request,
+                sender,
+                &self.endpoint,
+                &self.state,
+                (&self.out, &self.tasks),
+            )
         } else {
             match &self.session {
                 Some(session) => session.request(request, &self.tasks),
-                None if &*request.method == "initialize" => return self.initialize(&request, permit),
+                None if &*request.method == "initialize" => {
+                    return self.initialize(&request, permit);
+                }
                 None => Some(legacy::answer_before_initialize(&request)),
             }
         };
@@ -163,7 +205,10 @@ impl StdioClient {
         if &*notification.method == "notifications/cancelled" {
             // 2025-11-25/basic/utilities/cancellation.mdx, Error Handling: "Invalid cancellation
             // notifications SHOULD be ignored".
-            let id = notification.params.get("requestId").and_then(|raw| RequestId::from_raw(raw.clone()));
+            let id = notification
+                .params
+                .get("requestId")
+                .and_then(|raw| RequestId::from_raw(raw.clone()));
             if id.is_some_and(|id| self.requests.cancel(&id, notification.params.get("reason"))) {
                 return self.state.metrics.calls.cancelled.inc();
             }
@@ -171,15 +216,24 @@ impl StdioClient {
         match &self.session {
             Some(session) => session.accept(RpcMessage::Notification(notification)),
             // Of a stateless client, only an extension's notification has a receiver.
-            None => v2026_07_28::notify_extension(notification, self.principal.clone(), &self.endpoint, &self.state),
+            None => v2026_07_28::notify_extension(
+                notification,
+                self.principal.clone(),
+                &self.endpoint,
+                &self.state,
+            ),
         }
     }
 
     fn start_batch(&self, items: Vec<Result<RpcMessage, MalformedMessage>>, permit: OutboxPermit) {
-        let no_session =
-            || Error::new(McpErrorKind::InvalidRequest, "Invalid request: a client starts with a single initialize");
-        // Only a session knows if its revision has batches. 2025-06-18/changelog.mdx: "Remove support for
-        // JSON-RPC batching".
+        let no_session = || {
+            Error::new(
+                McpErrorKind::InvalidRequest,
+                "Invalid request: a client starts with a single initialize",
+            )
+        };
+        // Only a session knows if its revision has batches. 2025-06-18/changelog.mdx: "Remove
+        // support for JSON-RPC batching".
         let begun = match &self.session {
             Some(session) => session.batch(items, &self.tasks),
             None => Err(no_session()),

@@ -1,7 +1,8 @@
 //! Stray messages of one call: those that arrived on another stream than its own.
 //!
-//! Owns the messages until the call takes them. Does not choose the call (`correlation.rs`). Small while it is empty,
-//! since every call that accepts input requests has one. Invariant: it is bounded, and gives out each message once.
+//! Owns the messages until the call takes them. Does not choose the call (`correlation.rs`). Small
+//! while it is empty, since every call that accepts input requests has one. Invariant: it is
+//! bounded, and gives out each message once.
 
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -77,14 +78,20 @@ mod tests {
         let queue = StrayMessages::default();
         assert!(queue.next().now_or_never().is_none());
         let message = |n: usize| {
-            RpcMessage::parse(&Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":{n},"method":"roots/list"}}"#))).unwrap()
+            RpcMessage::parse(&Bytes::from(format!(
+                r#"{{"jsonrpc":"2.0","id":{n},"method":"roots/list"}}"#
+            )))
+            .unwrap()
         };
         for n in 0..WAITING_MAX {
             assert!(queue.push(message(n)));
         }
         assert!(!queue.push(message(99)));
         for n in 0..WAITING_MAX as u64 {
-            assert_eq!(queue.next().await.id().and_then(|id| id.as_number()), Some(n));
+            assert_eq!(
+                queue.next().await.id().and_then(|id| id.as_number()),
+                Some(n)
+            );
         }
         let late = tokio::spawn({
             let queue = queue.clone();
@@ -92,7 +99,10 @@ mod tests {
         });
         tokio::task::yield_now().await;
         assert!(queue.push(message(7)));
-        assert_eq!(late.await.unwrap().id().and_then(|id| id.as_number()), Some(7));
+        assert_eq!(
+            late.await.unwrap().id().and_then(|id| id.as_number()),
+            Some(7)
+        );
         assert!(queue.push(message(8)));
         assert_eq!(queue.close().len(), 1);
         assert!(!queue.push(message(9)), "nobody reads it any more");

@@ -1,7 +1,7 @@
 //! Tasks, as far as their wire forms agree.
 //!
-//! Owns the reading and writing of one level of a task. Does not know the revisions' names for times; callers pass
-//! them. Invariant: unknown members of a task pass unchanged.
+//! Owns the reading and writing of one level of a task. Does not know the revisions' names for
+//! times; callers pass them. Invariant: unknown members of a task pass unchanged.
 
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{TaskState, TaskStatus};
@@ -42,7 +42,11 @@ pub(super) fn extract_task(result: &mut JsonObject, names: &TimeMembers) -> Opti
 }
 
 /// Writes the task's own members with the given `status`.
-pub(super) fn write_members(task: &TaskState, status: TaskStatus, names: &TimeMembers) -> JsonObject {
+pub(super) fn write_members(
+    task: &TaskState,
+    status: TaskStatus,
+    names: &TimeMembers,
+) -> JsonObject {
     let mut object = JsonObject::new()
         .with("taskId", RawJson::string(&task.id))
         .with("status", RawJson::string(TaskStatus::name(status)));
@@ -50,7 +54,10 @@ pub(super) fn write_members(task: &TaskState, status: TaskStatus, names: &TimeMe
         object.set(key.clone(), value.clone());
     }
     // In both wire forms the time to live MUST be there, and may be `null`.
-    object.set(ByteString::literal(names.ttl), task.ttl.clone().unwrap_or(RawJson::NULL));
+    object.set(
+        ByteString::literal(names.ttl),
+        task.ttl.clone().unwrap_or(RawJson::NULL),
+    );
     if let Some(poll) = &task.poll_interval {
         object.set(ByteString::literal(names.poll), poll.clone());
     }
@@ -75,17 +82,22 @@ pub(super) enum TaskSupport {
 
 /// Reads a tool's support for tasks.
 ///
-/// "If `execution.taskSupport` is not present or `"forbidden"`, clients MUST NOT attempt to invoke the tool as a task."
+/// "If `execution.taskSupport` is not present or `"forbidden"`, clients MUST NOT attempt to invoke
+/// the tool as a task."
 pub(super) fn task_support(definition: Option<&JsonObject>) -> TaskSupport {
     let execution = definition.and_then(|tool| tool.get_object("execution"));
-    match execution.and_then(|execution| execution.get_string("taskSupport")).as_deref() {
+    match execution
+        .and_then(|execution| execution.get_string("taskSupport"))
+        .as_deref()
+    {
         Some("optional") => TaskSupport::Optional,
         Some("required") => TaskSupport::Required,
         _ => TaskSupport::Forbidden,
     }
 }
 
-/// Returns the tool with the mark that it may run as a task. `None` if the tool has such a mark already.
+/// Returns the tool with the mark that it may run as a task. `None` if the tool has such a mark
+/// already.
 pub(super) fn offer_as_task(definition: &RawJson) -> Option<RawJson> {
     let mut tool = definition.as_object()?;
     let mut execution = match tool.get("execution") {
@@ -96,7 +108,10 @@ pub(super) fn offer_as_task(definition: &RawJson) -> Option<RawJson> {
     if execution.get("taskSupport").is_some() {
         return None;
     }
-    execution.set(ByteString::literal("taskSupport"), RawJson::literal("\"optional\""));
+    execution.set(
+        ByteString::literal("taskSupport"),
+        RawJson::literal("\"optional\""),
+    );
     tool.set(ByteString::literal("execution"), execution.to_raw());
     Some(tool.to_raw())
 }
@@ -107,7 +122,10 @@ mod tests {
 
     use super::*;
 
-    const WORDS: TimeMembers = TimeMembers { ttl: "ttl", poll: "pollInterval" };
+    const WORDS: TimeMembers = TimeMembers {
+        ttl: "ttl",
+        poll: "pollInterval",
+    };
 
     fn object(json: &str) -> JsonObject {
         JsonObject::parse(Bytes::copy_from_slice(json.as_bytes())).unwrap()
@@ -122,8 +140,15 @@ mod tests {
         assert_eq!(&result.bytes()[..], br#"{"_meta":{"k":1}}"#);
         assert_eq!((task.id.as_str(), task.status), ("a", TaskStatus::Working));
         assert_eq!(task.poll_delay().as_millis(), 50, "no faster than that");
-        assert_eq!(write_members(&task, task.status, &WORDS).bytes(), Bytes::from_static(json.as_bytes()));
-        for none in [r#"{"status":"working"}"#, r#"{"taskId":"a"}"#, r#"{"taskId":"a","status":"odd"}"#] {
+        assert_eq!(
+            write_members(&task, task.status, &WORDS).bytes(),
+            Bytes::from_static(json.as_bytes())
+        );
+        for none in [
+            r#"{"status":"working"}"#,
+            r#"{"taskId":"a"}"#,
+            r#"{"taskId":"a","status":"odd"}"#,
+        ] {
             assert!(extract_task(&mut object(none), &WORDS).is_none(), "{none}");
         }
     }
@@ -133,12 +158,25 @@ mod tests {
         let plain = RawJson::literal(r#"{"name":"a"}"#);
         let want = br#"{"name":"a","execution":{"taskSupport":"optional"}}"#;
         assert_eq!(&offer_as_task(&plain).unwrap().bytes()[..], want);
-        assert_eq!(offer_as_task(&RawJson::literal(r#"{"execution":{"taskSupport":"forbidden"}}"#)), None);
+        assert_eq!(
+            offer_as_task(&RawJson::literal(
+                r#"{"execution":{"taskSupport":"forbidden"}}"#
+            )),
+            None
+        );
         assert_eq!(task_support(None), TaskSupport::Forbidden);
-        let of = |word: &str| task_support(Some(&object(&format!(r#"{{"execution":{{"taskSupport":"{word}"}}}}"#))));
+        let of = |word: &str| {
+            task_support(Some(&object(&format!(
+                r#"{{"execution":{{"taskSupport":"{word}"}}}}"#
+            ))))
+        };
         assert_eq!(
             [of("optional"), of("required"), of("x")],
-            [TaskSupport::Optional, TaskSupport::Required, TaskSupport::Forbidden]
+            [
+                TaskSupport::Optional,
+                TaskSupport::Required,
+                TaskSupport::Forbidden
+            ]
         );
     }
 }

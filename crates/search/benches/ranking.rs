@@ -22,28 +22,48 @@ fn milliseconds<T>(work: impl FnOnce() -> T) -> (f64, T) {
 }
 
 fn report(label: &str, index: &SearchIndex<usize>, queries: &[&str]) {
-    // Every third tool is hidden: rules cost something. The best of five runs leaves out what else the machine does.
+    // Every third tool is hidden: rules cost something. The best of five runs leaves out what else
+    // the machine does.
     let once = |query: &str| milliseconds(|| index.search(query, |id| id % 3 != 0, 5)).0;
     let search = |query: &&str| (0..5).map(|_| once(query)).fold(f64::MAX, f64::min);
     let mut times: Vec<f64> = queries.iter().map(search).collect();
     times.sort_by(f64::total_cmp);
     let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
-    println!("{label}: p50 {:.2} ms, p99 {:.2} ms, most {:.2} ms", at(0.5), at(0.99), at(1.0));
+    println!(
+        "{label}: p50 {:.2} ms, p99 {:.2} ms, most {:.2} ms",
+        at(0.5),
+        at(0.99),
+        at(1.0)
+    );
 }
 
 fn main() {
     let corpora = Corpora::load();
     let weights = RankingWeights::default();
-    let tools = |servers: &[CorpusServer]| servers.iter().map(|server| server.tools.len()).sum::<usize>();
+    let tools = |servers: &[CorpusServer]| {
+        servers
+            .iter()
+            .map(|server| server.tools.len())
+            .sum::<usize>()
+    };
     let count = tools(&corpora.live_mcp_bench) + tools(&corpora.bfcl);
     let all = || corpora.live_mcp_bench.iter().chain(&corpora.bfcl);
     index_of(all(), &weights);
     let (build, index) = milliseconds(|| index_of(all(), &weights));
     println!("build, {count} tools: {build:.1} ms");
-    let queries: Vec<&str> = corpora.steps.iter().chain(&corpora.functions).map(|query| &*query.text).collect();
+    let queries: Vec<&str> = corpora
+        .steps
+        .iter()
+        .chain(&corpora.functions)
+        .map(|query| &*query.text)
+        .collect();
     let misspelled: Vec<&str> = corpora.typos.iter().map(|query| &*query.text).collect();
     report(&format!("{count} tools"), &index, &queries);
-    report(&format!("{count} tools, names with typos"), &index, &misspelled);
+    report(
+        &format!("{count} tools, names with typos"),
+        &index,
+        &misspelled,
+    );
 
     let mut servers: Vec<CorpusServer> = Vec::new();
     for round in 0.. {
@@ -53,12 +73,18 @@ fn main() {
         }
         let again = Corpora::load();
         let mut left = missing;
-        servers.extend(again.live_mcp_bench.into_iter().chain(again.bfcl).map(|mut server| {
-            server.name += &round.to_string();
-            server.tools.truncate(left);
-            left -= server.tools.len();
-            server
-        }));
+        servers.extend(
+            again
+                .live_mcp_bench
+                .into_iter()
+                .chain(again.bfcl)
+                .map(|mut server| {
+                    server.name += &round.to_string();
+                    server.tools.truncate(left);
+                    left -= server.tools.len();
+                    server
+                }),
+        );
     }
     let (build, index) = milliseconds(|| index_of(&servers, &weights));
     println!("build, {} tools: {build:.1} ms", tools(&servers));

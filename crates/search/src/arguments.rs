@@ -1,7 +1,7 @@
 //! Arguments: names and descriptions from a tool's JSON Schema, for the index.
 //!
-//! Owns reading them. Does not describe types (`signature.rs`). Invariant: a schema that is too large or no JSON has no
-//! arguments, and is no error.
+//! Owns reading them. Does not describe types (`signature.rs`). Invariant: a schema that is too
+//! large or no JSON has no arguments, and is no error.
 
 use serde_json::Value;
 
@@ -29,8 +29,15 @@ fn collect(root: &Value, schema: &Value, depth: usize, texts: &mut Vec<ArgumentT
         }
         // References may form a circle. `depth` ends it, since each round goes one level down.
         let property = resolve(root, property);
-        let description = property.get("description").and_then(Value::as_str).unwrap_or_default().to_owned();
-        texts.push(ArgumentText { name: name.to_owned(), description });
+        let description = property
+            .get("description")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned();
+        texts.push(ArgumentText {
+            name: name.to_owned(),
+            description,
+        });
         if depth > 0 {
             collect(root, property, depth - 1, texts);
             if let Some(items) = property.get("items") {

@@ -1,7 +1,7 @@
 //! Documents: a server and its tools, as the caller hands them to the index.
 //!
-//! Owns the borrowed texts of one build. Does not cut them: `segment.rs` has the bounds. Invariant: the index keeps
-//! names and words, and no text.
+//! Owns the borrowed texts of one build. Does not cut them: `segment.rs` has the bounds. Invariant:
+//! the index keeps names and words, and no text.
 
 /// Texts of a server that count for each of its tools.
 #[derive(Clone, Copy, Default)]

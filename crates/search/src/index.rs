@@ -1,6 +1,7 @@
 //! Index of tools: one segment a server, shared between copies.
 //!
-//! Owns the order of hits. Does not know who asks: the filter does. Invariant: replacing a server touches no other.
+//! Owns the order of hits. Does not know who asks: the filter does. Invariant: replacing a server
+//! touches no other.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -26,7 +27,8 @@ pub struct SearchHit<Id> {
     pub id: Id,
     /// Share of the best possible score, at most 1. A name has 1.
     pub score: f32,
-    /// Words of the query that the tool has, or a synonym of them, or a word with a similar spelling.
+    /// Words of the query that the tool has, or a synonym of them, or a word with a similar
+    /// spelling.
     pub matched_words: Vec<String>,
 }
 
@@ -39,7 +41,10 @@ impl<Id> Default for SearchIndex<Id> {
 impl<Id> SearchIndex<Id> {
     /// Creates an empty index with other weights, to see what they are worth.
     pub fn with_weights(weights: RankingWeights) -> Self {
-        SearchIndex { segments: Vec::new(), weights }
+        SearchIndex {
+            segments: Vec::new(),
+            weights,
+        }
     }
 
     /// Inserts the tools of a server, in place of those that it had.
@@ -63,40 +68,61 @@ impl<Id> SearchIndex<Id> {
     }
 
     fn position(&self, server: &str) -> Result<usize, usize> {
-        self.segments.binary_search_by(|segment| (*segment.server).cmp(server))
+        self.segments
+            .binary_search_by(|segment| (*segment.server).cmp(server))
     }
 }
 
 impl<Id: Clone> SearchIndex<Id> {
     /// Finds the tools that fit a query best, among those that the filter lets through.
     ///
-    /// Exposed names come first, then names at servers, then the ranking. Ties go by exposed name. Nothing comes if
-    /// nothing fits.
-    pub fn search(&self, query: &str, filter: impl Fn(&Id) -> bool, limit: usize) -> Vec<SearchHit<Id>> {
-        // The filter runs before any statistics. Otherwise a score would tell how often hidden tools have a
-        // word.
-        let visible = VisibleTools::new(self.segments.iter().map(|segment| &**segment), &self.weights, filter);
+    /// Exposed names come first, then names at servers, then the ranking. Ties go by exposed name.
+    /// Nothing comes if nothing fits.
+    pub fn search(
+        &self,
+        query: &str,
+        filter: impl Fn(&Id) -> bool,
+        limit: usize,
+    ) -> Vec<SearchHit<Id>> {
+        // The filter runs before any statistics. Otherwise a score would tell how often hidden
+        // tools have a word.
+        let visible = VisibleTools::new(
+            self.segments.iter().map(|segment| &**segment),
+            &self.weights,
+            filter,
+        );
         let words = query_words(query);
         let scores = visible.scores(&words);
         let name = query.trim();
         let mut found: Vec<RankedTool<Id>> = visible
             .tools()
-            .map(|(slot, tool)| RankedTool { name: NameMatch::of(name, tool), score: scores.tools[slot], tool })
+            .map(|(slot, tool)| RankedTool {
+                name: NameMatch::of(name, tool),
+                score: scores.tools[slot],
+                tool,
+            })
             .filter(|ranked| ranked.name != NameMatch::None || ranked.score.matched != 0)
             .collect();
         if found.len() > limit && limit > 0 {
-            // Of 10,000 tools a caller wants five: only those are worth sorting. Exposed names are unique, so
-            // no tie is left to chance.
+            // Of 10,000 tools a caller wants five: only those are worth sorting. Exposed names are
+            // unique, so no tie is left to chance.
             found.select_nth_unstable_by(limit - 1, RankedTool::order);
         }
         found.truncate(limit);
         found.sort_unstable_by(RankedTool::order);
-        // One floor for all: a first hit that fits may have weaker ones beside it, which a task needs, too.
+        // One floor for all: a first hit that fits may have weaker ones beside it, which a task
+        // needs, too.
         let floor = self.weights.floor * scores.possible;
-        if found.first().is_some_and(|first| first.name == NameMatch::None && first.score.score < floor) {
+        if found
+            .first()
+            .is_some_and(|first| first.name == NameMatch::None && first.score.score < floor)
+        {
             found.clear();
         }
-        found.iter().map(|ranked| ranked.hit(&words, scores.possible)).collect()
+        found
+            .iter()
+            .map(|ranked| ranked.hit(&words, scores.possible))
+            .collect()
     }
 }
 
@@ -111,15 +137,25 @@ impl<Id: Clone> RankedTool<'_, Id> {
     fn order(&self, other: &Self) -> Ordering {
         let by_score = || other.score.score.total_cmp(&self.score.score);
         let by_name = || self.tool.exposed_name.cmp(&other.tool.exposed_name);
-        self.name.cmp(&other.name).then_with(by_score).then_with(by_name)
+        self.name
+            .cmp(&other.name)
+            .then_with(by_score)
+            .then_with(by_name)
     }
 
     fn hit(&self, words: &[QueryWord], possible: f32) -> SearchHit<Id> {
         let is_name = self.name != NameMatch::None;
-        let matched = words.iter().enumerate().filter(|(bit, _)| self.score.matched & 1 << bit != 0);
+        let matched = words
+            .iter()
+            .enumerate()
+            .filter(|(bit, _)| self.score.matched & 1 << bit != 0);
         SearchHit {
             id: self.tool.id.clone(),
-            score: if is_name { 1.0 } else { (self.score.score / possible).min(1.0) },
+            score: if is_name {
+                1.0
+            } else {
+                (self.score.score / possible).min(1.0)
+            },
             matched_words: matched.map(|(_, word)| word.text.clone()).collect(),
         }
     }

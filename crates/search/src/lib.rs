@@ -1,7 +1,8 @@
 //! Ranked search over the tools of all servers, and their one-line signatures.
 //!
-//! Owns what a tool's text is worth to a query, and how near two names are. Does not know MCP's messages, servers' states or rules: the caller's
-//! filter says which tools exist for it. Invariant: tools that the filter hides change nothing in an answer.
+//! Owns what a tool's text is worth to a query, and how near two names are. Does not know MCP's
+//! messages, servers' states or rules: the caller's filter says which tools exist for it.
+//! Invariant: tools that the filter hides change nothing in an answer.
 
 mod arguments;
 mod document;

@@ -1,7 +1,7 @@
 //! Distance between names, to find the one that was probably meant.
 //!
-//! Owns the limit beyond which two names are strangers. Does not know what has the names. Invariant: the work for one
-//! pair is bounded, however long the names are.
+//! Owns the limit beyond which two names are strangers. Does not know what has the names.
+//! Invariant: the work for one pair is bounded, however long the names are.
 
 /// Limit of edits between two names.
 const EDITS_MAX: usize = 3;
@@ -24,7 +24,9 @@ pub fn few_edits_or_beginning(wanted: &str, name: &str) -> Option<usize> {
 
 /// Finds the name that was probably meant, the first of those that are equally near.
 pub fn nearest<'a>(wanted: &str, names: &[&'a str]) -> Option<&'a str> {
-    let near = names.iter().filter_map(|name| Some((few_edits(wanted, name)?, *name)));
+    let near = names
+        .iter()
+        .filter_map(|name| Some((few_edits(wanted, name)?, *name)));
     near.min_by_key(|(edits, _)| *edits).map(|(_, name)| name)
 }
 
@@ -34,7 +36,10 @@ fn edits_max(one: &str, other: &str) -> usize {
 }
 
 fn plain(name: &str) -> String {
-    name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+    name.chars()
+        .filter(|c| c.is_alphanumeric())
+        .flat_map(char::to_lowercase)
+        .collect()
 }
 
 fn edits(one: &str, other: &str) -> Option<usize> {
@@ -73,6 +78,9 @@ mod tests {
     fn a_beginning_stands_for_the_whole_name() {
         assert_eq!(few_edits_or_beginning("con", "connect_timeout"), Some(1));
         assert_eq!(few_edits_or_beginning("co", "connect_timeout"), None);
-        assert_eq!(few_edits_or_beginning("Connect-Timeout", "connect_timeout"), Some(0));
+        assert_eq!(
+            few_edits_or_beginning("Connect-Timeout", "connect_timeout"),
+            Some(0)
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Nearest words: what a word with a typo may have meant.
 //!
-//! Owns the comparison of spellings by trigrams. Does not decide when to compare (`ranking.rs`). Invariant: a shape never
-//! rules out a word that is near enough.
+//! Owns the comparison of spellings by trigrams. Does not decide when to compare (`ranking.rs`).
+//! Invariant: a shape never rules out a word that is near enough.
 
 /// Least similarity of a word that may have been meant.
 const LEAST_SIMILARITY: f32 = 0.4;
@@ -16,13 +16,17 @@ impl Spelling {
     pub(crate) fn new(word: &str) -> Spelling {
         let mut trigrams = Vec::new();
         collect_trigrams(word, &mut trigrams);
-        Spelling { shape: spelling_shape(word), trigrams }
+        Spelling {
+            shape: spelling_shape(word),
+            trigrams,
+        }
     }
 
-    /// Tells whether a word of this shape can be near. Rules out nearly all words at the price of a few instructions.
+    /// Tells whether a word of this shape can be near. Rules out nearly all words at the price of a
+    /// few instructions.
     ///
-    /// A near word shares a part of all trigrams that both have. Each bit that it lacks stands for at least one trigram
-    /// that it lacks, and it has at least as many trigrams as bits.
+    /// A near word shares a part of all trigrams that both have. Each bit that it lacks stands for
+    /// at least one trigram that it lacks, and it has at least as many trigrams as bits.
     pub(crate) fn may_be_near(&self, shape: u64) -> bool {
         let own = self.trigrams.len() as f32;
         let other = shape.count_ones() as f32;
@@ -30,7 +34,8 @@ impl Spelling {
         own - lacking >= LEAST_SIMILARITY * (own + other) / 2.0
     }
 
-    /// Similarity of a word, if it is near: twice the shared trigrams over the sum of both. `buffer` saves allocations.
+    /// Similarity of a word, if it is near: twice the shared trigrams over the sum of both.
+    /// `buffer` saves allocations.
     pub(crate) fn similarity(&self, word: &str, buffer: &mut Vec<u64>) -> Option<f32> {
         collect_trigrams(word, buffer);
         let mut a = 0;
@@ -38,7 +43,10 @@ impl Spelling {
         let mut shared = 0;
         while let (Some(left), Some(right)) = (self.trigrams.get(a), buffer.get(b)) {
             shared += u32::from(left == right);
-            (a, b) = (a + usize::from(left <= right), b + usize::from(right <= left));
+            (a, b) = (
+                a + usize::from(left <= right),
+                b + usize::from(right <= left),
+            );
         }
         let similarity = 2.0 * shared as f32 / (self.trigrams.len() + buffer.len()) as f32;
         (similarity >= LEAST_SIMILARITY).then_some(similarity)
@@ -47,7 +55,9 @@ impl Spelling {
 
 /// Set of a word's trigrams as one bit each, where several share a bit.
 pub(crate) fn spelling_shape(word: &str) -> u64 {
-    trigrams(word).fold(0, |shape, trigram| shape | 1 << (trigram.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58))
+    trigrams(word).fold(0, |shape, trigram| {
+        shape | 1 << (trigram.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58)
+    })
 }
 
 /// Collects the trigrams of a word in order, each once.
@@ -72,7 +82,8 @@ fn trigrams(word: &str) -> impl Iterator<Item = u64> {
 mod tests {
     use super::*;
 
-    const WORDS: &str = "search serach issue isue issues repository repositry reposit weather wether file files a \
+    const WORDS: &str = "search serach issue isue issues repository repositry reposit weather \
+                         wether file files a \
                          calendar calender message massage 中文 文中";
 
     #[test]
@@ -80,7 +91,10 @@ mod tests {
         let near = |a: &str, b: &str| Spelling::new(a).similarity(b, &mut Vec::new()).is_some();
         assert!(near("serach", "search") && near("isue", "issue") && near("calender", "calendar"));
         assert!(!near("weather", "message") && !near("file", "issue"));
-        assert_eq!(Spelling::new("file").similarity("file", &mut Vec::new()), Some(1.0));
+        assert_eq!(
+            Spelling::new("file").similarity("file", &mut Vec::new()),
+            Some(1.0)
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Queries: the words of a request, each once.
 //!
-//! Owns the bounds of a query. Does not know the index. Invariant: a query has at most `MAX_QUERY_WORDS` words, one bit of
-//! a mask for each.
+//! Owns the bounds of a query. Does not know the index. Invariant: a query has at most
+//! `MAX_QUERY_WORDS` words, one bit of a mask for each.
 
 use crate::stem::stem;
 use crate::tokens::for_each_word;
@@ -29,7 +29,11 @@ pub(crate) fn query_words(query: &str) -> Vec<QueryWord> {
         match words.iter_mut().find(|known| known.stem == stem) {
             // A word that also stands alone counts even if it is found nowhere.
             Some(known) => known.joined &= word.joined,
-            None => words.push(QueryWord { stem, text: word.text.to_owned(), joined: word.joined }),
+            None => words.push(QueryWord {
+                stem,
+                text: word.text.to_owned(),
+                joined: word.joined,
+            }),
         }
         words.len() < MAX_QUERY_WORDS
     });

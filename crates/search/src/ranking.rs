@@ -1,7 +1,7 @@
 //! Ranking: BM25F over the tools that the caller may see.
 //!
-//! Owns scores. Does not know names. Invariant: frequencies and averages count visible tools only, so a score says nothing
-//! about the others.
+//! Owns scores. Does not know names. Invariant: frequencies and averages count visible tools only,
+//! so a score says nothing about the others.
 
 use std::array;
 
@@ -13,7 +13,8 @@ use crate::weights::{FieldWeight, RankingWeights, SERVER_FIELDS, TOOL_FIELDS, Te
 
 /// Words with a similar spelling that stand in for one that was found nowhere.
 const NEAREST_WORDS: usize = 3;
-/// Rarest words of a query that the best possible score counts: long requests say much that no tool says.
+/// Rarest words of a query that the best possible score counts: long requests say much that no tool
+/// says.
 const TELLING_WORDS: usize = 3;
 /// Words of a query that are compared by spelling.
 const MAX_RESPELLED: usize = 8;
@@ -71,29 +72,49 @@ impl<'a, Id> VisibleTools<'a, Id> {
         weights: &'a RankingWeights,
         filter: impl Fn(&Id) -> bool,
     ) -> Self {
-        let mut all = VisibleTools { segments: Vec::new(), weights, total: 0, slots: 0 };
+        let mut all = VisibleTools {
+            segments: Vec::new(),
+            weights,
+            total: 0,
+            slots: 0,
+        };
         let mut sums = [0_u64; TOOL_FIELDS + SERVER_FIELDS];
         for segment in segments {
             let is_visible: Vec<bool> = segment.tools.iter().map(|tool| filter(&tool.id)).collect();
-            let visible = segment.tools.iter().zip(&is_visible).filter(|(_, is_visible)| **is_visible);
+            let visible = segment
+                .tools
+                .iter()
+                .zip(&is_visible)
+                .filter(|(_, is_visible)| **is_visible);
             let mut count = 0;
             for (tool, _) in visible {
                 count += 1;
                 let lengths = tool.lengths.iter().chain(&segment.server_lengths);
-                sums.iter_mut().zip(lengths).for_each(|(sum, length)| *sum += u64::from(*length));
+                sums.iter_mut()
+                    .zip(lengths)
+                    .for_each(|(sum, length)| *sum += u64::from(*length));
             }
             if count > 0 {
                 let tool_worth = Vec::new();
                 let server_worth = [0.0; SERVER_FIELDS];
                 let base = all.slots;
-                all.segments.push(VisibleSegment { segment, is_visible, count, base, tool_worth, server_worth });
+                all.segments.push(VisibleSegment {
+                    segment,
+                    is_visible,
+                    count,
+                    base,
+                    tool_worth,
+                    server_worth,
+                });
                 all.slots += segment.tools.len();
                 all.total += count;
             }
         }
         // At least 1, since an empty field would divide by zero and turn scores into NaN.
         let averages = sums.map(|sum| (sum as f32 / all.total.max(1) as f32).max(1.0));
-        all.segments.iter_mut().for_each(|part| part.set_worth(&weights.fields, &averages));
+        all.segments
+            .iter_mut()
+            .for_each(|part| part.set_worth(&weights.fields, &averages));
         all
     }
 
@@ -101,7 +122,9 @@ impl<'a, Id> VisibleTools<'a, Id> {
     pub(crate) fn tools(&self) -> impl Iterator<Item = (usize, &'a ToolEntry<Id>)> {
         self.segments.iter().flat_map(|part| {
             let tools = part.segment.tools.iter().zip(&part.is_visible).enumerate();
-            tools.filter(|(_, (_, is_visible))| **is_visible).map(|(at, (tool, _))| (part.base + at, tool))
+            tools
+                .filter(|(_, (_, is_visible))| **is_visible)
+                .map(|(at, (tool, _))| (part.base + at, tool))
         })
     }
 
@@ -112,8 +135,8 @@ impl<'a, Id> VisibleTools<'a, Id> {
         let mut rarities = Vec::with_capacity(words.len());
         let mut respelled = 0;
         for (bit, word) in words.iter().enumerate() {
-            // `best` keeps the highest worth of a word and its stand-ins. A sum would reward tools that list
-            // synonyms.
+            // `best` keeps the highest worth of a word and its stand-ins. A sum would reward tools
+            // that list synonyms.
             let found = self.find(&word.stem);
             let mut rarity = self.rarity(found.tools);
             let mut is_found = found.tools > 0;
@@ -124,7 +147,8 @@ impl<'a, Id> VisibleTools<'a, Id> {
             }
             for synonym in synonyms(&word.stem) {
                 let found = self.find(synonym);
-                // A word that no tool has would be infinitely rare. Its synonym's rarity is the fair measure.
+                // A word that no tool has would be infinitely rare. Its synonym's rarity is the
+                // fair measure.
                 if !is_found {
                     rarity = self.rarity(found.tools);
                 }
@@ -132,8 +156,10 @@ impl<'a, Id> VisibleTools<'a, Id> {
                 self.raise(&found, self.weights.synonym, &mut best);
             }
             rarities.push(rarity);
-            // Spellings are the expensive part, so only a few words that were found nowhere get there.
-            if !is_found && word.stem.chars().count() >= MIN_RESPELLED && respelled < MAX_RESPELLED {
+            // Spellings are the expensive part, so only a few words that were found nowhere get
+            // there.
+            if !is_found && word.stem.chars().count() >= MIN_RESPELLED && respelled < MAX_RESPELLED
+            {
                 respelled += 1;
                 for (near, similarity) in self.nearest(&word.stem) {
                     self.raise(&near, self.weights.nearest * similarity, &mut best);
@@ -146,14 +172,22 @@ impl<'a, Id> VisibleTools<'a, Id> {
             }
         }
         rarities.sort_unstable_by(|a, b| b.total_cmp(a));
-        QueryScores { tools: scores, possible: rarities.iter().take(TELLING_WORDS).sum() }
+        QueryScores {
+            tools: scores,
+            possible: rarities.iter().take(TELLING_WORDS).sum(),
+        }
     }
 
     fn find(&self, stem: &str) -> VisibleWord<'a> {
-        let mut found = VisibleWord { parts: Vec::new(), tools: 0 };
+        let mut found = VisibleWord {
+            parts: Vec::new(),
+            tools: 0,
+        };
         let prefix = word_prefix(stem);
         for (n, part) in self.segments.iter().enumerate() {
-            let Some(word) = part.segment.find(stem, prefix) else { continue };
+            let Some(word) = part.segment.find(stem, prefix) else {
+                continue;
+            };
             let tools = part.tools_with(&word);
             if tools > 0 {
                 found.parts.push((n, word));
@@ -168,10 +202,13 @@ impl<'a, Id> VisibleTools<'a, Id> {
         (1.0 + (self.total as f32 - tools as f32 + 0.5) / (tools as f32 + 0.5)).ln()
     }
 
-    /// Raises `best` to what this word is worth to each tool. What it says of hidden ones is never read.
+    /// Raises `best` to what this word is worth to each tool. What it says of hidden ones is never
+    /// read.
     fn raise(&self, word: &VisibleWord, factor: f32, best: &mut [f32]) {
         let worth = factor * self.rarity(word.tools);
-        let raise = |best: &mut f32, count: f32| *best = best.max(worth * count / (self.weights.saturation + count));
+        let raise = |best: &mut f32, count: f32| {
+            *best = best.max(worth * count / (self.weights.saturation + count))
+        };
         for (n, word) in &word.parts {
             let part = &self.segments[*n];
             let slots = &mut best[part.base..part.base + part.segment.tools.len()];
@@ -181,7 +218,10 @@ impl<'a, Id> VisibleTools<'a, Id> {
             }
             for posting in word.postings {
                 let at = posting.tool as usize;
-                raise(&mut slots[at], server_count + weigh(&part.tool_worth[at], &posting.counts));
+                raise(
+                    &mut slots[at],
+                    server_count + weigh(&part.tool_worth[at], &posting.counts),
+                );
             }
         }
     }
@@ -192,22 +232,35 @@ impl<'a, Id> VisibleTools<'a, Id> {
         let mut buffer = Vec::new();
         let mut near: Vec<(f32, &str)> = Vec::new();
         for part in &self.segments {
-            let visible = part.segment.similar_words(&spelling).filter(|word| part.tools_with(word) > 0);
+            let visible = part
+                .segment
+                .similar_words(&spelling)
+                .filter(|word| part.tools_with(word) > 0);
             for word in visible.take(MAX_COMPARED) {
-                near.extend(spelling.similarity(word.text, &mut buffer).map(|similarity| (similarity, word.text)));
+                near.extend(
+                    spelling
+                        .similarity(word.text, &mut buffer)
+                        .map(|similarity| (similarity, word.text)),
+                );
             }
         }
         // Ties go by the word itself: the order of servers must not decide an answer.
         near.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
         near.dedup();
         near.truncate(NEAREST_WORDS);
-        near.into_iter().map(|(similarity, word)| (self.find(word), similarity)).collect()
+        near.into_iter()
+            .map(|(similarity, word)| (self.find(word), similarity))
+            .collect()
     }
 }
 
 /// Count of a word over some fields, by the worth of each.
 fn weigh<const N: usize>(worth: &[f32; N], counts: &[u8; N]) -> f32 {
-    worth.iter().zip(counts).map(|(worth, count)| worth * f32::from(*count)).sum()
+    worth
+        .iter()
+        .zip(counts)
+        .map(|(worth, count)| worth * f32::from(*count))
+        .sum()
 }
 
 /// Worth of one word in a field: less in a text longer than the average.
@@ -217,10 +270,14 @@ fn field_worth(field: &FieldWeight, length: u16, average: f32) -> f32 {
 
 impl<Id> VisibleSegment<'_, Id> {
     fn set_worth(&mut self, fields: &[FieldWeight; 6], averages: &[f32; 6]) {
-        let worth = |field: usize, length: u16| field_worth(&fields[field], length, averages[field]);
+        let worth =
+            |field: usize, length: u16| field_worth(&fields[field], length, averages[field]);
         let tools = self.segment.tools.iter();
-        self.tool_worth = tools.map(|tool| array::from_fn(|field| worth(field, tool.lengths[field]))).collect();
-        self.server_worth = array::from_fn(|field| worth(TOOL_FIELDS + field, self.segment.server_lengths[field]));
+        self.tool_worth = tools
+            .map(|tool| array::from_fn(|field| worth(field, tool.lengths[field])))
+            .collect();
+        self.server_worth =
+            array::from_fn(|field| worth(TOOL_FIELDS + field, self.segment.server_lengths[field]));
     }
 
     /// Number of visible tools that a word counts for.
@@ -231,7 +288,10 @@ impl<Id> VisibleSegment<'_, Id> {
             // All tools of the server are visible, so no posting needs a look.
             word.postings.len()
         } else {
-            word.postings.iter().filter(|posting| self.is_visible[posting.tool as usize]).count()
+            word.postings
+                .iter()
+                .filter(|posting| self.is_visible[posting.tool as usize])
+                .count()
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Segments: the words of one server, with the tools that have them.
 //!
-//! Owns the postings and their bounds. Does not rank. Invariant: a tool costs at most `MAX_TOOL_BYTES` beside its names,
-//! whatever its texts are, and what is kept of it depends on no other tool.
+//! Owns the postings and their bounds. Does not rank. Invariant: a tool costs at most
+//! `MAX_TOOL_BYTES` beside its names, whatever its texts are, and what is kept of it depends on no
+//! other tool.
 
 use std::collections::HashMap;
 
@@ -71,7 +72,10 @@ pub(crate) struct SegmentWord<'a> {
 
 impl<Id> Segment<Id> {
     /// Reads the texts of a server and its tools.
-    pub(crate) fn build<'a>(server: ServerDocument, tools: impl IntoIterator<Item = ToolDocument<'a, Id>>) -> Self {
+    pub(crate) fn build<'a>(
+        server: ServerDocument,
+        tools: impl IntoIterator<Item = ToolDocument<'a, Id>>,
+    ) -> Self {
         let mut words = SegmentBuilder::default();
         let mut server_lengths = [0; SERVER_FIELDS];
         server_lengths[0] = words.add_server_text(0, server.name, MAX_NAME);
@@ -82,7 +86,12 @@ impl<Id> Segment<Id> {
             let lengths = words.add_tool(entries.len() as u32, &tool);
             let exposed_name = tool.exposed_name.into();
             let own_name = tool.own_name.into();
-            entries.push(ToolEntry { id: tool.id, exposed_name, own_name, lengths });
+            entries.push(ToolEntry {
+                id: tool.id,
+                exposed_name,
+                own_name,
+                lengths,
+            });
         }
         words.finish(server.name.into(), entries, server_lengths)
     }
@@ -91,16 +100,26 @@ impl<Id> Segment<Id> {
     pub(crate) fn find(&self, stem: &str, prefix: u64) -> Option<SegmentWord<'_>> {
         // Numbers beside each other in memory, so this touches few cache lines and no text.
         let first = self.prefixes.partition_point(|other| *other < prefix);
-        let same = self.prefixes[first..].iter().take_while(|other| **other == prefix).count();
-        (first..first + same).map(|at| self.word(at)).find(|word| word.text == stem)
+        let same = self.prefixes[first..]
+            .iter()
+            .take_while(|other| **other == prefix)
+            .count();
+        (first..first + same)
+            .map(|at| self.word(at))
+            .find(|word| word.text == stem)
     }
 
     fn word(&self, at: usize) -> SegmentWord<'_> {
-        let (text_start, postings_start) = match at.checked_sub(1).map(|before| &self.entries[before]) {
-            Some(before) => (before.text_end as usize, before.postings_end as usize),
-            None => (0, 0),
-        };
-        let WordEntry { text_end, postings_end, server_counts } = self.entries[at];
+        let (text_start, postings_start) =
+            match at.checked_sub(1).map(|before| &self.entries[before]) {
+                Some(before) => (before.text_end as usize, before.postings_end as usize),
+                None => (0, 0),
+            };
+        let WordEntry {
+            text_end,
+            postings_end,
+            server_counts,
+        } = self.entries[at];
         SegmentWord {
             text: &self.text[text_start..text_end as usize],
             postings: &self.postings[postings_start..postings_end as usize],
@@ -109,8 +128,15 @@ impl<Id> Segment<Id> {
     }
 
     /// Words whose spelling may be near to this one.
-    pub(crate) fn similar_words(&self, spelling: &Spelling) -> impl Iterator<Item = SegmentWord<'_>> {
-        let near = self.shapes.iter().enumerate().filter(|(_, shape)| spelling.may_be_near(**shape));
+    pub(crate) fn similar_words(
+        &self,
+        spelling: &Spelling,
+    ) -> impl Iterator<Item = SegmentWord<'_>> {
+        let near = self
+            .shapes
+            .iter()
+            .enumerate()
+            .filter(|(_, shape)| spelling.may_be_near(**shape));
         near.map(|(at, _)| self.word(at))
     }
 }
@@ -155,7 +181,9 @@ impl SegmentBuilder {
         let mut length = 0;
         for_each_word(cut(text, limit), |word| {
             length += u16::from(!word.joined);
-            let number = self.number_of(word.text).unwrap_or_else(|| self.insert_stem());
+            let number = self
+                .number_of(word.text)
+                .unwrap_or_else(|| self.insert_stem());
             let count = &mut self.words[number as usize].server_counts[field];
             *count = count.saturating_add(1);
             true
@@ -165,8 +193,14 @@ impl SegmentBuilder {
 
     /// Adds a tool, and returns the lengths of its fields in words.
     fn add_tool<Id>(&mut self, tool: u32, document: &ToolDocument<Id>) -> [u16; TOOL_FIELDS] {
-        let mut text = ToolText { words: self, tool, room: MAX_TOOL_BYTES, lengths: [0; TOOL_FIELDS] };
-        // The order is that of their weight: a tool that exceeds its memory loses the least important words.
+        let mut text = ToolText {
+            words: self,
+            tool,
+            room: MAX_TOOL_BYTES,
+            lengths: [0; TOOL_FIELDS],
+        };
+        // The order is that of their weight: a tool that exceeds its memory loses the least
+        // important words.
         text.add(TextField::OwnName, cut(document.own_name, MAX_NAME));
         text.add(TextField::Description, cut(document.description, MAX_TEXT));
         let arguments = || document.arguments.iter().take(MAX_ARGUMENTS);
@@ -177,7 +211,8 @@ impl SegmentBuilder {
         for argument in arguments() {
             let part = cut(&argument.description, room);
             text.add(TextField::ArgumentTexts, part);
-            // One limit for all arguments together: a hundred long descriptions cost no more than one.
+            // One limit for all arguments together: a hundred long descriptions cost no more than
+            // one.
             room -= part.len();
         }
         text.lengths
@@ -207,7 +242,13 @@ impl SegmentBuilder {
                 server_counts: word.server_counts,
             });
         }
-        let mut postings = vec![Posting { tool: 0, counts: [0; TOOL_FIELDS] }; next];
+        let mut postings = vec![
+            Posting {
+                tool: 0,
+                counts: [0; TOOL_FIELDS]
+            };
+            next
+        ];
         for (number, posting) in self.postings {
             let place = &mut self.words[number as usize].last;
             postings[*place] = posting;
@@ -215,7 +256,16 @@ impl SegmentBuilder {
         }
         let prefixes = stems.iter().map(|(stem, _)| word_prefix(stem)).collect();
         let shapes = stems.iter().map(|(stem, _)| spelling_shape(stem)).collect();
-        Segment { server, tools, server_lengths, text, entries, prefixes, shapes, postings }
+        Segment {
+            server,
+            tools,
+            server_lengths,
+            text,
+            entries,
+            prefixes,
+            shapes,
+            postings,
+        }
     }
 }
 
@@ -231,7 +281,9 @@ struct ToolText<'a> {
 impl ToolText<'_> {
     fn add(&mut self, field: TextField, text: &str) {
         for_each_word(text, |word| {
-            let Some(posting) = self.posting_of(word.text) else { return false };
+            let Some(posting) = self.posting_of(word.text) else {
+                return false;
+            };
             let count = &mut posting.counts[field as usize];
             *count = count.saturating_add(1);
             self.lengths[field as usize] += u16::from(!word.joined);
@@ -242,21 +294,31 @@ impl ToolText<'_> {
     /// Posting of a word for this tool, as long as there is room for it.
     fn posting_of(&mut self, word: &str) -> Option<&mut Posting> {
         let number = self.words.number_of(word);
-        let known = number.map(|number| self.words.words[number as usize]).filter(|word| word.postings > 0);
+        let known = number
+            .map(|number| self.words.words[number as usize])
+            .filter(|word| word.postings > 0);
         // Tools come one after the other, so a posting of this tool can only be the word's last.
         if let Some(last) = known.map(|word| word.last)
             && self.words.postings[last].1.tool == self.tool
         {
             return Some(&mut self.words.postings[last].1);
         }
-        // Charged in full even if another tool has the word already. Otherwise the bound would depend on that
-        // tool.
-        self.room = self.room.checked_sub(self.words.stem.len() + WORD_OVERHEAD)?;
+        // Charged in full even if another tool has the word already. Otherwise the bound would
+        // depend on that tool.
+        self.room = self
+            .room
+            .checked_sub(self.words.stem.len() + WORD_OVERHEAD)?;
         let number = number.unwrap_or_else(|| self.words.insert_stem());
         let builder = &mut self.words.words[number as usize];
         builder.last = self.words.postings.len();
         builder.postings += 1;
-        self.words.postings.push((number, Posting { tool: self.tool, counts: [0; TOOL_FIELDS] }));
+        self.words.postings.push((
+            number,
+            Posting {
+                tool: self.tool,
+                counts: [0; TOOL_FIELDS],
+            },
+        ));
         self.words.postings.last_mut().map(|(_, posting)| posting)
     }
 }
@@ -265,7 +327,10 @@ impl ToolText<'_> {
 pub(crate) fn word_prefix(word: &str) -> u64 {
     let mut prefix = [0; 8];
     // Big endian below, so that the numbers compare as the words do.
-    prefix.iter_mut().zip(word.bytes()).for_each(|(to, from)| *to = from);
+    prefix
+        .iter_mut()
+        .zip(word.bytes())
+        .for_each(|(to, from)| *to = from);
     u64::from_be_bytes(prefix)
 }
 
@@ -281,19 +346,39 @@ mod tests {
 
     /// Memory of a server with one tool, beside names.
     fn bytes_of(description: &str, arguments: &[ArgumentText]) -> usize {
-        let tool = ToolDocument { id: 0, exposed_name: "a__tool", own_name: "tool", description, arguments };
-        let segment = Segment::build(ServerDocument { name: "a", ..ServerDocument::default() }, [tool]);
+        let tool = ToolDocument {
+            id: 0,
+            exposed_name: "a__tool",
+            own_name: "tool",
+            description,
+            arguments,
+        };
+        let segment = Segment::build(
+            ServerDocument {
+                name: "a",
+                ..ServerDocument::default()
+            },
+            [tool],
+        );
         let entries = segment.entries.len() * (size_of::<WordEntry>() + 2 * size_of::<u64>());
         segment.text.len() + entries + segment.postings.len() * size_of::<Posting>()
     }
 
     #[test]
     fn hostile_texts_cost_no_more_than_their_cap() {
-        let distinct = |n: usize| (0..n).map(|n| format!("w{n:x}ord{n:x}tail")).collect::<Vec<_>>().join(" ");
+        let distinct = |n: usize| {
+            (0..n)
+                .map(|n| format!("w{n:x}ord{n:x}tail"))
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
         assert!(bytes_of(&"word ".repeat(200_000), &[]) < 200);
         assert!(bytes_of(&"w".repeat(1_000_000), &[]) < 200);
         assert!(bytes_of(&distinct(10_000), &[]) <= MAX_TOOL_BYTES + 200);
-        let argument = |n: usize| ArgumentText { name: format!("argument{n}"), description: distinct(100) };
+        let argument = |n: usize| ArgumentText {
+            name: format!("argument{n}"),
+            description: distinct(100),
+        };
         let arguments: Vec<ArgumentText> = (0..500).map(argument).collect();
         assert!(bytes_of(&distinct(10_000), &arguments) <= MAX_TOOL_BYTES + 200);
     }

@@ -1,7 +1,7 @@
 //! Synonyms: groups of words that ask for one thing.
 //!
-//! Owns the groups. Does not weigh them (`weights.rs`). Invariant: groups are small and about tools, since each member
-//! costs a look-up for each query.
+//! Owns the groups. Does not weigh them (`weights.rs`). Invariant: groups are small and about
+//! tools, since each member costs a look-up for each query.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -46,7 +46,10 @@ struct SynonymTable {
 }
 
 static TABLE: LazyLock<SynonymTable> = LazyLock::new(|| {
-    let members: Vec<Vec<String>> = GROUPS.iter().map(|group| group.split(' ').map(stem).collect()).collect();
+    let members: Vec<Vec<String>> = GROUPS
+        .iter()
+        .map(|group| group.split(' ').map(stem).collect())
+        .collect();
     let mut groups: HashMap<String, Vec<usize>> = HashMap::new();
     for (n, stems) in members.iter().enumerate() {
         for stem in stems {
@@ -60,5 +63,9 @@ static TABLE: LazyLock<SynonymTable> = LazyLock::new(|| {
 pub(crate) fn synonyms(stem: &str) -> impl Iterator<Item = &'static str> {
     let groups = TABLE.groups.get(stem).map_or(&[][..], Vec::as_slice);
     let own = stem.to_owned();
-    groups.iter().flat_map(|n| &TABLE.members[*n]).map(String::as_str).filter(move |other| *other != own)
+    groups
+        .iter()
+        .flat_map(|n| &TABLE.members[*n])
+        .map(String::as_str)
+        .filter(move |other| *other != own)
 }

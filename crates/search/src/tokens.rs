@@ -1,7 +1,7 @@
 //! Words of a text: runs of letters and digits, split where a name changes its case.
 //!
-//! Owns splitting, lower case and stop words. Does not stem (`stem.rs`). Invariant: no word is longer than
-//! `MAX_WORD` bytes.
+//! Owns splitting, lower case and stop words. Does not stem (`stem.rs`). Invariant: no word is
+//! longer than `MAX_WORD` bytes.
 
 /// Longest word in bytes. The rest of a longer one is cut off.
 // Longer ones are ids or encoded data, which nobody searches for.
@@ -106,9 +106,16 @@ pub(crate) fn for_each_word(text: &str, mut visit: impl FnMut(TextWord) -> bool)
     let mut emit = |word: &str, joined: bool| {
         lower_into(&mut buffer, word);
         // A stop word is passed over and does not end the visit.
-        is_stop_word(&buffer) || visit(TextWord { text: &buffer, joined })
+        is_stop_word(&buffer)
+            || visit(TextWord {
+                text: &buffer,
+                joined,
+            })
     };
-    for run in text.split(|c: char| !c.is_alphanumeric()).filter(|run| !run.is_empty()) {
+    for run in text
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|run| !run.is_empty())
+    {
         if !split_run(run, &mut emit) {
             return;
         }
@@ -160,15 +167,22 @@ fn class_of(c: char) -> CharClass {
 
 /// Splits a run of letters and digits into parts, then names the whole if there was more than one.
 fn split_run(run: &str, emit: &mut impl FnMut(&str, bool) -> bool) -> bool {
-    let mut chars = run.char_indices().map(|(at, c)| (at, class_of(c))).peekable();
+    let mut chars = run
+        .char_indices()
+        .map(|(at, c)| (at, class_of(c)))
+        .peekable();
     let mut start = 0;
     let mut parts = 0;
     let mut has_ideographs = false;
     while let Some((at, class)) = chars.next() {
         has_ideographs |= class == CharClass::Ideograph;
-        let Some(&(next, next_class)) = chars.peek() else { break };
-        // `HTTPServer` is `HTTP` and `Server`: the last capital belongs to the letters that follow it.
-        let ends_capitals = class == CharClass::Upper && next_class == CharClass::Lower && at > start;
+        let Some(&(next, next_class)) = chars.peek() else {
+            break;
+        };
+        // `HTTPServer` is `HTTP` and `Server`: the last capital belongs to the letters that follow
+        // it.
+        let ends_capitals =
+            class == CharClass::Upper && next_class == CharClass::Lower && at > start;
         let end = match (class, next_class) {
             (CharClass::Upper, CharClass::Lower) if ends_capitals => at,
             (CharClass::Upper, CharClass::Lower) => continue,
@@ -181,19 +195,31 @@ fn split_run(run: &str, emit: &mut impl FnMut(&str, bool) -> bool) -> bool {
         }
         start = end;
     }
-    // People write `git hub` and `github` alike. The joined word finds names that the split would miss.
+    // People write `git hub` and `github` alike. The joined word finds names that the split would
+    // miss.
     emit_part(&run[start..], emit) && (parts == 0 || has_ideographs || emit(run, true))
 }
 
 /// Emits a part, or each pair of neighbours in scripts that write no spaces.
 fn emit_part(part: &str, emit: &mut impl FnMut(&str, bool) -> bool) -> bool {
-    if part.chars().next().is_none_or(|c| class_of(c) != CharClass::Ideograph) || part.chars().nth(1).is_none() {
+    if part
+        .chars()
+        .next()
+        .is_none_or(|c| class_of(c) != CharClass::Ideograph)
+        || part.chars().nth(1).is_none()
+    {
         return emit(part, false);
     }
-    let ends = part.char_indices().map(|(at, _)| at).skip(2).chain([part.len()]);
+    let ends = part
+        .char_indices()
+        .map(|(at, _)| at)
+        .skip(2)
+        .chain([part.len()]);
     let starts = part.char_indices().map(|(at, _)| at);
     // Pairs overlap, so that a query of two characters finds them wherever a word begins.
-    starts.zip(ends).all(|(start, end)| emit(&part[start..end], false))
+    starts
+        .zip(ends)
+        .all(|(start, end)| emit(&part[start..end], false))
 }
 
 #[cfg(test)]
@@ -203,7 +229,11 @@ mod tests {
     fn words(text: &str) -> String {
         let mut found = Vec::new();
         for_each_word(text, |word| {
-            found.push(if word.joined { format!("({})", word.text) } else { word.text.to_owned() });
+            found.push(if word.joined {
+                format!("({})", word.text)
+            } else {
+                word.text.to_owned()
+            });
             true
         });
         found.join(" ")
@@ -235,6 +265,9 @@ mod tests {
     fn words_are_bounded_and_stop_words_in_order() {
         assert_eq!(words(&"é".repeat(1000)).len(), MAX_WORD);
         assert!(STOP_WORDS.is_sorted());
-        assert_eq!(STOP_WORDS.iter().map(|word| word.len()).max(), Some(LONGEST_STOP_WORD));
+        assert_eq!(
+            STOP_WORDS.iter().map(|word| word.len()).max(),
+            Some(LONGEST_STOP_WORD)
+        );
     }
 }

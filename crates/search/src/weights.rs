@@ -1,7 +1,7 @@
 //! Weights of the ranking: six fields of text, and how fast repeated words stop counting.
 //!
-//! Owns the numbers. Does not apply them (`ranking.rs`). Invariant: a change of a number goes with a new run of
-//! `tests/corpora.rs`, which has the gates.
+//! Owns the numbers. Does not apply them (`ranking.rs`). Invariant: a change of a number goes with
+//! a new run of `tests/corpora.rs`, which has the gates.
 
 /// Field of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,10 @@ pub struct RankingWeights {
 
 impl Default for RankingWeights {
     fn default() -> RankingWeights {
-        let field = |weight, length_penalty| FieldWeight { weight, length_penalty };
+        let field = |weight, length_penalty| FieldWeight {
+            weight,
+            length_penalty,
+        };
         RankingWeights {
             fields: [
                 field(2.0, 0.3),

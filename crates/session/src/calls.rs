@@ -1,6 +1,7 @@
 //! Open calls of a session.
 //!
-//! Owns their ids and their cancellation. Does not run them. Invariant: the calls of an ended session are cancelled.
+//! Owns their ids and their cancellation. Does not run them. Invariant: the calls of an ended
+//! session are cancelled.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +13,8 @@ use moongate_jsonrpc::message::RequestId;
 use moongate_model::CancelReason;
 
 /// Maximum number of calls that one session may have open.
-// Far above what a client needs. One that never reads its responses would otherwise grow the list for ever.
+// Far above what a client needs. One that never reads its responses would otherwise grow the list
+// for ever.
 const CALLS_MAX: usize = 1000;
 
 /// Calls of one session, by the ids that its client gave them.
@@ -32,7 +34,8 @@ struct ListedCall {
 }
 
 impl SessionCalls {
-    /// Adds a call of a session. `ended` is the session's end. Returns `None` if the session has too many calls.
+    /// Adds a call of a session. `ended` is the session's end. Returns `None` if the session has
+    /// too many calls.
     pub(super) fn add(
         &self,
         id: &RequestId,
@@ -45,8 +48,14 @@ impl SessionCalls {
         let number = self.last.fetch_add(1, Ordering::Relaxed);
         let cancelled = CancellationToken::new();
         let reason = CancelReason::default();
-        calls.push(ListedCall { number, id: id.clone(), cancelled: cancelled.clone(), reason: reason.clone() });
-        // The session may have ended before the call was added: `cancel_all` knows only the calls in the list.
+        calls.push(ListedCall {
+            number,
+            id: id.clone(),
+            cancelled: cancelled.clone(),
+            reason: reason.clone(),
+        });
+        // The session may have ended before the call was added: `cancel_all` knows only the calls
+        // in the list.
         if ended.is_cancelled() {
             cancelled.cancel();
         }
@@ -62,12 +71,14 @@ impl SessionCalls {
         calls.is_empty()
     }
 
-    /// Cancels the open call with the client's `id`, for the client's reason. Returns false if there is none, or
-    /// several. Some clients use one id for everything at once, so the call that is meant is unknown.
+    /// Cancels the open call with the client's `id`, for the client's reason. Returns false if
+    /// there is none, or several. Some clients use one id for everything at once, so the call that
+    /// is meant is unknown.
     pub fn cancel(&self, id: &RequestId, reason: Option<&RawJson>) -> bool {
         let calls = self.open.lock();
-        // 2025-11-25/basic/index.mdx, Requests: an id "MUST NOT have been previously used by the requestor
-        // within the same session". Clients that break this rule get no cancellation rather than a wrong one.
+        // 2025-11-25/basic/index.mdx, Requests: an id "MUST NOT have been previously used by the
+        // requestor within the same session". Clients that break this rule get no cancellation
+        // rather than a wrong one.
         let mut named = calls.iter().filter(|call| call.id == *id);
         match (named.next(), named.next()) {
             (Some(call), None) => {

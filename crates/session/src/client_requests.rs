@@ -1,7 +1,7 @@
 //! Requests to a session's client, and the elicitations that it has open.
 //!
-//! Owns the ids under which servers' requests go to the client. Does not send them. Invariant: an id is used once in a
-//! session's life, so a late response never matches another request.
+//! Owns the ids under which servers' requests go to the client. Does not send them. Invariant: an
+//! id is used once in a session's life, so a late response never matches another request.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,8 @@ use moongate_model::InputProgress;
 const PENDING_MAX: usize = 64;
 /// Maximum number of open URL elicitations. The oldest is dropped for another.
 const ELICITATIONS_MAX: usize = 64;
-/// Prefix of our request ids to clients. String ids cannot be confused with the client's own numbers.
+/// Prefix of our request ids to clients. String ids cannot be confused with the client's own
+/// numbers.
 const REQUEST_ID_PREFIX: &str = "ask-";
 
 /// Client's response to a server's request.
@@ -43,7 +44,11 @@ impl ClientRequests {
     /// Creates an empty table. Ids continue after sleep, from `next_number`.
     pub(super) fn new(next_number: u64) -> Self {
         let next_number = AtomicU64::new(next_number);
-        ClientRequests { next_number, pending: Mutex::default(), elicitations: RecentIds::default() }
+        ClientRequests {
+            next_number,
+            pending: Mutex::default(),
+            elicitations: RecentIds::default(),
+        }
     }
 
     pub(super) fn next_number(&self) -> u64 {
@@ -63,31 +68,42 @@ impl ClientRequests {
         if pending.len() >= PENDING_MAX {
             return None;
         }
-        // 2025-11-25/basic/index.mdx, Requests: "The request ID MUST NOT have been previously used by the
-        // requestor within the same session." The numbers therefore survive sleep.
+        // 2025-11-25/basic/index.mdx, Requests: "The request ID MUST NOT have been previously used
+        // by the requestor within the same session." The numbers therefore survive sleep.
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = oneshot::channel();
         pending.insert(number, PendingRequest { sender, progress });
-        Some((RequestId::string(&format!("{REQUEST_ID_PREFIX}{number}")), receiver))
+        Some((
+            RequestId::string(&format!("{REQUEST_ID_PREFIX}{number}")),
+            receiver,
+        ))
     }
 
     /// Delivers the client's response to a server's request. Returns false if nobody waits for it.
     pub fn deliver_response(&self, id: &RequestId, outcome: ClientResponse) -> bool {
-        self.take(id).is_some_and(|request| request.sender.send(outcome).is_ok())
+        self.take(id)
+            .is_some_and(|request| request.sender.send(outcome).is_ok())
     }
 
-    /// Withdraws a server's request. Returns true if the client still has it open, and is to hear of that.
+    /// Withdraws a server's request. Returns true if the client still has it open, and is to hear
+    /// of that.
     pub fn withdraw(&self, id: &RequestId) -> bool {
         self.take(id).is_some()
     }
 
-    /// Passes the client's progress on to the server of the request that the token names. Returns false if there is
-    /// none, or its server wants no progress.
+    /// Passes the client's progress on to the server of the request that the token names. Returns
+    /// false if there is none, or its server wants no progress.
     pub fn report_progress(&self, token: &RawJson, params: JsonObject) -> bool {
-        let Some(number) = request_number(token) else { return false };
+        let Some(number) = request_number(token) else {
+            return false;
+        };
         let pending = self.pending.lock();
-        let open = pending.get(&number).filter(|request| !request.sender.is_closed());
-        let Some(InputProgress(pass_on)) = open.and_then(|request| request.progress.clone()) else { return false };
+        let open = pending
+            .get(&number)
+            .filter(|request| !request.sender.is_closed());
+        let Some(InputProgress(pass_on)) = open.and_then(|request| request.progress.clone()) else {
+            return false;
+        };
         // Released first: what the server's side does is not known here.
         drop(pending);
         pass_on(params);
@@ -122,8 +138,8 @@ impl ClientRequests {
     }
 }
 
-/// Returns the number of a request by its id. An id of another form is not ours: what names it came too late, or never
-/// had a request.
+/// Returns the number of a request by its id. An id of another form is not ours: what names it came
+/// too late, or never had a request.
 fn request_number(id: &RawJson) -> Option<u64> {
     id.as_text()?.strip_prefix(REQUEST_ID_PREFIX)?.parse().ok()
 }

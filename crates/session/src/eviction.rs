@@ -1,8 +1,8 @@
 //! Room for a new session in a full table.
 //!
-//! Owns the choice of the session that ends for it. Does not count (`open` compares with `limits.sessions`). Invariant:
-//! a principal's own sessions go first, then those of the principal with the most. Sleeping sessions go before awake
-//! ones.
+//! Owns the choice of the session that ends for it. Does not count (`open` compares with
+//! `limits.sessions`). Invariant: a principal's own sessions go first, then those of the principal
+//! with the most. Sleeping sessions go before awake ones.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,7 +31,10 @@ impl Sessions {
         for session in table.values() {
             *counts.entry(session.identity.principal.key).or_default() += 1;
         }
-        counts.into_iter().max_by_key(|(key, count)| (*count, *key)).map(|(key, _)| key)
+        counts
+            .into_iter()
+            .max_by_key(|(key, count)| (*count, *key))
+            .map(|(key, _)| key)
     }
 
     /// Evicts the longest idle session of a principal. Returns false if all of them are in use.
@@ -40,9 +43,13 @@ impl Sessions {
             return true;
         }
         // A scan of the table is enough. It runs only when a session opens in a full table.
-        let theirs = table.values().filter(|session| session.identity.principal.key == *principal);
+        let theirs = table
+            .values()
+            .filter(|session| session.identity.principal.key == *principal);
         let idle = theirs.filter(|session| session.lifetime.is_idle());
-        let oldest = idle.min_by_key(|session| session.lifetime.used_ms()).map(|session| session.identity.id.clone());
+        let oldest = idle
+            .min_by_key(|session| session.lifetime.used_ms())
+            .map(|session| session.identity.id.clone());
         let oldest = oldest.and_then(|id| table.remove(&id));
         if let Some(session) = &oldest {
             session.end();

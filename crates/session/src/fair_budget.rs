@@ -1,8 +1,9 @@
 //! Byte budget that all sessions share, in fair parts.
 //!
-//! Owns the counting. Does not know what the bytes are for (`resumption.rs`, `outbox.rs`). Invariant: the sum stays
-//! within the total, and no principal can fill it. The more a principal has, the more must be free for it to get more.
-//! A newcomer finds room without taking it from anybody.
+//! Owns the counting. Does not know what the bytes are for (`resumption.rs`, `outbox.rs`).
+//! Invariant: the sum stays within the total, and no principal can fill it. The more a principal
+//! has, the more must be free for it to get more. A newcomer finds room without taking it from
+//! anybody.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -12,9 +13,10 @@ use std::sync::{Arc, Weak};
 use moongate_model::Principal;
 use moongate_telemetry::GaugeHandle;
 
-/// Maximum ratio of a principal's bytes to the free bytes. One principal alone gets eight ninths, two get eight
-/// seventeenths each, and so on.
-// A fixed quota would leave most memory unused with few principals. A ratio lets one use nearly all.
+/// Maximum ratio of a principal's bytes to the free bytes. One principal alone gets eight ninths,
+/// two get eight seventeenths each, and so on.
+// A fixed quota would leave most memory unused with few principals. A ratio lets one use nearly
+// all.
 const MAX_SHARE: usize = 8;
 
 /// Byte budget of all sessions.
@@ -35,13 +37,26 @@ pub(super) struct PrincipalShare {
 
 impl FairByteBudget {
     pub(super) fn new(total: usize, gauge: GaugeHandle) -> Arc<Self> {
-        Arc::new(FairByteBudget { total, used: AtomicUsize::new(0), gauge, each: Mutex::default() })
+        Arc::new(FairByteBudget {
+            total,
+            used: AtomicUsize::new(0),
+            gauge,
+            each: Mutex::default(),
+        })
     }
 
-    /// Returns a session's share. Anonymous callers cannot be told apart, so each session counts as a principal.
+    /// Returns a session's share. Anonymous callers cannot be told apart, so each session counts as
+    /// a principal.
     pub(super) fn share(self: &Arc<Self>, principal: &Principal) -> PrincipalShare {
-        let counter = if principal.id == Principal::ANONYMOUS { Arc::default() } else { self.counter_of(principal.id) };
-        PrincipalShare { budget: self.clone(), own: counter }
+        let counter = if principal.id == Principal::ANONYMOUS {
+            Arc::default()
+        } else {
+            self.counter_of(principal.id)
+        };
+        PrincipalShare {
+            budget: self.clone(),
+            own: counter,
+        }
     }
 
     fn counter_of(&self, principal: u32) -> Arc<AtomicUsize> {
@@ -61,17 +76,24 @@ impl FairByteBudget {
 impl PrincipalShare {
     /// Reserves bytes. Returns false if the total, or the principal's share, has no room.
     pub(super) fn try_reserve(&self, size: usize) -> bool {
-        // Not atomic with the total: concurrent sessions may exceed the share of their principal, but never the total.
+        // Not atomic with the total: concurrent sessions may exceed the share of their principal,
+        // but never the total.
         let counter = self.own.load(Ordering::Relaxed);
         let fits = |used: usize| {
             let sum = used.checked_add(size)?;
             let free = self.budget.total.checked_sub(sum)?;
             (counter.saturating_add(size) <= free.saturating_mul(MAX_SHARE)).then_some(sum)
         };
-        let taken = self.budget.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok();
+        let taken = self
+            .budget
+            .used
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, fits)
+            .is_ok();
         if taken {
             self.own.fetch_add(size, Ordering::Relaxed);
-            self.budget.gauge.add(i64::try_from(size).unwrap_or(i64::MAX));
+            self.budget
+                .gauge
+                .add(i64::try_from(size).unwrap_or(i64::MAX));
         }
         taken
     }
@@ -79,7 +101,9 @@ impl PrincipalShare {
     pub(super) fn release(&self, size: usize) {
         self.own.fetch_sub(size, Ordering::Relaxed);
         self.budget.used.fetch_sub(size, Ordering::AcqRel);
-        self.budget.gauge.sub(i64::try_from(size).unwrap_or(i64::MAX));
+        self.budget
+            .gauge
+            .sub(i64::try_from(size).unwrap_or(i64::MAX));
     }
 }
 
@@ -101,7 +125,11 @@ mod tests {
         let second = budget.share(&principal(2));
         let most = fill(&first);
         assert_eq!(most, 8000);
-        assert_eq!(fill(&again), 0, "another session of the same principal is not somebody else");
+        assert_eq!(
+            fill(&again),
+            0,
+            "another session of the same principal is not somebody else"
+        );
         let late = fill(&second);
         assert!(late >= 800, "{late}");
         // As the first returns what exceeds its share, both get the same.

@@ -1,7 +1,8 @@
 //! GET stream of a session, as the session sees it between two connections of its client.
 //!
-//! Owns the messages that wait for the stream, and its subscription while no connection is open. Does not write the
-//! stream. Invariant: a session has one open stream, and one that begins ends the one before.
+//! Owns the messages that wait for the stream, and its subscription while no connection is open.
+//! Does not write the stream. Invariant: a session has one open stream, and one that begins ends
+//! the one before.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -35,10 +36,12 @@ impl GetStreamState {
         }
     }
 
-    /// Begins a stream under `token` and ends the one before. A client that opens a second stream has lost the first.
+    /// Begins a stream under `token` and ends the one before. A client that opens a second stream
+    /// has lost the first.
     pub(super) fn open(&self, token: CancellationToken) {
-        // 2025-11-25/basic/transports.mdx, Multiple Connections: the server "MUST NOT broadcast the same
-        // message across multiple streams". Two open streams would need a choice for each message.
+        // 2025-11-25/basic/transports.mdx, Multiple Connections: the server "MUST NOT broadcast the
+        // same message across multiple streams". Two open streams would need a choice for each
+        // message.
         std::mem::replace(&mut *self.open.lock(), token).cancel();
     }
 
@@ -65,15 +68,21 @@ impl GetStreamState {
     /// Returns true if the retained notifications hold one that the client has not seen.
     pub(super) fn has_unread(&self) -> bool {
         let mut retained = self.retained.lock();
-        let Some(notifications) = retained.as_mut() else { return false };
+        let Some(notifications) = retained.as_mut() else {
+            return false;
+        };
         // Found once, it stays found. Looking again would only wrap the stream once more.
         if !self.has_unread.load(Ordering::Relaxed) {
-            // Unconstrained, because a spent cooperative budget would make a ready stream look empty.
-            let received = unconstrained(notifications.stream.next()).now_or_never().flatten();
+            // Unconstrained, because a spent cooperative budget would make a ready stream look
+            // empty.
+            let received = unconstrained(notifications.stream.next())
+                .now_or_never()
+                .flatten();
             if let Some(first) = received {
                 self.has_unread.store(true, Ordering::Relaxed);
                 let rest = std::mem::replace(&mut notifications.stream, stream::pending().boxed());
-                // The look must not consume: the next connection of the client gets this notification first.
+                // The look must not consume: the next connection of the client gets this
+                // notification first.
                 notifications.stream = stream::once(std::future::ready(first)).chain(rest).boxed();
             }
         }

@@ -1,7 +1,7 @@
 //! Identity of a session: its id, its owner, its endpoint and its caller.
 //!
-//! Owns the caller, which changes with the log level and with `initialize`. Does not find sessions. Invariant: each
-//! caller of a session carries the session's id and the token of its end.
+//! Owns the caller, which changes with the log level and with `initialize`. Does not find sessions.
+//! Invariant: each caller of a session carries the session's id and the token of its end.
 
 use std::sync::Arc;
 
@@ -31,8 +31,18 @@ impl SessionIdentity {
         (ended, channel): (CancellationToken, ClientChannel),
     ) -> Self {
         let principal = caller.principal.clone();
-        let caller = Caller { session: Some(id.clone()), ended, channel: Some(channel), ..caller };
-        SessionIdentity { id, principal, scope, caller: ArcSwap::from_pointee(caller) }
+        let caller = Caller {
+            session: Some(id.clone()),
+            ended,
+            channel: Some(channel),
+            ..caller
+        };
+        SessionIdentity {
+            id,
+            principal,
+            scope,
+            caller: ArcSwap::from_pointee(caller),
+        }
     }
 
     /// Returns true if the session is this principal's, at this endpoint.
@@ -59,11 +69,19 @@ impl SessionIdentity {
     pub fn replace_caller(&self, caller: Caller) {
         // The token stays the same. Tasks that began before `initialize` wait for it, too.
         let Caller { ended, channel, .. } = (**self.caller.load()).clone();
-        self.caller.store(Arc::new(Caller { session: Some(self.id.clone()), ended, channel, ..caller }));
+        self.caller.store(Arc::new(Caller {
+            session: Some(self.id.clone()),
+            ended,
+            channel,
+            ..caller
+        }));
     }
 
     pub(super) fn set_log_filter(&self, log_filter: LogFilter) {
         // Another request of the session may replace the caller at the same time.
-        self.caller.rcu(|caller| Caller { log_filter, ..(**caller).clone() });
+        self.caller.rcu(|caller| Caller {
+            log_filter,
+            ..(**caller).clone()
+        });
     }
 }

@@ -1,8 +1,9 @@
-//! State kept for clients between their requests: legacy sessions, and exchanges that wait for input responses.
+//! State kept for clients between their requests: legacy sessions, and exchanges that wait for
+//! input responses.
 //!
-//! Owns the session table, its limit and its clock. Parked calls and sealed state have files of their own. Does not
-//! know how a session is encoded on the wire. Invariant: a session serves only the principal and the endpoint that it
-//! was opened for. Everything kept for it ends with it.
+//! Owns the session table, its limit and its clock. Parked calls and sealed state have files of
+//! their own. Does not know how a session is encoded on the wire. Invariant: a session serves only
+//! the principal and the endpoint that it was opened for. Everything kept for it ends with it.
 
 mod calls;
 mod client_requests;
@@ -57,11 +58,18 @@ pub use missed_events::MissedEvents;
 pub use outbox::Outbox;
 pub use outside_requests::name_progress;
 pub use overview::SessionSummary;
-pub use parked::{OpenInput, OpenInputRequest, ParkTicket, ParkedCall, ParkedCallSettings, ParkedCalls, ParkedOwner};
+pub use parked::{
+    OpenInput, OpenInputRequest, ParkTicket, ParkedCall, ParkedCallSettings, ParkedCalls,
+    ParkedOwner,
+};
 pub use persisted::{RestoredFrom, SessionRecord};
-pub use resumption::{GET_STREAM, NextEvent, ReplaySettings, ResumptionBuffer, ResumptionReader, parse_id};
+pub use resumption::{
+    GET_STREAM, NextEvent, ReplaySettings, ResumptionBuffer, ResumptionReader, parse_id,
+};
 pub use sealed_state::{OpenedState, SealBinding, SealError, StateSealer, StateUse};
-pub use session::{Session, SessionActivityGuard, SessionCallGuard, SessionStreamGuard, SharedStream};
+pub use session::{
+    Session, SessionActivityGuard, SessionCallGuard, SessionStreamGuard, SharedStream,
+};
 pub use session_row::{SessionDigest, digest};
 pub use session_tasks::SessionTasks;
 pub use spent_states::SealMark;
@@ -117,9 +125,11 @@ impl Sessions {
 
     /// Creates an empty table whose sessions outlive the process.
     pub fn persistent(settings: SessionSettings, metrics: Arc<Metrics>, store: StateStore) -> Self {
-        let resumption = resumption::SharedResumption::new(settings.replay.clone(), metrics.clone());
+        let resumption =
+            resumption::SharedResumption::new(settings.replay.clone(), metrics.clone());
         let task_results = TaskResults::new(metrics.clone());
-        let outboxes = FairByteBudget::new(settings.outbox_total, metrics.clients.outbox_bytes.clone());
+        let outboxes =
+            FairByteBudget::new(settings.outbox_total, metrics.clients.outbox_bytes.clone());
         let dropped_messages = metrics.calls.dropped.series(DroppedItem::Outbox);
         let persisted = persisted::PersistedSessionTable::new(store.is_persistent());
         let table = Mutex::default();
@@ -141,8 +151,8 @@ impl Sessions {
 
     /// Opens a session.
     ///
-    /// A full table evicts the longest idle session of the same principal, or of the principal with the most. Fails if
-    /// all of those are in use.
+    /// A full table evicts the longest idle session of the same principal, or of the principal with
+    /// the most. Fails if all of those are in use.
     pub fn open(
         &self,
         caller: Caller,
@@ -150,12 +160,15 @@ impl Sessions {
         shared_stream: Option<SharedStream>,
     ) -> Result<Arc<Session>, Error> {
         let principal = caller.principal.clone();
-        let session = self.build_session(new_id(), caller, scope, shared_stream, SessionOrigin::New);
+        let session =
+            self.build_session(new_id(), caller, scope, shared_stream, SessionOrigin::New);
         let max = self.settings.load().max;
-        // Held from the check to the insertion. Otherwise many clients at once would pass a full table.
+        // Held from the check to the insertion. Otherwise many clients at once would pass a full
+        // table.
         let mut table = self.table.lock();
         // The limit counts sleeping sessions too, since their clients may come back at any time.
-        if table.len() + self.persisted.len() >= max && !self.make_room(&mut table, &principal.key) {
+        if table.len() + self.persisted.len() >= max && !self.make_room(&mut table, &principal.key)
+        {
             self.metrics.calls.refused.inc(Limit::Sessions);
             return Err(Error::new(
                 McpErrorKind::Overloaded,
@@ -179,7 +192,10 @@ impl Sessions {
         origin: SessionOrigin<'_>,
     ) -> Arc<Session> {
         let (began, sleep_state) = match origin {
-            SessionOrigin::New => (u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or_default(), None),
+            SessionOrigin::New => (
+                u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or_default(),
+                None,
+            ),
             SessionOrigin::Persisted(entry) => (entry.record.began(), entry.sleep_state.as_deref()),
         };
         // A restored session keeps its token: tasks that wait for its end hold clones of it.
@@ -191,17 +207,29 @@ impl Sessions {
         let settings = self.settings.load();
         let share = self.outboxes.share(&caller.principal);
         Arc::new_cyclic(|session| Session {
-            get_stream: GetStreamState::new(Outbox::new(settings.outbox, share.clone(), self.dropped_messages.clone())),
+            get_stream: GetStreamState::new(Outbox::new(
+                settings.outbox,
+                share.clone(),
+                self.dropped_messages.clone(),
+            )),
             resumption: Arc::new(match sleep_state {
-                Some(state) => {
-                    ResumptionBuffer::resume_from(self.resumption.clone(), &caller.principal, state.resume_position)
-                }
-                None => {
-                    ResumptionBuffer::new(self.resumption.clone(), &caller.principal, self.persisted.process_number())
-                }
+                Some(state) => ResumptionBuffer::resume_from(
+                    self.resumption.clone(),
+                    &caller.principal,
+                    state.resume_position,
+                ),
+                None => ResumptionBuffer::new(
+                    self.resumption.clone(),
+                    &caller.principal,
+                    self.persisted.process_number(),
+                ),
             }),
             // A session that ends with its stream need not outlive the process.
-            row: if shared_stream.is_none() { SessionRowHandle::of(&id, &self.store) } else { None },
+            row: if shared_stream.is_none() {
+                SessionRowHandle::of(&id, &self.store)
+            } else {
+                None
+            },
             shared_stream,
             client_requests: ClientRequests::new(sleep_state.map_or(1, |state| state.next_request)),
             calls: SessionCalls::default(),
@@ -216,12 +244,23 @@ impl Sessions {
 
     fn record_counts(&self, table: &HashMap<ByteString, Arc<Session>>) {
         let asleep = self.persisted.len();
-        self.metrics.clients.sessions.set(i64::try_from(table.len() + asleep).unwrap_or(i64::MAX));
-        self.metrics.clients.sessions_asleep.set(i64::try_from(asleep).unwrap_or(i64::MAX));
+        self.metrics
+            .clients
+            .sessions
+            .set(i64::try_from(table.len() + asleep).unwrap_or(i64::MAX));
+        self.metrics
+            .clients
+            .sessions_asleep
+            .set(i64::try_from(asleep).unwrap_or(i64::MAX));
     }
 
     /// Finds a session. Another principal or endpoint gets the same `None` as an unknown id.
-    pub fn find(&self, id: &str, principal: &Principal, scope: &ByteString) -> Option<Arc<Session>> {
+    pub fn find(
+        &self,
+        id: &str,
+        principal: &Principal,
+        scope: &ByteString,
+    ) -> Option<Arc<Session>> {
         // The lock ends with this line. The checks below need only the session itself.
         let session = self.table.lock().get(id.as_bytes()).cloned()?;
         // A session of another principal looks like none: an id must not reveal that it exists.
@@ -240,11 +279,16 @@ impl Sessions {
         session.end();
     }
 
-    /// Changes the maximum number, the idle time, and the subscription limit of new sessions. Limits of resumption
-    /// buffers stay as they were.
+    /// Changes the maximum number, the idle time, and the subscription limit of new sessions.
+    /// Limits of resumption buffers stay as they were.
     pub fn adjust(&self, max: usize, idle: Duration, subscriptions: usize) {
         let before = (**self.settings.load()).clone();
-        self.settings.store(Arc::new(SessionSettings { max, idle, subscriptions, ..before }));
+        self.settings.store(Arc::new(SessionSettings {
+            max,
+            idle,
+            subscriptions,
+            ..before
+        }));
     }
 
     /// Ends the sessions whose principal or endpoint is no longer allowed. Returns their number.
@@ -254,8 +298,10 @@ impl Sessions {
         allowed: impl Fn(&Principal, &str) -> bool,
     ) -> usize {
         let mut table = self.table.lock();
-        let ended: Vec<_> =
-            table.extract_if(|_, s| !allowed(&s.identity.principal, &s.identity.scope)).map(|(_, s)| s).collect();
+        let ended: Vec<_> = table
+            .extract_if(|_, s| !allowed(&s.identity.principal, &s.identity.scope))
+            .map(|(_, s)| s)
+            .collect();
         let waiting = self.retain_persisted(standing, allowed);
         self.record_counts(&table);
         drop(table);
@@ -285,11 +331,12 @@ impl Sessions {
         before - table.len() + waiting
     }
 
-    /// Expires sessions and puts them to sleep, until it is dropped. `must_stay` returns true for a session that has to
-    /// stay awake.
+    /// Expires sessions and puts them to sleep, until it is dropped. `must_stay` returns true for a
+    /// session that has to stay awake.
     pub async fn expire_forever(self: Arc<Self>, must_stay: impl Fn(&ByteString) -> bool) {
         // Ten seconds at most, since sleep and the expiry of streams depend on these ticks, too.
-        let mut ticks = tokio::time::interval(self.settings.load().idle.min(Duration::from_secs(10)));
+        let mut ticks =
+            tokio::time::interval(self.settings.load().idle.min(Duration::from_secs(10)));
         loop {
             ticks.tick().await;
             let reaped = self.expire_idle();

@@ -1,7 +1,7 @@
 //! Lifetime of a session: its uses and its end.
 //!
-//! Owns the idle time and the token of the end. Does not decide who expires. Invariant: a session with an open activity
-//! is never idle.
+//! Owns the idle time and the token of the end. Does not decide who expires. Invariant: a session
+//! with an open activity is never idle.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -31,7 +31,8 @@ pub(super) struct SessionLifetime {
     used_ms: AtomicU64,
     activities: AtomicU64,
     streams: AtomicU64,
-    /// Time of the beginning, in milliseconds since 1970. The wall clock, since a session may outlive the process.
+    /// Time of the beginning, in milliseconds since 1970. The wall clock, since a session may
+    /// outlive the process.
     began: u64,
 }
 
@@ -40,7 +41,14 @@ impl SessionLifetime {
         let used_ms = AtomicU64::new(clock.now_ms());
         let activities = AtomicU64::new(0);
         let streams = AtomicU64::new(0);
-        SessionLifetime { ended, clock, used_ms, activities, streams, began }
+        SessionLifetime {
+            ended,
+            clock,
+            used_ms,
+            activities,
+            streams,
+            began,
+        }
     }
 
     /// Returns the time of the beginning, in milliseconds since 1970.
@@ -86,7 +94,8 @@ impl SessionLifetime {
         self.activities.load(Ordering::Relaxed) == 0
     }
 
-    /// Returns true if the session has been idle for this long. `now_ms` is the time on the table's clock.
+    /// Returns true if the session has been idle for this long. `now_ms` is the time on the table's
+    /// clock.
     pub(super) fn is_idle_for(&self, time: Duration, now_ms: u64) -> bool {
         self.is_idle() && Duration::from_millis(now_ms.saturating_sub(self.used_ms())) >= time
     }

@@ -1,6 +1,7 @@
 //! Events that a session's client could not get, in a previous process or during sleep.
 //!
-//! Owns what the client is still to be told about them. Does not tell it. Invariant: each is told once.
+//! Owns what the client is still to be told about them. Does not tell it. Invariant: each is told
+//! once.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +20,10 @@ pub struct MissedEvents {
 
 impl MissedEvents {
     pub(super) fn new(pending_catch_up: bool) -> Self {
-        MissedEvents { pending_catch_up: AtomicBool::new(pending_catch_up), lost_requests: Mutex::default() }
+        MissedEvents {
+            pending_catch_up: AtomicBool::new(pending_catch_up),
+            lost_requests: Mutex::default(),
+        }
     }
 
     /// Adds what a previous process left: the streams and requests without a response.

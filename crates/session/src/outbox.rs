@@ -1,7 +1,7 @@
 //! Messages that wait for a session's GET stream.
 //!
-//! Owns the queue and its bounds. Does not send them. Invariant: bounded in number and bytes, for one session and for
-//! all. The oldest makes room, and a message without room counts as dropped.
+//! Owns the queue and its bounds. Does not send them. Invariant: bounded in number and bytes, for
+//! one session and for all. The oldest makes room, and a message without room counts as dropped.
 
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -39,22 +39,30 @@ struct OutboxMessage {
 
 impl Outbox {
     pub(super) fn new(bytes_max: usize, share: PrincipalShare, dropped: CounterHandle) -> Self {
-        Outbox { queued: Mutex::default(), added: Notify::new(), bytes_max, share, dropped }
+        Outbox {
+            queued: Mutex::default(),
+            added: Notify::new(),
+            bytes_max,
+            share,
+            dropped,
+        }
     }
 
-    /// Queues a message. Returns true if one was dropped: an old one, or this one if there is no room at all.
+    /// Queues a message. Returns true if one was dropped: an old one, or this one if there is no
+    /// room at all.
     pub fn push(&self, message: Bytes, about: Option<ByteString>) -> bool {
         let mut queued = self.queued.lock();
         let size = message.len();
         let mut dropped = 0;
         let fits = size <= self.bytes_max
             && loop {
-                let full = queued.messages.len() >= MESSAGES_MAX || queued.bytes + size > self.bytes_max;
+                let full =
+                    queued.messages.len() >= MESSAGES_MAX || queued.bytes + size > self.bytes_max;
                 if !full && self.share.try_reserve(size) {
                     break true;
                 }
-                // The newest message is worth more. After a change of a list, an older notice of it says
-                // nothing new.
+                // The newest message is worth more. After a change of a list, an older notice of it
+                // says nothing new.
                 if self.pop(&mut queued).is_none() {
                     break false;
                 }
@@ -82,8 +90,14 @@ impl Outbox {
     pub(super) fn remove_about(&self, about: &ByteString) {
         let mut queued = self.queued.lock();
         let before = queued.bytes;
-        queued.messages.retain(|queued| queued.about.as_ref() != Some(about));
-        queued.bytes = queued.messages.iter().map(|queued| queued.message.len()).sum();
+        queued
+            .messages
+            .retain(|queued| queued.about.as_ref() != Some(about));
+        queued.bytes = queued
+            .messages
+            .iter()
+            .map(|queued| queued.message.len())
+            .sum();
         // Recounted instead of summed up: the share must get back exactly what the queue gave up.
         self.share.release(before - queued.bytes);
     }
@@ -133,11 +147,17 @@ mod tests {
         let dropped = metrics.calls.dropped.series(DroppedItem::Outbox);
         let outbox = Outbox::new(100, share, dropped.clone());
         let of = |byte: u8, size: usize| Bytes::from(vec![byte; size]);
-        assert!(!outbox.push(of(1, 40), Some(ByteString::literal("a"))) && !outbox.push(of(2, 60), None));
+        assert!(
+            !outbox.push(of(1, 40), Some(ByteString::literal("a")))
+                && !outbox.push(of(2, 60), None)
+        );
         assert_eq!(metrics.clients.outbox_bytes.get(), 100);
         assert!(outbox.push(of(3, 10), None), "the oldest one makes room");
         assert_eq!((metrics.clients.outbox_bytes.get(), dropped.get()), (70, 1));
-        assert!(outbox.push(of(4, 101), None), "what is larger than all has no room");
+        assert!(
+            outbox.push(of(4, 101), None),
+            "what is larger than all has no room"
+        );
         assert_eq!((metrics.clients.outbox_bytes.get(), dropped.get()), (70, 2));
         assert_eq!(outbox.next().now_or_never().unwrap()[0], 2);
         outbox.push(of(5, 20), Some(ByteString::literal("b")));

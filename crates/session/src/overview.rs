@@ -1,7 +1,7 @@
 //! Overview of the sessions in use, for operators.
 //!
-//! Owns their short ids. Does not change sessions. Invariant: a session id never leaves by it, nor does a text from
-//! which it could be computed.
+//! Owns their short ids. Does not change sessions. Invariant: a session id never leaves by it, nor
+//! does a text from which it could be computed.
 
 use std::time::Duration;
 
@@ -53,12 +53,20 @@ impl Sessions {
         }
         sessions.sort_by(by_age);
         let now = self.clock.now_ms();
-        sessions.iter().map(|session| session.summary(now)).collect()
+        sessions
+            .iter()
+            .map(|session| session.summary(now))
+            .collect()
     }
 
     /// Ends a session by its short id. Returns false if there is none.
     pub fn end_by_short_id(&self, id: &str) -> bool {
-        let session = self.table.lock().values().find(|session| short_id(&session.identity.id) == id).cloned();
+        let session = self
+            .table
+            .lock()
+            .values()
+            .find(|session| short_id(&session.identity.id) == id)
+            .cloned();
         session.is_some_and(|session| {
             self.close(&session);
             true
@@ -68,7 +76,11 @@ impl Sessions {
 
 impl Session {
     fn summary(&self, now_ms: u64) -> SessionSummary {
-        let idle_ms = if self.lifetime.is_idle() { now_ms.saturating_sub(self.lifetime.used_ms()) } else { 0 };
+        let idle_ms = if self.lifetime.is_idle() {
+            now_ms.saturating_sub(self.lifetime.used_ms())
+        } else {
+            0
+        };
         SessionSummary {
             id: short_id(&self.identity.id),
             caller: self.identity.shared_caller(),
@@ -85,7 +97,12 @@ impl Session {
 
 fn short_id(id: &ByteString) -> String {
     let digest = digest::digest(&digest::SHA256, id.as_bytes());
-    let hex: String = digest.as_ref().iter().take(SHORT_ID_BYTES).map(|byte| format!("{byte:02x}")).collect();
+    let hex: String = digest
+        .as_ref()
+        .iter()
+        .take(SHORT_ID_BYTES)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     format!("s-{hex}")
 }
 
@@ -97,7 +114,12 @@ mod tests {
     fn a_short_id_does_not_show_the_session_id() {
         let id = ByteString::from("0123456789abcdef");
         let short = short_id(&id);
-        assert_eq!((short.len(), &short), (2 + 2 * SHORT_ID_BYTES, &short_id(&id)));
-        assert!(!id.contains(&short[2..8]) && short != short_id(&ByteString::from("0123456789abcdeg")));
+        assert_eq!(
+            (short.len(), &short),
+            (2 + 2 * SHORT_ID_BYTES, &short_id(&id))
+        );
+        assert!(
+            !id.contains(&short[2..8]) && short != short_id(&ByteString::from("0123456789abcdeg"))
+        );
     }
 }

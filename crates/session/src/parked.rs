@@ -1,8 +1,8 @@
 //! Parked calls: exchanges whose server waits for input while the client is away.
 //!
-//! Owns the table, its limit and its clock. Does not know how a client finds its exchange again: it gives out only a
-//! [`ParkTicket`]. Invariant: an exchange is returned once, to the principal that it was parked for. An expired one is
-//! dropped, which cancels it.
+//! Owns the table, its limit and its clock. Does not know how a client finds its exchange again: it
+//! gives out only a [`ParkTicket`]. Invariant: an exchange is returned once, to the principal that
+//! it was parked for. An expired one is dropped, which cancels it.
 
 use parking_lot::Mutex;
 use std::cmp::Reverse;
@@ -86,7 +86,11 @@ impl ParkedEntry {
     /// Returns true if the exchange is parked for this holder, or its messages are of this server.
     fn belongs_to(&self, holder: &MemoryHolder) -> bool {
         match holder {
-            MemoryHolder::Server(name) => self.parked.exchange.server().is_some_and(|server| **name == **server),
+            MemoryHolder::Server(name) => self
+                .parked
+                .exchange
+                .server()
+                .is_some_and(|server| **name == **server),
             client => self.owner.holder == *client,
         }
     }
@@ -96,13 +100,18 @@ impl ParkedCalls {
     /// Creates an empty table.
     pub fn new(settings: ParkedCallSettings, metrics: Arc<Metrics>) -> Self {
         let settings = ArcSwap::from_pointee(settings);
-        ParkedCalls { table: Mutex::default(), settings, metrics, changed: Notify::new() }
+        ParkedCalls {
+            table: Mutex::default(),
+            settings,
+            metrics,
+            changed: Notify::new(),
+        }
     }
 
     /// Parks an exchange until it is claimed or expires.
     ///
-    /// Where there are too many, the oldest of the client with the most makes room. An absent user never costs another
-    /// client its place. Returns `None` if the limit is zero.
+    /// Where there are too many, the oldest of the client with the most makes room. An absent user
+    /// never costs another client its place. Returns `None` if the limit is zero.
     pub fn park(&self, owner: ParkedOwner, parked: ParkedCall) -> Option<ParkTicket> {
         if self.settings.load().max == 0 {
             return None;
@@ -115,12 +124,25 @@ impl ParkedCalls {
     fn insert(&self, ticket: ParkTicket, owner: ParkedOwner, parked: ParkedCall) {
         let until = Instant::now() + self.settings.load().input_timeout;
         let mut table = self.table.lock();
-        // One at a time, even after a reload lowered the limit. Each newcomer then only takes an old place.
-        let evicted = if table.len() >= self.settings.load().max { oldest(&table) } else { None };
+        // One at a time, even after a reload lowered the limit. Each newcomer then only takes an
+        // old place.
+        let evicted = if table.len() >= self.settings.load().max {
+            oldest(&table)
+        } else {
+            None
+        };
         let evicted = evicted.and_then(|oldest| table.remove(&oldest));
-        table.insert(ticket, ParkedEntry { parked, owner, until });
+        table.insert(
+            ticket,
+            ParkedEntry {
+                parked,
+                owner,
+                until,
+            },
+        );
         self.count(&table);
-        // The evicted exchange is dropped after the lock is released: that cancels it, which may take a while.
+        // The evicted exchange is dropped after the lock is released: that cancels it, which may
+        // take a while.
         drop(table);
         if evicted.is_some() {
             self.metrics.calls.refused.inc(Limit::Parked);
@@ -142,8 +164,8 @@ impl ParkedCalls {
         (entry.until > Instant::now()).then_some(entry.parked)
     }
 
-    /// Parks an exchange again under its ticket, after its client sent something that is no response. Its time and its
-    /// place start again.
+    /// Parks an exchange again under its ticket, after its client sent something that is no
+    /// response. Its time and its place start again.
     pub fn repark(&self, ticket: ParkTicket, owner: ParkedOwner, parked: ParkedCall) {
         self.insert(ticket, owner, parked);
     }
@@ -151,7 +173,8 @@ impl ParkedCalls {
     /// Drops expired exchanges for as long as it runs. At the end it drops all.
     pub async fn expire_forever(self: Arc<Self>) {
         loop {
-            // A scan at each change or expiry. A sorted queue would need upkeep for every `take`, too.
+            // A scan at each change or expiry. A sorted queue would need upkeep for every `take`,
+            // too.
             let next = self.table.lock().values().map(|entry| entry.until).min();
             let expired = async {
                 match next {
@@ -175,8 +198,10 @@ impl ParkedCalls {
     /// Cancels the exchanges of principals that no longer exist.
     pub fn retain(&self, known: impl Fn(&Principal) -> bool) {
         let mut table = self.table.lock();
-        let removed: Vec<ParkedEntry> =
-            table.extract_if(|_, entry| !known(&entry.owner.principal)).map(|(_, e)| e).collect();
+        let removed: Vec<ParkedEntry> = table
+            .extract_if(|_, entry| !known(&entry.owner.principal))
+            .map(|(_, e)| e)
+            .collect();
         self.count(&table);
         drop(table);
         // Dropping an exchange cancels it, which may take a while.
@@ -193,19 +218,29 @@ impl ParkedCalls {
 
     fn expire(&self) {
         let now = Instant::now();
-        // Dropped after the lock is released: dropping an exchange cancels it, which may take a while.
+        // Dropped after the lock is released: dropping an exchange cancels it, which may take a
+        // while.
         let mut expired = Vec::new();
         let mut table = self.table.lock();
-        let overdue: Vec<ParkTicket> =
-            table.iter().filter(|(_, e)| e.until <= now).map(|(ticket, _)| *ticket).collect();
+        let overdue: Vec<ParkTicket> = table
+            .iter()
+            .filter(|(_, e)| e.until <= now)
+            .map(|(ticket, _)| *ticket)
+            .collect();
         expired.extend(overdue.iter().filter_map(|ticket| table.remove(ticket)));
         self.count(&table);
         drop(table);
-        self.metrics.inputs.parked_expired.inc_by(expired.len() as u64);
+        self.metrics
+            .inputs
+            .parked_expired
+            .inc_by(expired.len() as u64);
     }
 
     fn count(&self, table: &HashMap<ParkTicket, ParkedEntry>) {
-        self.metrics.inputs.parked.set(i64::try_from(table.len()).unwrap_or(i64::MAX));
+        self.metrics
+            .inputs
+            .parked
+            .set(i64::try_from(table.len()).unwrap_or(i64::MAX));
     }
 }
 
@@ -228,18 +263,26 @@ impl MemoryRelief for ParkedCalls {
 fn oldest(table: &HashMap<ParkTicket, ParkedEntry>) -> Option<ParkTicket> {
     let mut counts: HashMap<&MemoryHolder, (usize, Reverse<Instant>)> = HashMap::new();
     for entry in table.values() {
-        let (count, oldest) = counts.entry(&entry.owner.holder).or_insert((0, Reverse(entry.until)));
+        let (count, oldest) = counts
+            .entry(&entry.owner.holder)
+            .or_insert((0, Reverse(entry.until)));
         *count += 1;
-        // The lesser time is the greater one here: of two clients with as many, the one that waits longer makes room.
+        // The lesser time is the greater one here: of two clients with as many, the one that waits
+        // longer makes room.
         *oldest = (*oldest).max(Reverse(entry.until));
     }
     let (most, _) = counts.into_iter().max_by_key(|(_, rank)| *rank)?;
     oldest_of(table, most)
 }
 
-fn oldest_of(table: &HashMap<ParkTicket, ParkedEntry>, holder: &MemoryHolder) -> Option<ParkTicket> {
+fn oldest_of(
+    table: &HashMap<ParkTicket, ParkedEntry>,
+    holder: &MemoryHolder,
+) -> Option<ParkTicket> {
     let candidates = table.iter().filter(|(_, entry)| entry.belongs_to(holder));
-    candidates.min_by_key(|(_, entry)| entry.until).map(|(ticket, _)| *ticket)
+    candidates
+        .min_by_key(|(_, entry)| entry.until)
+        .map(|(ticket, _)| *ticket)
 }
 
 #[cfg(test)]
@@ -264,22 +307,40 @@ mod tests {
         };
         let end = Err(Error::new(McpErrorKind::Cancelled, "test"));
         let exchange = Exchange::ready(end.map(|()| Outcome::default()));
-        (ParkedCall { exchange, inputs: vec![OpenInput { requests: vec![request], responder }] }, responses)
+        (
+            ParkedCall {
+                exchange,
+                inputs: vec![OpenInput {
+                    requests: vec![request],
+                    responder,
+                }],
+            },
+            responses,
+        )
     }
 
     /// Client with a key.
     fn owner(id: u32) -> ParkedOwner {
-        ParkedOwner { principal: principal(id), holder: MemoryHolder::Principal(id) }
+        ParkedOwner {
+            principal: principal(id),
+            holder: MemoryHolder::Principal(id),
+        }
     }
 
     /// Client without a key.
     fn peer(last: u8) -> ParkedOwner {
         let holder = MemoryHolder::Peer([192, 0, 2, last].into());
-        ParkedOwner { principal: Arc::new(Principal::anonymous()), holder }
+        ParkedOwner {
+            principal: Arc::new(Principal::anonymous()),
+            holder,
+        }
     }
 
     fn parking(max: usize) -> Arc<ParkedCalls> {
-        let settings = ParkedCallSettings { max, input_timeout: Duration::from_secs(60) };
+        let settings = ParkedCallSettings {
+            max,
+            input_timeout: Duration::from_secs(60),
+        };
         Arc::new(ParkedCalls::new(settings, Arc::new(Metrics::new())))
     }
 
@@ -323,7 +384,10 @@ mod tests {
         let ticket = parking.park(owner(1), exchange).unwrap();
         tokio::time::sleep(Duration::from_secs(59)).await;
         assert_eq!(parking.metrics.inputs.parked.get(), 1);
-        assert!(answers.await.is_err(), "dropping it tells the server's side that no answer comes");
+        assert!(
+            answers.await.is_err(),
+            "dropping it tells the server's side that no answer comes"
+        );
         assert_eq!(parking.metrics.inputs.parked_expired.get(), 1);
         assert!(parking.take(&ticket, &principal(1)).is_none());
         expiring.abort();
@@ -343,11 +407,19 @@ mod tests {
         let (exchange, answers) = parked();
         kept.push(answers);
         parking.park(owner(1), exchange).unwrap();
-        assert!(parking.take(&tickets[1], &principal(2)).is_none(), "the oldest of the one with the most");
+        assert!(
+            parking.take(&tickets[1], &principal(2)).is_none(),
+            "the oldest of the one with the most"
+        );
         assert!(parking.take(&tickets[0], &principal(1)).is_some());
         assert!(parking.take(&tickets[2], &principal(2)).is_some());
-        let none =
-            ParkedCalls::new(ParkedCallSettings { max: 0, input_timeout: Duration::ZERO }, Arc::new(Metrics::new()));
+        let none = ParkedCalls::new(
+            ParkedCallSettings {
+                max: 0,
+                input_timeout: Duration::ZERO,
+            },
+            Arc::new(Metrics::new()),
+        );
         assert!(none.park(owner(1), parked().0).is_none());
     }
 
@@ -360,7 +432,10 @@ mod tests {
             tokio::time::advance(Duration::from_millis(1)).await;
         }
         assert!(parking.end_oldest(&MemoryHolder::Principal(1)));
-        assert!(parking.take(&tickets[1], &principal(1)).is_none(), "the older one of this principal");
+        assert!(
+            parking.take(&tickets[1], &principal(1)).is_none(),
+            "the older one of this principal"
+        );
         assert!(parking.take(&tickets[2], &principal(1)).is_some());
         assert!(!parking.end_oldest(&MemoryHolder::Principal(1)));
         assert!(!parking.end_oldest(&MemoryHolder::Server("2".into())));
@@ -373,7 +448,10 @@ mod tests {
         let first = peer(1);
         let second = peer(2);
         let kept = parking.park(second.clone(), parked().0).unwrap();
-        assert!(!parking.end_oldest(&first.holder), "the memory of one client ends no call of another");
+        assert!(
+            !parking.end_oldest(&first.holder),
+            "the memory of one client ends no call of another"
+        );
         assert!(!parking.end_oldest(&MemoryHolder::Local));
         // The table makes room in the same way.
         for _ in 0..3 {
@@ -390,7 +468,10 @@ mod tests {
         let parking = parking(10);
         let of = |server| {
             let (call, _) = parked();
-            ParkedCall { exchange: call.exchange.run_by(Some(ByteString::literal(server))), ..call }
+            ParkedCall {
+                exchange: call.exchange.run_by(Some(ByteString::literal(server))),
+                ..call
+            }
         };
         let other = parking.park(owner(1), of("other")).unwrap();
         tokio::time::advance(Duration::from_millis(1)).await;

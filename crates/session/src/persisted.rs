@@ -1,8 +1,9 @@
 //! Sessions that outlive the process: how they are persisted and restored.
 //!
-//! Owns their rows in the store, and the table of sessions that wait for their clients after a restart or sleep
-//! (`sleeping.rs`). Does not know session ids: a row is found by the digest of the id that a client presents.
-//! Invariant: a session is restored only for its own credentials and endpoint, and only before it expires.
+//! Owns their rows in the store, and the table of sessions that wait for their clients after a
+//! restart or sleep (`sleeping.rs`). Does not know session ids: a row is found by the digest of the
+//! id that a client presents. Invariant: a session is restored only for its own credentials and
+//! endpoint, and only before it expires.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -55,7 +56,8 @@ impl SessionRecord {
         level.map_or(LogFilter::ServerDecides, LogFilter::AtLeast)
     }
 
-    /// Returns the beginning, in milliseconds since 1970. Without it, the last use: it began then at the latest.
+    /// Returns the beginning, in milliseconds since 1970. Without it, the last use: it began then
+    /// at the latest.
     pub(super) fn began(&self) -> u64 {
         self.began.unwrap_or(self.used.saturating_mul(1000))
     }
@@ -66,10 +68,21 @@ impl SessionRecord {
 
     /// Returns the bytes of the smaller parts on the heap.
     pub(super) fn heap_bytes(&self) -> usize {
-        let tasks: usize = self.tasks.iter().map(|task| task.len() + size_of::<String>()).sum();
-        let unanswered: usize =
-            self.unanswered.iter().map(|(_, id)| id.bytes().len() + size_of::<(u64, RawJson)>()).sum();
-        self.scope.len() + self.revision.len() + self.log.as_ref().map_or(0, String::len) + tasks + unanswered
+        let tasks: usize = self
+            .tasks
+            .iter()
+            .map(|task| task.len() + size_of::<String>())
+            .sum();
+        let unanswered: usize = self
+            .unanswered
+            .iter()
+            .map(|(_, id)| id.bytes().len() + size_of::<(u64, RawJson)>())
+            .sum();
+        self.scope.len()
+            + self.revision.len()
+            + self.log.as_ref().map_or(0, String::len)
+            + tasks
+            + unanswered
     }
 }
 
@@ -84,7 +97,9 @@ pub(super) struct PersistedEntry {
 impl PersistedEntry {
     fn is_expired(&self, idle: Duration, now_ms: u64) -> bool {
         match &self.sleep_state {
-            Some(sleep_state) => Duration::from_millis(now_ms.saturating_sub(sleep_state.used_ms)) >= idle,
+            Some(sleep_state) => {
+                Duration::from_millis(now_ms.saturating_sub(sleep_state.used_ms)) >= idle
+            }
             None => self.record.is_expired(idle),
         }
     }
@@ -116,10 +131,15 @@ pub(super) struct PersistedSessionTable {
 }
 
 impl PersistedSessionTable {
-    /// Creates an empty table. `waits` is true if sessions of a previous process are still to be loaded.
+    /// Creates an empty table. `waits` is true if sessions of a previous process are still to be
+    /// loaded.
     pub(super) fn new(waits: bool) -> Self {
         let restored = watch::Sender::new(!waits);
-        PersistedSessionTable { table: Mutex::default(), process_number: AtomicU64::new(0), restored }
+        PersistedSessionTable {
+            table: Mutex::default(),
+            process_number: AtomicU64::new(0),
+            restored,
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -147,8 +167,9 @@ impl PersistedSessionTable {
     /// Removes expired sessions. Returns their number.
     pub(super) fn expire(&self, idle: Duration, now_ms: u64, store: &StateStore) -> usize {
         let mut table = self.table.lock();
-        let expired: Vec<(SessionDigest, PersistedEntry)> =
-            table.extract_if(|_, entry| entry.is_expired(idle, now_ms)).collect();
+        let expired: Vec<(SessionDigest, PersistedEntry)> = table
+            .extract_if(|_, entry| entry.is_expired(idle, now_ms))
+            .collect();
         for (digest, entry) in &expired {
             entry.close();
             remove_row(digest, store);
@@ -162,10 +183,16 @@ impl PersistedSessionTable {
 }
 
 impl Sessions {
-    /// Loads the sessions of a previous process, within the limits of this one. `admits` returns true for a principal
-    /// whose sessions may be restored.
-    pub fn load_persisted(&self, contents: &mut StoredState, admits: impl Fn(&PrincipalKey) -> bool) {
-        self.persisted.process_number.store(contents.run, Ordering::Relaxed);
+    /// Loads the sessions of a previous process, within the limits of this one. `admits` returns
+    /// true for a principal whose sessions may be restored.
+    pub fn load_persisted(
+        &self,
+        contents: &mut StoredState,
+        admits: impl Fn(&PrincipalKey) -> bool,
+    ) {
+        self.persisted
+            .process_number
+            .store(contents.run, Ordering::Relaxed);
         let mut records = Vec::new();
         let mut unreadable = 0;
         let settings = self.settings.load_full();
@@ -181,18 +208,33 @@ impl Sessions {
             }
         }
         if unreadable > 0 {
-            tracing::warn!(sessions_lost = unreadable, "sessions of the previous process cannot be read");
+            tracing::warn!(
+                sessions_lost = unreadable,
+                "sessions of the previous process cannot be read"
+            );
         }
         // Most recently used first: the limit cuts off the oldest.
         records.sort_by_key(|(_, record)| std::cmp::Reverse(record.used));
         let table = self.table.lock();
-        let room = settings.max.saturating_sub(table.len() + self.persisted.len());
+        let room = settings
+            .max
+            .saturating_sub(table.len() + self.persisted.len());
         for (digest, _) in records.drain(room.min(records.len())..) {
             remove_row(&digest, &self.store);
         }
-        tracing::debug!(sessions = records.len(), "sessions of the previous process restored");
-        let entries =
-            records.into_iter().map(|(digest, record)| (digest, PersistedEntry { record, sleep_state: None }));
+        tracing::debug!(
+            sessions = records.len(),
+            "sessions of the previous process restored"
+        );
+        let entries = records.into_iter().map(|(digest, record)| {
+            (
+                digest,
+                PersistedEntry {
+                    record,
+                    sleep_state: None,
+                },
+            )
+        });
         self.persisted.table.lock().extend(entries);
         self.record_counts(&table);
     }
@@ -202,7 +244,8 @@ impl Sessions {
         self.persisted.restored.send_replace(true);
     }
 
-    /// Returns true if an unknown session does not exist. Until then a previous process may have left it.
+    /// Returns true if an unknown session does not exist. Until then a previous process may have
+    /// left it.
     pub fn is_restored(&self) -> bool {
         *self.persisted.restored.borrow()
     }
@@ -210,11 +253,22 @@ impl Sessions {
     /// Waits until [`is_restored`](Self::is_restored) holds.
     pub async fn until_restored(&self) {
         // Fails only without a sender, which `self` owns.
-        let _ = self.persisted.restored.subscribe().wait_for(|restored| *restored).await;
+        let _ = self
+            .persisted
+            .restored
+            .subscribe()
+            .wait_for(|restored| *restored)
+            .await;
     }
 
-    /// Returns the record of a persisted or sleeping session. Another principal or endpoint gets `None`.
-    pub fn persisted_record(&self, id: &str, principal: &Principal, scope: &ByteString) -> Option<SessionRecord> {
+    /// Returns the record of a persisted or sleeping session. Another principal or endpoint gets
+    /// `None`.
+    pub fn persisted_record(
+        &self,
+        id: &str,
+        principal: &Principal,
+        scope: &ByteString,
+    ) -> Option<SessionRecord> {
         let table = self.persisted.table.lock();
         // Usually no session waits: this saves the digest.
         if table.is_empty() {
@@ -222,7 +276,10 @@ impl Sessions {
         }
         let idle = self.settings.load().idle;
         let now = self.clock.now_ms();
-        let record = &table.get(&digest(id)).filter(|entry| !entry.is_expired(idle, now))?.record;
+        let record = &table
+            .get(&digest(id))
+            .filter(|entry| !entry.is_expired(idle, now))?
+            .record;
         (record.owner == principal.key && record.scope == scope.as_str()).then(|| record.clone())
     }
 
@@ -234,23 +291,37 @@ impl Sessions {
         scope: ByteString,
         record: &SessionRecord,
     ) -> Option<(Arc<Session>, RestoredFrom)> {
-        // Always the table of sessions first, then the waiting ones. The other order could deadlock with
-        // `open`.
+        // Always the table of sessions first, then the waiting ones. The other order could deadlock
+        // with `open`.
         let mut table = self.table.lock();
         // Another request of the same client may have been first.
         if let Some(session) = table.get(id.as_bytes()) {
             return Some((session.clone(), RestoredFrom::AlreadyActive));
         }
         let entry = self.persisted.table.lock().remove(&digest(id))?;
-        let session = self.build_session(ByteString::from(id), caller, scope, None, SessionOrigin::Persisted(&entry));
-        record.tasks.iter().for_each(|task| drop(session.tasks.add(task)));
-        let lost =
-            record.unanswered.iter().filter_map(|(number, id)| Some((*number, RequestId::from_raw(id.clone())?)));
+        let session = self.build_session(
+            ByteString::from(id),
+            caller,
+            scope,
+            None,
+            SessionOrigin::Persisted(&entry),
+        );
+        record
+            .tasks
+            .iter()
+            .for_each(|task| drop(session.tasks.add(task)));
+        let lost = record
+            .unanswered
+            .iter()
+            .filter_map(|(number, id)| Some((*number, RequestId::from_raw(id.clone())?)));
         session.missed.add_lost(lost);
         table.insert(session.identity.id.clone(), session.clone());
         drop(table);
-        let restored_from =
-            if entry.sleep_state.is_some() { RestoredFrom::FromMemory } else { RestoredFrom::FromPreviousProcess };
+        let restored_from = if entry.sleep_state.is_some() {
+            RestoredFrom::FromMemory
+        } else {
+            RestoredFrom::FromPreviousProcess
+        };
         // Nobody saw the changes between the two processes.
         if restored_from == RestoredFrom::FromPreviousProcess {
             session.missed.require_catch_up();
@@ -258,11 +329,16 @@ impl Sessions {
         Some((session, restored_from))
     }
 
-    /// Evicts the longest idle waiting session, of one principal or of all. Returns false if there is none.
+    /// Evicts the longest idle waiting session, of one principal or of all. Returns false if there
+    /// is none.
     pub(super) fn evict_persisted(&self, owner: Option<&PrincipalKey>) -> bool {
         let mut table = self.persisted.table.lock();
-        let candidates = table.iter().filter(|(_, entry)| owner.is_none_or(|owner| entry.record.owner == *owner));
-        let oldest = candidates.min_by_key(|(_, entry)| entry.record.used).map(|(digest, _)| *digest);
+        let candidates = table
+            .iter()
+            .filter(|(_, entry)| owner.is_none_or(|owner| entry.record.owner == *owner));
+        let oldest = candidates
+            .min_by_key(|(_, entry)| entry.record.used)
+            .map(|(digest, _)| *digest);
         let Some(digest) = oldest else { return false };
         if let Some(entry) = table.remove(&digest) {
             entry.close();
@@ -271,7 +347,8 @@ impl Sessions {
         true
     }
 
-    /// Removes the waiting sessions whose principal or endpoint is no longer allowed. Returns their number.
+    /// Removes the waiting sessions whose principal or endpoint is no longer allowed. Returns their
+    /// number.
     pub(super) fn retain_persisted(
         &self,
         standing: impl Fn(&PrincipalKey) -> PrincipalStanding,
@@ -310,7 +387,11 @@ impl Sessions {
 impl Session {
     /// Queues a write of the session's current state.
     pub fn persist(&self) {
-        let Some(row) = self.row.as_ref().filter(|row| row.is_persistent() && !self.is_ended()) else {
+        let Some(row) = self
+            .row
+            .as_ref()
+            .filter(|row| row.is_persistent() && !self.is_ended())
+        else {
             return;
         };
         let record = self.record();
@@ -332,10 +413,15 @@ impl Session {
                 LogFilter::AtLeast(level) => Some(level.name().to_owned()),
                 LogFilter::ServerDecides | LogFilter::Nothing => None,
             },
-            subscriptions: self.subscriptions.uris().iter().map(ByteString::to_string).collect(),
+            subscriptions: self
+                .subscriptions
+                .uris()
+                .iter()
+                .map(ByteString::to_string)
+                .collect(),
             tasks: self.tasks.texts(),
-            // Their ids let the next process answer with an error. A client would otherwise wait until its
-            // own timeout.
+            // Their ids let the next process answer with an error. A client would otherwise wait
+            // until its own timeout.
             unanswered: self
                 .resumption
                 .unanswered()
@@ -345,7 +431,8 @@ impl Session {
         }
     }
 
-    /// Persists the last use, unless the stored one is recent enough: within an eighth of the idle time.
+    /// Persists the last use, unless the stored one is recent enough: within an eighth of the idle
+    /// time.
     pub(super) fn persist_last_use(&self, idle: Duration) {
         let Some(row) = &self.row else { return };
         if self.last_use().saturating_sub(row.written()) > idle.as_secs() / 8 {
@@ -353,7 +440,8 @@ impl Session {
         }
     }
 
-    /// Returns the last use, in seconds since 1970. The wall clock, since the next process has another epoch.
+    /// Returns the last use, in seconds since 1970. The wall clock, since the next process has
+    /// another epoch.
     fn last_use(&self) -> u64 {
         unix_now().saturating_sub(self.lifetime.idle_time().as_secs())
     }
@@ -371,8 +459,20 @@ mod tests {
     const IDLE: Duration = Duration::from_secs(60);
 
     fn settings(max: usize) -> SessionSettings {
-        let replay = ReplaySettings { bytes: 1000, total: 1000, events: 10, time: IDLE };
-        SessionSettings { max, idle: IDLE, outbox: 1000, outbox_total: 1000, subscriptions: 10, replay }
+        let replay = ReplaySettings {
+            bytes: 1000,
+            total: 1000,
+            events: 10,
+            time: IDLE,
+        };
+        SessionSettings {
+            max,
+            idle: IDLE,
+            outbox: 1000,
+            outbox_total: 1000,
+            subscriptions: 10,
+            replay,
+        }
     }
 
     fn row(n: u8, owner: u8, used: u64) -> (Bytes, Bytes) {
@@ -389,18 +489,34 @@ mod tests {
             tasks: vec!["t".to_owned()],
             unanswered: vec![(7, RawJson::literal("3"))],
         };
-        (Bytes::copy_from_slice(&digest(&n.to_string())), serde_json::to_vec(&record).unwrap().into())
+        (
+            Bytes::copy_from_slice(&digest(&n.to_string())),
+            serde_json::to_vec(&record).unwrap().into(),
+        )
     }
 
     fn sessions(max: usize, rows: Vec<(Bytes, Bytes)>) -> Sessions {
-        let sessions = Sessions::persistent(settings(max), Arc::new(Metrics::new()), StateStore::memory());
+        let sessions = Sessions::persistent(
+            settings(max),
+            Arc::new(Metrics::new()),
+            StateStore::memory(),
+        );
         let admits = |key: &PrincipalKey| [[1; 16], [2; 16]].contains(key);
         sessions.load_persisted(&mut StoredState::of(1, StoreTable::Sessions, rows), admits);
         sessions
     }
 
-    fn find(sessions: &Sessions, id: &str, principal: u32, scope: &'static str) -> Option<SessionRecord> {
-        sessions.persisted_record(id, &testing::principal(principal), &ByteString::literal(scope))
+    fn find(
+        sessions: &Sessions,
+        id: &str,
+        principal: u32,
+        scope: &'static str,
+    ) -> Option<SessionRecord> {
+        sessions.persisted_record(
+            id,
+            &testing::principal(principal),
+            &ByteString::literal(scope),
+        )
     }
 
     #[tokio::test]
@@ -410,22 +526,49 @@ mod tests {
         assert!(find(&sessions, "1", 1, "").is_none(), "another endpoint");
         assert!(find(&sessions, "2", 1, "files").is_none(), "another id");
         let record = find(&sessions, "1", 1, "files").unwrap();
-        assert_eq!(record.capabilities, RawJson::literal(r#"{"roots":{ }}"#), "as it was spelled");
+        assert_eq!(
+            record.capabilities,
+            RawJson::literal(r#"{"roots":{ }}"#),
+            "as it was spelled"
+        );
         assert_eq!(record.log(), LogFilter::AtLeast(LogLevel::Error));
         let caller = || (*testing::caller(1, None)).clone();
-        let (session, first) = sessions.restore_session("1", caller(), ByteString::literal("files"), &record).unwrap();
-        assert!(first == RestoredFrom::FromPreviousProcess && session.tasks.contains(&ByteString::literal("t")));
+        let (session, first) = sessions
+            .restore_session("1", caller(), ByteString::literal("files"), &record)
+            .unwrap();
+        assert!(
+            first == RestoredFrom::FromPreviousProcess
+                && session.tasks.contains(&ByteString::literal("t"))
+        );
         assert_eq!(
-            (session.missed.take_lost_request(7), session.missed.take_lost_request(7)),
+            (
+                session.missed.take_lost_request(7),
+                session.missed.take_lost_request(7)
+            ),
             (Some(RequestId::number(3)), None)
         );
-        let (again, first) = sessions.restore_session("1", caller(), ByteString::literal("files"), &record).unwrap();
-        assert!(first == RestoredFrom::AlreadyActive && Arc::ptr_eq(&session, &again), "two requests at once");
+        let (again, first) = sessions
+            .restore_session("1", caller(), ByteString::literal("files"), &record)
+            .unwrap();
+        assert!(
+            first == RestoredFrom::AlreadyActive && Arc::ptr_eq(&session, &again),
+            "two requests at once"
+        );
         assert!(find(&sessions, "1", 1, "files").is_none());
-        assert!(sessions.find("1", &session.identity.principal, &ByteString::literal("files")).is_some());
+        assert!(
+            sessions
+                .find(
+                    "1",
+                    &session.identity.principal,
+                    &ByteString::literal("files")
+                )
+                .is_some()
+        );
         sessions.close(&session);
         assert!(
-            sessions.restore_session("1", caller(), ByteString::literal("files"), &record).is_none(),
+            sessions
+                .restore_session("1", caller(), ByteString::literal("files"), &record)
+                .is_none(),
             "what ended stays so"
         );
     }
@@ -433,9 +576,18 @@ mod tests {
     #[tokio::test]
     async fn expired_and_orphaned_sessions_are_not_restored() {
         let now = unix_now();
-        let broken = (Bytes::copy_from_slice(&digest("4")), Bytes::from_static(b"{"));
-        let sessions = sessions(10, vec![row(1, 1, now - 61), row(2, 3, now), row(3, 1, now), broken]);
-        assert!(find(&sessions, "1", 1, "files").is_none() && find(&sessions, "2", 1, "files").is_none());
+        let broken = (
+            Bytes::copy_from_slice(&digest("4")),
+            Bytes::from_static(b"{"),
+        );
+        let sessions = sessions(
+            10,
+            vec![row(1, 1, now - 61), row(2, 3, now), row(3, 1, now), broken],
+        );
+        assert!(
+            find(&sessions, "1", 1, "files").is_none()
+                && find(&sessions, "2", 1, "files").is_none()
+        );
         assert!(find(&sessions, "3", 1, "files").is_some());
         assert_eq!(sessions.metrics.clients.sessions.get(), 1);
     }
@@ -443,14 +595,36 @@ mod tests {
     #[tokio::test]
     async fn the_cap_holds_and_the_last_used_stay() {
         let now = unix_now();
-        let sessions = sessions(2, vec![row(1, 1, now - 30), row(2, 1, now - 10), row(3, 2, now - 20)]);
+        let sessions = sessions(
+            2,
+            vec![
+                row(1, 1, now - 30),
+                row(2, 1, now - 10),
+                row(3, 2, now - 20),
+            ],
+        );
         assert!(find(&sessions, "1", 1, "files").is_none());
         // A waiting session of the same principal makes room.
-        sessions.open((*testing::caller(1, None)).clone(), ByteString::literal(""), None).unwrap();
-        assert!(find(&sessions, "2", 1, "files").is_none() && find(&sessions, "3", 2, "files").is_some());
-        // This principal has no waiting session. The principal with the most has to make room, and its session is in
-        // use.
-        sessions.open((*testing::caller(1, None)).clone(), ByteString::literal(""), None).unwrap();
+        sessions
+            .open(
+                (*testing::caller(1, None)).clone(),
+                ByteString::literal(""),
+                None,
+            )
+            .unwrap();
+        assert!(
+            find(&sessions, "2", 1, "files").is_none()
+                && find(&sessions, "3", 2, "files").is_some()
+        );
+        // This principal has no waiting session. The principal with the most has to make room, and
+        // its session is in use.
+        sessions
+            .open(
+                (*testing::caller(1, None)).clone(),
+                ByteString::literal(""),
+                None,
+            )
+            .unwrap();
         assert!(find(&sessions, "3", 2, "files").is_some(), "not another's");
         assert_eq!(sessions.metrics.clients.sessions.get(), 2);
     }

@@ -1,6 +1,7 @@
 //! Bounded list of ids.
 //!
-//! Owns the most recent ids of one kind. Does not know what they name. Invariant: the oldest id makes room for another.
+//! Owns the most recent ids of one kind. Does not know what they name. Invariant: the oldest id
+//! makes room for another.
 
 use std::collections::VecDeque;
 

@@ -1,8 +1,8 @@
 //! Resumption buffer: events sent to a client, retained so that it can come back for them.
 //!
-//! Owns stream and event numbers, and the retained events. Does not know how an id is encoded in a header. Invariant:
-//! each event is retained in one stream of one session, within that session's limits and the shared ones. Evicted
-//! responses are known to be missing.
+//! Owns stream and event numbers, and the retained events. Does not know how an id is encoded in a
+//! header. Invariant: each event is retained in one stream of one session, within that session's
+//! limits and the shared ones. Evicted responses are known to be missing.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
@@ -24,8 +24,9 @@ use moongate_telemetry::Metrics;
 pub const GET_STREAM: u64 = 0;
 /// Maximum number of streams that one session may have. The oldest ended one makes room.
 const STREAMS_MAX: usize = 1000;
-/// Bits for events within one process number. Each process has numbers of its own, so an id never means two events. A
-/// process number is its start time in milliseconds. Each millisecond leaves room for this many bits of events.
+/// Bits for events within one process number. Each process has numbers of its own, so an id never
+/// means two events. A process number is its start time in milliseconds. Each millisecond leaves
+/// room for this many bits of events.
 const RUN_SHIFT: u32 = 22;
 /// Interval between two checks of a stream without a reader.
 const UNREAD_CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -39,8 +40,8 @@ pub struct ReplaySettings {
     pub total: usize,
     /// Maximum number of events for one session.
     pub events: usize,
-    /// Retention time of an event, and of a stream that waits for its client. A stream's time runs from the moment that
-    /// nobody reads it, and again from its end.
+    /// Retention time of an event, and of a stream that waits for its client. A stream's time runs
+    /// from the moment that nobody reads it, and again from its end.
     pub time: Duration,
 }
 
@@ -54,7 +55,11 @@ pub(super) struct SharedResumption {
 impl SharedResumption {
     pub(super) fn new(settings: ReplaySettings, metrics: Arc<Metrics>) -> Arc<Self> {
         let budget = FairByteBudget::new(settings.total, metrics.clients.replay_bytes.clone());
-        Arc::new(SharedResumption { settings, budget, metrics })
+        Arc::new(SharedResumption {
+            settings,
+            budget,
+            metrics,
+        })
     }
 }
 
@@ -116,23 +121,51 @@ pub(super) struct ResumePosition {
 
 impl ResumptionBuffer {
     /// Resumes from a session's stored position.
-    pub(super) fn resume_from(shared: Arc<SharedResumption>, principal: &Principal, numbers: ResumePosition) -> Self {
-        let ResumePosition { base, stream, get_stream: last_get_event } = numbers;
-        let mut retained = RetainedEvents { last: stream, ..RetainedEvents::default() };
+    pub(super) fn resume_from(
+        shared: Arc<SharedResumption>,
+        principal: &Principal,
+        numbers: ResumePosition,
+    ) -> Self {
+        let ResumePosition {
+            base,
+            stream,
+            get_stream: last_get_event,
+        } = numbers;
+        let mut retained = RetainedEvents {
+            last: stream,
+            ..RetainedEvents::default()
+        };
         // The GET stream continues its numbers: its client may come back with the last id.
         if let Some(last) = last_get_event {
-            retained.streams.insert(GET_STREAM, BufferedStream { last, ..BufferedStream::new(None) });
+            retained.streams.insert(
+                GET_STREAM,
+                BufferedStream {
+                    last,
+                    ..BufferedStream::new(None)
+                },
+            );
         }
         let share = shared.budget.share(principal);
-        ResumptionBuffer { share, shared, events: Mutex::new(retained), base }
+        ResumptionBuffer {
+            share,
+            shared,
+            events: Mutex::new(retained),
+            base,
+        }
     }
 
-    /// Returns the position of the numbers. Returns `None` while there is anything that a client could come back for.
+    /// Returns the position of the numbers. Returns `None` while there is anything that a client
+    /// could come back for.
     pub(super) fn resume_position(&self) -> Option<ResumePosition> {
         let retained = self.events.lock();
-        let only_get_stream = retained.streams.keys().all(|number| *number == GET_STREAM) && retained.order.is_empty();
+        let only_get_stream = retained.streams.keys().all(|number| *number == GET_STREAM)
+            && retained.order.is_empty();
         let last_get_event = retained.streams.get(&GET_STREAM).map(|stream| stream.last);
-        only_get_stream.then_some(ResumePosition { base: self.base, stream: retained.last, get_stream: last_get_event })
+        only_get_stream.then_some(ResumePosition {
+            base: self.base,
+            stream: retained.last,
+            get_stream: last_get_event,
+        })
     }
 
     /// Creates an empty buffer. `run` numbers this process among those that share a store.
@@ -142,38 +175,57 @@ impl ResumptionBuffer {
         ResumptionBuffer {
             share,
             shared,
-            events: Mutex::new(RetainedEvents { last: base, ..RetainedEvents::default() }),
+            events: Mutex::new(RetainedEvents {
+                last: base,
+                ..RetainedEvents::default()
+            }),
             base,
         }
     }
 
-    /// Returns true if a previous process sent this event. All that followed in its stream went with that process.
+    /// Returns true if a previous process sent this event. All that followed in its stream went
+    /// with that process.
     pub fn is_from_previous_process(&self, (number, after): (u64, u64)) -> bool {
-        // The GET stream has the same number in every process, so the event decides. Other streams have numbers of
-        // their own.
-        if number == GET_STREAM { after < self.base } else { number <= self.base }
+        // The GET stream has the same number in every process, so the event decides. Other streams
+        // have numbers of their own.
+        if number == GET_STREAM {
+            after < self.base
+        } else {
+            number <= self.base
+        }
     }
 
     /// Returns the streams whose response is still to come, each with its request.
     pub fn unanswered(&self) -> Vec<(u64, RequestId)> {
         let retained = self.events.lock();
-        let open = retained.streams.iter().filter(|(_, stream)| stream.ended.is_none());
-        open.filter_map(|(number, stream)| Some((*number, stream.request.clone()?))).collect()
+        let open = retained
+            .streams
+            .iter()
+            .filter(|(_, stream)| stream.ended.is_none());
+        open.filter_map(|(number, stream)| Some((*number, stream.request.clone()?)))
+            .collect()
     }
 
     fn get_stream(&self) -> BufferedStream {
-        BufferedStream { last: self.base, ..BufferedStream::new(None) }
+        BufferedStream {
+            last: self.base,
+            ..BufferedStream::new(None)
+        }
     }
 
-    /// Begins the stream that responds to a request. Returns its number, and a token that is cancelled when another
-    /// reader takes over.
+    /// Begins the stream that responds to a request. Returns its number, and a token that is
+    /// cancelled when another reader takes over.
     ///
     /// Returns `None` if the session has too many streams.
     pub fn begin(&self, request: &RequestId) -> Option<(u64, CancellationToken)> {
         let mut retained = self.events.lock();
         if retained.streams.len() >= STREAMS_MAX {
             // Only ended streams make room: an open one still owes its response.
-            let oldest = retained.streams.iter().filter(|(_, s)| s.ended.is_some()).min_by_key(|(_, s)| s.ended);
+            let oldest = retained
+                .streams
+                .iter()
+                .filter(|(_, s)| s.ended.is_some())
+                .min_by_key(|(_, s)| s.ended);
             let oldest = oldest.map(|(number, _)| *number)?;
             self.remove(&mut retained, oldest);
         }
@@ -186,18 +238,28 @@ impl ResumptionBuffer {
         Some((number, reader))
     }
 
-    /// Frames a message as the next event of a stream, and retains it. `last` means that no event follows.
+    /// Frames a message as the next event of a stream, and retains it. `last` means that no event
+    /// follows.
     pub fn add(&self, number: u64, message: &[u8], last: bool) -> Bytes {
         let mut retained = self.events.lock();
         if number == GET_STREAM {
-            retained.streams.entry(GET_STREAM).or_insert_with(|| self.get_stream());
+            retained
+                .streams
+                .entry(GET_STREAM)
+                .or_insert_with(|| self.get_stream());
         }
         // Without its stream the event is sent, but cannot be resumed.
-        let Some(stream) = retained.streams.get_mut(&number) else { return sse::encode_event(message) };
-        // 2025-11-25/basic/transports.mdx, Resumability and Redelivery: an id "MUST be globally unique across
-        // all streams within that session". With the stream's number in front it is.
+        let Some(stream) = retained.streams.get_mut(&number) else {
+            return sse::encode_event(message);
+        };
+        // 2025-11-25/basic/transports.mdx, Resumability and Redelivery: an id "MUST be globally
+        // unique across all streams within that session". With the stream's number in front it is.
         stream.last += 1;
-        let event = (stream.last, sse::encode_event_with_id(message, &id(number, stream.last)), Instant::now());
+        let event = (
+            stream.last,
+            sse::encode_event_with_id(message, &id(number, stream.last)),
+            Instant::now(),
+        );
         let frame = event.1.clone();
         if last {
             stream.ended = Some(Instant::now());
@@ -221,11 +283,17 @@ impl ResumptionBuffer {
         frame
     }
 
-    /// Returns the priming event of a stream: an id without data, so that the client can come back from the start.
+    /// Returns the priming event of a stream: an id without data, so that the client can come back
+    /// from the start.
     pub fn priming_event(&self, number: u64, retry: Duration) -> Bytes {
-        let last = self.events.lock().streams.get(&number).map_or(self.base, |stream| stream.last);
-        // A request's stream begins at 0, so that its client can come back to the first event. The GET stream begins at
-        // its current position.
+        let last = self
+            .events
+            .lock()
+            .streams
+            .get(&number)
+            .map_or(self.base, |stream| stream.last);
+        // A request's stream begins at 0, so that its client can come back to the first event. The
+        // GET stream begins at its current position.
         let start = if number == GET_STREAM { last } else { 0 };
         sse::encode_priming_event(&id(number, start), retry)
     }
@@ -244,24 +312,42 @@ impl ResumptionBuffer {
     pub fn read(self: &Arc<Self>, number: u64, after: u64) -> Option<ResumptionReader> {
         let mut retained = self.events.lock();
         // A position behind the last event was never given out.
-        let stream = retained.streams.get_mut(&number).filter(|stream| after <= stream.last)?;
+        let stream = retained
+            .streams
+            .get_mut(&number)
+            .filter(|stream| after <= stream.last)?;
         let token = CancellationToken::new();
-        // A client that comes back has lost its old connection, even if the gateway has not noticed that yet.
+        // A client that comes back has lost its old connection, even if the gateway has not noticed
+        // that yet.
         std::mem::replace(&mut stream.reader, token.clone()).cancel();
         stream.unread_since = None;
         let added = stream.added.clone();
         drop(retained);
-        Some(ResumptionReader { buffer: self.clone(), number, after, token, added })
+        Some(ResumptionReader {
+            buffer: self.clone(),
+            number,
+            after,
+            token,
+            added,
+        })
     }
 
     /// Returns the position of the session's GET stream.
     pub fn get_stream_position(&self) -> u64 {
-        self.events.lock().streams.get(&GET_STREAM).map_or(self.base, |stream| stream.last)
+        self.events
+            .lock()
+            .streams
+            .get(&GET_STREAM)
+            .map_or(self.base, |stream| stream.last)
     }
 
     /// Returns the first retained event of the session's GET stream behind `after`.
     pub fn get_stream_event(&self, after: u64) -> Option<(u64, Bytes)> {
-        self.events.lock().streams.get(&GET_STREAM)?.event_after(after)
+        self.events
+            .lock()
+            .streams
+            .get(&GET_STREAM)?
+            .event_after(after)
     }
 
     /// Marks a stream as unread, unless another reader took over from the owner of this token.
@@ -280,8 +366,13 @@ impl ResumptionBuffer {
             // Short sleeps, because a reader may come and go meanwhile, and start the time again.
             tokio::time::sleep(time.min(UNREAD_CHECK_INTERVAL)).await;
             let mut retained = self.events.lock();
-            let Some(stream) = retained.streams.get(&number) else { return };
-            if stream.unread_since.is_some_and(|since| since.elapsed() >= time) {
+            let Some(stream) = retained.streams.get(&number) else {
+                return;
+            };
+            if stream
+                .unread_since
+                .is_some_and(|since| since.elapsed() >= time)
+            {
                 self.remove(&mut retained, number);
                 return;
             }
@@ -297,15 +388,27 @@ impl ResumptionBuffer {
             stream.events.front().map(|(_, _, sent_at)| *sent_at)
         };
         // Events are in order of time, so the oldest is always first.
-        while first(&retained).is_some_and(|sent_at| sent_at.elapsed() >= time) && self.drop_oldest(&mut retained) {}
-        let old = |stream: &BufferedStream| stream.ended.is_some_and(|sent_at| sent_at.elapsed() >= time);
-        let expired: Vec<u64> = retained.streams.iter().filter(|(_, s)| old(s)).map(|(number, _)| *number).collect();
+        while first(&retained).is_some_and(|sent_at| sent_at.elapsed() >= time)
+            && self.drop_oldest(&mut retained)
+        {}
+        let old = |stream: &BufferedStream| {
+            stream
+                .ended
+                .is_some_and(|sent_at| sent_at.elapsed() >= time)
+        };
+        let expired: Vec<u64> = retained
+            .streams
+            .iter()
+            .filter(|(_, s)| old(s))
+            .map(|(number, _)| *number)
+            .collect();
         for number in expired {
             self.remove(&mut retained, number);
         }
     }
 
-    /// Makes room for an event by evicting the oldest events of this session. Returns false if there is no room.
+    /// Makes room for an event by evicting the oldest events of this session. Returns false if
+    /// there is no room.
     fn make_room(&self, retained: &mut RetainedEvents, size: usize) -> bool {
         let settings = &self.shared.settings;
         // An event that can never fit must not evict all others.
@@ -326,9 +429,15 @@ impl ResumptionBuffer {
 
     /// Evicts the oldest event. Returns false if there is none.
     fn drop_oldest(&self, retained: &mut RetainedEvents) -> bool {
-        let Some(number) = retained.order.pop_front() else { return false };
-        let Some(stream) = retained.streams.get_mut(&number) else { return true };
-        let Some((_, event, _)) = stream.events.pop_front() else { return true };
+        let Some(number) = retained.order.pop_front() else {
+            return false;
+        };
+        let Some(stream) = retained.streams.get_mut(&number) else {
+            return true;
+        };
+        let Some((_, event, _)) = stream.events.pop_front() else {
+            return true;
+        };
         // The response is the last event: an ended stream without events has lost it.
         stream.is_evicted |= stream.events.is_empty() && stream.ended.is_some();
         retained.bytes -= event.len();
@@ -337,7 +446,9 @@ impl ResumptionBuffer {
     }
 
     fn remove(&self, retained: &mut RetainedEvents, number: u64) {
-        let Some(stream) = retained.streams.remove(&number) else { return };
+        let Some(stream) = retained.streams.remove(&number) else {
+            return;
+        };
         let size = stream.events.iter().map(|(_, event, _)| event.len()).sum();
         // Entries of a removed stream would count towards `events` and evict those of live streams.
         retained.order.retain(|other| *other != number);
@@ -354,15 +465,20 @@ impl Drop for ResumptionBuffer {
     }
 }
 
-/// Encodes an event id. 2025-11-25/basic/transports.mdx, Resumability and Redelivery: "Event IDs SHOULD encode
-/// sufficient information to identify the originating stream".
+/// Encodes an event id. 2025-11-25/basic/transports.mdx, Resumability and Redelivery: "Event IDs
+/// SHOULD encode sufficient information to identify the originating stream".
 fn id(stream: u64, event: u64) -> String {
     format!("{stream}-{event}")
 }
 
 /// Parses the stream and the event that an id names.
 pub fn parse_id(id: &str) -> Option<(u64, u64)> {
-    let number = |text: &str| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten();
+    let number = |text: &str| {
+        text.bytes()
+            .all(|b| b.is_ascii_digit())
+            .then(|| text.parse().ok())
+            .flatten()
+    };
     let (stream, event) = id.split_once('-')?;
     Some((number(stream)?, number(event)?))
 }
@@ -415,13 +531,16 @@ impl ResumptionReader {
 
     fn ready(&mut self) -> Option<NextEvent> {
         let retained = self.buffer.events.lock();
-        let Some(stream) = retained.streams.get(&self.number) else { return Some(NextEvent::End) };
+        let Some(stream) = retained.streams.get(&self.number) else {
+            return Some(NextEvent::End);
+        };
         if let Some((number, event)) = stream.event_after(self.after) {
             self.after = number;
             return Some(NextEvent::Event(event));
         }
         stream.ended?;
-        // Reported once: `after` then stands at the last event, so the next read does not report it again.
+        // Reported once: `after` then stands at the last event, so the next read does not report it
+        // again.
         let behind = std::mem::replace(&mut self.after, stream.last) < stream.last;
         Some(match &stream.request {
             Some(request) if stream.is_evicted && behind => NextEvent::Evicted(request.clone()),

@@ -1,8 +1,9 @@
 //! Sealed state: handed to a client, and brought back by it.
 //!
-//! Owns the keys and the format. Does not know what the state says. Invariant: only state that this gateway sealed for
-//! the same caller and request opens, and only before it expires. Outside, nothing of it can be read or changed. State
-//! that is spent opens no second time (`spent_states.rs`).
+//! Owns the keys and the format. Does not know what the state says. Invariant: only state that this
+//! gateway sealed for the same caller and request opens, and only before it expires. Outside,
+//! nothing of it can be read or changed. State that is spent opens no second time
+//! (`spent_states.rs`).
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -30,14 +31,21 @@ impl SealBinding {
             context.update(&(part.len() as u64).to_be_bytes());
             context.update(part);
         }
-        SealBinding(context.finish().as_ref().try_into().expect("SHA-256 has 32 bytes"))
+        SealBinding(
+            context
+                .finish()
+                .as_ref()
+                .try_into()
+                .expect("SHA-256 has 32 bytes"),
+        )
     }
 }
 
 /// Cause of refused state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SealError {
-    /// Changed, sealed by another gateway, or sealed by a previous process whose key was not persisted.
+    /// Changed, sealed by another gateway, or sealed by a previous process whose key was not
+    /// persisted.
     Foreign,
     /// Sealed for another caller, or for a request at another endpoint.
     OtherCaller,
@@ -99,14 +107,20 @@ impl SealKey {
         let digest = context.finish();
         let id = *digest.as_ref().first_chunk().expect("SHA-256 has 32 bytes");
         let key = UnboundKey::new(&AES_256_GCM_SIV, key).expect("the key has 256 bits");
-        SealKey { id, key: LessSafeKey::new(key) }
+        SealKey {
+            id,
+            key: LessSafeKey::new(key),
+        }
     }
 
     /// Opens what stands behind a nonce.
     fn open<'a>(&self, aad: &[u8], sealed: &'a mut [u8]) -> Option<([u8; NONCE_LEN], &'a [u8])> {
         let (nonce, sealed) = sealed.split_first_chunk_mut::<NONCE_LEN>()?;
         let nonce_of = Nonce::assume_unique_for_key(*nonce);
-        let plain = self.key.open_in_place(nonce_of, Aad::from(aad), sealed).ok()?;
+        let plain = self
+            .key
+            .open_in_place(nonce_of, Aad::from(aad), sealed)
+            .ok()?;
         Some((*nonce, plain))
     }
 }
@@ -145,7 +159,12 @@ pub struct StateSealer {
 impl Default for StateSealer {
     fn default() -> Self {
         let began_ms = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or_default();
-        StateSealer { keys: OnceLock::new(), epoch: Instant::now(), began_ms, spent: SpentStates::default() }
+        StateSealer {
+            keys: OnceLock::new(),
+            epoch: Instant::now(),
+            began_ms,
+            spent: SpentStates::default(),
+        }
     }
 }
 
@@ -154,7 +173,13 @@ const HEADER_LEN: usize = 8 + 32 + 32;
 
 impl StateSealer {
     /// Seals `plain` for `caller` and `request`. It expires after `life`.
-    pub fn seal(&self, caller: SealBinding, request: SealBinding, plain: &[u8], life: Duration) -> String {
+    pub fn seal(
+        &self,
+        caller: SealBinding,
+        request: SealBinding,
+        plain: &[u8],
+        life: Duration,
+    ) -> String {
         // A random nonce is safe: AES-GCM-SIV (RFC 8452) tolerates the repetition of one.
         let nonce: [u8; NONCE_LEN] = moongate_random::random_bytes();
         let mut sealed = Vec::with_capacity(HEADER_LEN + plain.len() + 16);
@@ -164,7 +189,8 @@ impl StateSealer {
         sealed.extend_from_slice(plain);
         let nonce_of = Nonce::assume_unique_for_key(nonce);
         let SealKey { id, key } = &self.keys().current;
-        key.seal_in_place_append_tag(nonce_of, Aad::from(id), &mut sealed).expect("state fits into memory");
+        key.seal_in_place_append_tag(nonce_of, Aad::from(id), &mut sealed)
+            .expect("state fits into memory");
         let mut whole = Vec::with_capacity(ID_LEN + NONCE_LEN + sealed.len());
         whole.extend_from_slice(id);
         whole.extend_from_slice(&nonce);
@@ -173,13 +199,23 @@ impl StateSealer {
     }
 
     /// Opens what [`StateSealer::seal`] returned.
-    pub fn open(&self, caller: SealBinding, request: SealBinding, sealed: &str) -> Result<OpenedState, SealError> {
-        let whole = URL_SAFE_NO_PAD.decode(sealed).map_err(|_| SealError::Foreign)?;
+    pub fn open(
+        &self,
+        caller: SealBinding,
+        request: SealBinding,
+        sealed: &str,
+    ) -> Result<OpenedState, SealError> {
+        let whole = URL_SAFE_NO_PAD
+            .decode(sealed)
+            .map_err(|_| SealError::Foreign)?;
         // Opened before anything is compared: until then every byte is the client's.
         let (nonce, plain) = self.keys().open(&whole).ok_or(SealError::Foreign)?;
-        let (head, plain) = plain.split_at_checked(HEADER_LEN).ok_or(SealError::Foreign)?;
+        let (head, plain) = plain
+            .split_at_checked(HEADER_LEN)
+            .ok_or(SealError::Foreign)?;
         let (end, bindings) = head.split_at(8);
-        // No comparison in constant time is needed: the seal authenticates the bindings, so nobody can choose them.
+        // No comparison in constant time is needed: the seal authenticates the bindings, so nobody
+        // can choose them.
         if bindings[..32] != caller.0 {
             return Err(SealError::OtherCaller);
         }
@@ -191,24 +227,43 @@ impl StateSealer {
         if self.now_ms() > expires_ms {
             return Err(SealError::Expired);
         }
-        Ok(OpenedState { plain: plain.to_vec(), mark: SealMark { expires_ms, nonce } })
+        Ok(OpenedState {
+            plain: plain.to_vec(),
+            mark: SealMark { expires_ms, nonce },
+        })
     }
 
     /// Spends an opened state of a principal. Fails if it was used before.
-    pub fn spend(self: &Arc<Self>, principal: PrincipalKey, mark: SealMark) -> Result<StateUse, SealError> {
+    pub fn spend(
+        self: &Arc<Self>,
+        principal: PrincipalKey,
+        mark: SealMark,
+    ) -> Result<StateUse, SealError> {
         let is_first = self.spent.spend(&principal, mark, self.now_ms());
-        is_first.then(|| StateUse { sealer: self.clone(), principal, mark }).ok_or(SealError::Expired)
+        is_first
+            .then(|| StateUse {
+                sealer: self.clone(),
+                principal,
+                mark,
+            })
+            .ok_or(SealError::Expired)
     }
 
-    /// Restores a persisted key, and those before it, which still open. Has no effect if something was sealed already,
-    /// since that has to open.
+    /// Restores a persisted key, and those before it, which still open. Has no effect if something
+    /// was sealed already, since that has to open.
     pub fn restore(&self, key: &[u8; 32], before: &[[u8; 32]]) {
         let before = || before.iter().map(SealKey::new).collect();
-        self.keys.get_or_init(|| SealKeys { current: SealKey::new(key), before: before() });
+        self.keys.get_or_init(|| SealKeys {
+            current: SealKey::new(key),
+            before: before(),
+        });
     }
 
     fn keys(&self) -> &SealKeys {
-        let made = || SealKeys { current: SealKey::new(&moongate_random::random_bytes()), before: Vec::new() };
+        let made = || SealKeys {
+            current: SealKey::new(&moongate_random::random_bytes()),
+            before: Vec::new(),
+        };
         self.keys.get_or_init(made)
     }
 
@@ -229,8 +284,14 @@ mod tests {
     use super::*;
 
     /// Opens a seal, and returns the sealed bytes alone.
-    fn open(seal: &StateSealer, caller: SealBinding, request: SealBinding, sealed: &str) -> Result<Vec<u8>, SealError> {
-        seal.open(caller, request, sealed).map(|opened| opened.plain)
+    fn open(
+        seal: &StateSealer,
+        caller: SealBinding,
+        request: SealBinding,
+        sealed: &str,
+    ) -> Result<Vec<u8>, SealError> {
+        seal.open(caller, request, sealed)
+            .map(|opened| opened.plain)
     }
 
     fn binding(text: &str) -> SealBinding {
@@ -243,18 +304,35 @@ mod tests {
         let caller = binding("a");
         let request = binding("tools/call");
         let sealed = seal.seal(caller, request, b"state", Duration::from_secs(10));
-        assert_eq!(open(&seal, caller, request, &sealed).as_deref(), Ok(&b"state"[..]));
-        assert_eq!(open(&seal, binding("b"), request, &sealed), Err(SealError::OtherCaller));
-        assert_eq!(open(&seal, caller, binding("prompts/get"), &sealed), Err(SealError::OtherRequest));
-        assert_eq!(open(&StateSealer::default(), caller, request, &sealed), Err(SealError::Foreign));
+        assert_eq!(
+            open(&seal, caller, request, &sealed).as_deref(),
+            Ok(&b"state"[..])
+        );
+        assert_eq!(
+            open(&seal, binding("b"), request, &sealed),
+            Err(SealError::OtherCaller)
+        );
+        assert_eq!(
+            open(&seal, caller, binding("prompts/get"), &sealed),
+            Err(SealError::OtherRequest)
+        );
+        assert_eq!(
+            open(&StateSealer::default(), caller, request, &sealed),
+            Err(SealError::Foreign)
+        );
         let seal = Arc::new(seal);
         let mark = seal.open(caller, request, &sealed).unwrap().mark;
-        let first = seal.spend([1; 16], mark).unwrap_or_else(|_| panic!("it was not used yet"));
+        let first = seal
+            .spend([1; 16], mark)
+            .unwrap_or_else(|_| panic!("it was not used yet"));
         assert!(seal.spend([1; 16], mark).is_err(), "it was used");
         first.give_back();
         assert!(seal.spend([1; 16], mark).is_ok());
         tokio::time::advance(Duration::from_secs(11)).await;
-        assert_eq!(open(&seal, caller, request, &sealed), Err(SealError::Expired));
+        assert_eq!(
+            open(&seal, caller, request, &sealed),
+            Err(SealError::Expired)
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -263,12 +341,26 @@ mod tests {
         let later = StateSealer::default();
         earlier.restore(&[7; 32], &[]);
         later.restore(&[7; 32], &[]);
-        let sealed = earlier.seal(binding("a"), binding("b"), b"state", Duration::from_secs(10));
-        assert_eq!(open(&later, binding("a"), binding("b"), &sealed).as_deref(), Ok(&b"state"[..]));
+        let sealed = earlier.seal(
+            binding("a"),
+            binding("b"),
+            b"state",
+            Duration::from_secs(10),
+        );
+        assert_eq!(
+            open(&later, binding("a"), binding("b"), &sealed).as_deref(),
+            Ok(&b"state"[..])
+        );
         later.restore(&[8; 32], &[]);
-        assert!(open(&later, binding("a"), binding("b"), &sealed).is_ok(), "the key in use stays");
+        assert!(
+            open(&later, binding("a"), binding("b"), &sealed).is_ok(),
+            "the key in use stays"
+        );
         tokio::time::advance(Duration::from_secs(11)).await;
-        assert_eq!(open(&later, binding("a"), binding("b"), &sealed), Err(SealError::Expired));
+        assert_eq!(
+            open(&later, binding("a"), binding("b"), &sealed),
+            Err(SealError::Expired)
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -283,10 +375,19 @@ mod tests {
         let caller = binding("a");
         let request = binding("b");
         let by_old = old.seal(caller, request, b"state", Duration::from_secs(10));
-        assert_eq!(open(&rotated, caller, request, &by_old).as_deref(), Ok(&b"state"[..]));
+        assert_eq!(
+            open(&rotated, caller, request, &by_old).as_deref(),
+            Ok(&b"state"[..])
+        );
         let by_rotated = rotated.seal(caller, request, b"state", Duration::from_secs(10));
-        assert_eq!(open(&old, caller, request, &by_rotated), Err(SealError::Foreign));
-        assert_eq!(open(&sealer([8; 32], &[]), caller, request, &by_rotated).as_deref(), Ok(&b"state"[..]));
+        assert_eq!(
+            open(&old, caller, request, &by_rotated),
+            Err(SealError::Foreign)
+        );
+        assert_eq!(
+            open(&sealer([8; 32], &[]), caller, request, &by_rotated).as_deref(),
+            Ok(&b"state"[..])
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -296,11 +397,23 @@ mod tests {
         let caller = binding("a");
         let request = binding("b");
         for key in [[7; 32], [8; 32]] {
-            let mut sealed = [&(sealer.now_ms() + 1000).to_be_bytes()[..], &caller.0, &request.0, b"state"].concat();
+            let mut sealed = [
+                &(sealer.now_ms() + 1000).to_be_bytes()[..],
+                &caller.0,
+                &request.0,
+                b"state",
+            ]
+            .concat();
             let nonce = Nonce::assume_unique_for_key([3; NONCE_LEN]);
-            SealKey::new(&key).key.seal_in_place_append_tag(nonce, Aad::empty(), &mut sealed).unwrap();
+            SealKey::new(&key)
+                .key
+                .seal_in_place_append_tag(nonce, Aad::empty(), &mut sealed)
+                .unwrap();
             let text = URL_SAFE_NO_PAD.encode([&[3; NONCE_LEN][..], &sealed].concat());
-            assert_eq!(open(&sealer, caller, request, &text).as_deref(), Ok(&b"state"[..]));
+            assert_eq!(
+                open(&sealer, caller, request, &text).as_deref(),
+                Ok(&b"state"[..])
+            );
         }
     }
 
@@ -312,7 +425,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn altered_sealed_state_does_not_open(plain in proptest::collection::vec(any::<u8>(), 0..200), at in any::<usize>(), flip in 1u8..) {
+        fn altered_sealed_state_does_not_open(plain in proptest::collection::vec(any::<u8>(),
+            0..200), at in any::<usize>(), flip in 1u8..) {
             let seal = StateSealer::default();
             let caller = binding("a");
             let request = binding("b");
@@ -321,14 +435,17 @@ mod tests {
             let mut bytes = URL_SAFE_NO_PAD.decode(&sealed).unwrap();
             let at = at % bytes.len();
             bytes[at] ^= flip;
-            prop_assert_eq!(open(&seal, caller, request, &URL_SAFE_NO_PAD.encode(&bytes)), Err(SealError::Foreign));
+            prop_assert_eq!(open(&seal, caller, request, &URL_SAFE_NO_PAD.encode(&bytes)),
+                Err(SealError::Foreign));
             bytes.truncate(at);
-            prop_assert_eq!(open(&seal, caller, request, &URL_SAFE_NO_PAD.encode(&bytes)), Err(SealError::Foreign));
+            prop_assert_eq!(open(&seal, caller, request, &URL_SAFE_NO_PAD.encode(&bytes)),
+                Err(SealError::Foreign));
         }
 
         #[test]
         fn garbage_is_refused(text in ".{0,300}") {
-            prop_assert_eq!(open(&StateSealer::default(), binding("a"), binding("b"), &text), Err(SealError::Foreign));
+            prop_assert_eq!(open(&StateSealer::default(), binding("a"), binding("b"), &text),
+                Err(SealError::Foreign));
         }
     }
 }

@@ -1,7 +1,8 @@
 //! One legacy session, of the parts that its client can use and grow.
 //!
-//! Owns what concerns several parts at once: the end, and the changes that are persisted. The table of sessions is
-//! elsewhere. Invariant: everything that a client can grow has a limit, and ends with the session.
+//! Owns what concerns several parts at once: the end, and the changes that are persisted. The table
+//! of sessions is elsewhere. Invariant: everything that a client can grow has a limit, and ends
+//! with the session.
 
 use std::sync::{Arc, OnceLock};
 
@@ -31,7 +32,8 @@ pub struct Session {
     pub calls: SessionCalls,
     /// Servers' requests to the client.
     pub client_requests: ClientRequests,
-    /// Check whether the client may get requests of a server's extensions. Set by the session's first call.
+    /// Check whether the client may get requests of a server's extensions. Set by the session's
+    /// first call.
     pub extension_check: OnceLock<ExtensionCheck>,
     /// GET stream.
     pub get_stream: GetStreamState,
@@ -64,7 +66,8 @@ impl Session {
         if let Some(row) = &self.row {
             row.remove();
         }
-        // Cancelled before the tables are cleared. A call that is added meanwhile sees the end by itself.
+        // Cancelled before the tables are cleared. A call that is added meanwhile sees the end by
+        // itself.
         self.lifetime.ended.cancel();
         self.client_requests.clear();
         self.subscriptions.clear();
@@ -96,7 +99,14 @@ impl Session {
     pub fn begin_call(self: &Arc<Self>, id: &RequestId) -> Option<SessionCallGuard> {
         let (number, token, reason) = self.calls.add(id, &self.lifetime.ended)?;
         let _activity = self.begin_activity();
-        Some(SessionCallGuard { session: self.clone(), number, token, reason, ended: OnceLock::new(), _activity })
+        Some(SessionCallGuard {
+            session: self.clone(),
+            number,
+            token,
+            reason,
+            ended: OnceLock::new(),
+            _activity,
+        })
     }
 
     /// Changes the client's log level.
@@ -115,16 +125,24 @@ impl Session {
         outcome
     }
 
-    /// Ends a subscription, if there is one. From here on no message about the resource leaves, not even a queued one.
+    /// Ends a subscription, if there is one. From here on no message about the resource leaves, not
+    /// even a queued one.
     pub fn unsubscribe(&self, uri: &ByteString) {
         if self.subscriptions.remove(uri, &self.get_stream.outbox) {
             self.persist();
         }
     }
 
-    /// Queues a message about a subscribed resource in the outbox. Returns false if the subscription has ended.
-    pub fn update(&self, uri: &ByteString, subscription: &SessionSubscription, message: Bytes) -> bool {
-        self.subscriptions.queue_update(&self.get_stream.outbox, (uri, subscription), message)
+    /// Queues a message about a subscribed resource in the outbox. Returns false if the
+    /// subscription has ended.
+    pub fn update(
+        &self,
+        uri: &ByteString,
+        subscription: &SessionSubscription,
+        message: Bytes,
+    ) -> bool {
+        self.subscriptions
+            .queue_update(&self.get_stream.outbox, (uri, subscription), message)
     }
 
     /// Records a task that the session made.
@@ -143,7 +161,8 @@ impl Session {
         }
     }
 
-    /// Starts the session's GET stream and ends the one before. Returns the token that is cancelled with it.
+    /// Starts the session's GET stream and ends the one before. Returns the token that is cancelled
+    /// with it.
     pub fn open_stream(&self) -> CancellationToken {
         // A child of the session's end, so that the stream cannot outlive the session.
         let token = self.lifetime.ended.child_token();
@@ -198,7 +217,8 @@ impl SessionCallGuard {
         self.ended.get_or_init(CancellationToken::new)
     }
 
-    /// Returns the reason of the client's cancellation: a slot that is filled when the client cancels the call.
+    /// Returns the reason of the client's cancellation: a slot that is filled when the client
+    /// cancels the call.
     pub fn cancel_reason(&self) -> &CancelReason {
         &self.reason
     }

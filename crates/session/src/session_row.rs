@@ -1,7 +1,7 @@
 //! Row of one session in the store.
 //!
-//! Owns the row's key and the time that it was last written for. Does not know what is in it (`persisted.rs`).
-//! Invariant: the store never sees a session's id, which is a secret.
+//! Owns the row's key and the time that it was last written for. Does not know what is in it
+//! (`persisted.rs`). Invariant: the store never sees a session's id, which is a secret.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -35,7 +35,11 @@ impl SessionRowHandle {
     /// Returns the row handle of a session. Returns `None` without persistence.
     pub(super) fn of(id: &str, store: &StateStore) -> Option<Self> {
         let written = AtomicU64::new(0);
-        store.is_persistent().then(|| SessionRowHandle { digest: digest(id), store: store.clone(), written })
+        store.is_persistent().then(|| SessionRowHandle {
+            digest: digest(id),
+            store: store.clone(),
+            written,
+        })
     }
 
     /// Returns true if the store still writes to disk.
@@ -53,7 +57,9 @@ impl SessionRowHandle {
         self.written.store(used, Ordering::Relaxed);
         // Only a queue: the task of the store writes it. A request never waits for the disk.
         match serde_json::to_vec(record) {
-            Ok(json) => self.store.put(StoreTable::Sessions, self.digest.to_vec(), json),
+            Ok(json) => self
+                .store
+                .put(StoreTable::Sessions, self.digest.to_vec(), json),
             Err(e) => tracing::warn!("session not persisted: {e}"),
         }
     }

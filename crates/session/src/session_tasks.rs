@@ -1,7 +1,7 @@
 //! Tasks that a session made, and statuses that came before the session knew of its task.
 //!
-//! Owns their bounds. Does not say how statuses are encoded. Invariant: a status leaves only for a task of the session, once the
-//! session knows it.
+//! Owns their bounds. Does not say how statuses are encoded. Invariant: a status leaves only for a
+//! task of the session, once the session knows it.
 
 use std::collections::VecDeque;
 
@@ -37,7 +37,10 @@ impl SessionTasks {
     pub(super) fn new(share: PrincipalShare) -> Self {
         SessionTasks {
             known: RecentIds::default(),
-            early: Mutex::new(EarlyStatuses { waiting: VecDeque::new(), share }),
+            early: Mutex::new(EarlyStatuses {
+                waiting: VecDeque::new(),
+                share,
+            }),
         }
     }
 
@@ -48,10 +51,16 @@ impl SessionTasks {
         early.take(id)
     }
 
-    /// Returns a task's status if the task is the session's. Otherwise keeps it while a call of the session is open.
+    /// Returns a task's status if the task is the session's. Otherwise keeps it while a call of the
+    /// session is open.
     ///
     /// Each session hears of each task, so a status of another's task is not encoded.
-    pub fn admit_status(&self, id: &ByteString, has_open_calls: bool, encode: impl FnOnce() -> Bytes) -> Option<Bytes> {
+    pub fn admit_status(
+        &self,
+        id: &ByteString,
+        has_open_calls: bool,
+        encode: impl FnOnce() -> Bytes,
+    ) -> Option<Bytes> {
         // One lock with `add`: a status finds its task known, or is found by it.
         let mut early = self.early.lock();
         if self.known.contains(id) {
@@ -63,7 +72,8 @@ impl SessionTasks {
         None
     }
 
-    /// Forgets statuses without a task: no call of the session is open that could turn out to be one.
+    /// Forgets statuses without a task: no call of the session is open that could turn out to be
+    /// one.
     pub(super) fn forget_early(&self) {
         self.early.lock().clear();
     }
@@ -92,12 +102,16 @@ impl EarlyStatuses {
             }
         }
         // Copied: the id is a span that would keep a whole message alive.
-        self.waiting.push_back((ByteString::from(id.as_str()), status));
+        self.waiting
+            .push_back((ByteString::from(id.as_str()), status));
     }
 
     /// Takes the statuses of a task.
     fn take(&mut self, id: &str) -> Vec<Bytes> {
-        let (own, others) = self.waiting.drain(..).partition::<VecDeque<_>, _>(|(task, _)| task.as_str() == id);
+        let (own, others) = self
+            .waiting
+            .drain(..)
+            .partition::<VecDeque<_>, _>(|(task, _)| task.as_str() == id);
         self.waiting = others;
         own.into_iter()
             .map(|(task, status)| {
@@ -108,7 +122,9 @@ impl EarlyStatuses {
     }
 
     fn drop_oldest(&mut self) -> bool {
-        let Some((id, status)) = self.waiting.pop_front() else { return false };
+        let Some((id, status)) = self.waiting.pop_front() else {
+            return false;
+        };
         self.share.release(id.len() + status.len());
         true
     }
@@ -137,7 +153,9 @@ mod tests {
     }
 
     fn admit(tasks: &SessionTasks, id: &'static str, status: &'static str) -> Option<Bytes> {
-        tasks.admit_status(&ByteString::literal(id), true, || Bytes::from_static(status.as_bytes()))
+        tasks.admit_status(&ByteString::literal(id), true, || {
+            Bytes::from_static(status.as_bytes())
+        })
     }
 
     #[test]
@@ -147,14 +165,20 @@ mod tests {
         assert_eq!(admit(&tasks, "a", "a1"), None);
         assert_eq!(admit(&tasks, "b", "b1"), None);
         assert_eq!(admit(&tasks, "a", "a2"), None);
-        assert_eq!(tasks.add("a"), [Bytes::from_static(b"a1"), Bytes::from_static(b"a2")]);
+        assert_eq!(
+            tasks.add("a"),
+            [Bytes::from_static(b"a1"), Bytes::from_static(b"a2")]
+        );
         assert_eq!(admit(&tasks, "a", "a3"), Some(Bytes::from_static(b"a3")));
         for _ in 0..EARLY_MAX {
             admit(&tasks, "c", "c");
         }
         assert!(tasks.add("b").is_empty(), "the oldest made room");
         let large = || Bytes::from(vec![b'x'; EARLY_BYTES_MAX + 1]);
-        assert_eq!(tasks.admit_status(&ByteString::literal("d"), true, large), None);
+        assert_eq!(
+            tasks.admit_status(&ByteString::literal("d"), true, large),
+            None
+        );
         assert!(tasks.add("d").is_empty());
         tasks.forget_early();
         assert!(tasks.add("c").is_empty());
@@ -165,9 +189,17 @@ mod tests {
     fn a_status_of_another_sessions_task_is_not_encoded() {
         let tasks = tasks_within(1 << 20, &Metrics::new());
         let id = ByteString::literal("e");
-        assert_eq!(tasks.admit_status(&id, false, || unreachable!("without an open call no task can come")), None);
+        assert_eq!(
+            tasks.admit_status(&id, false, || unreachable!(
+                "without an open call no task can come"
+            )),
+            None
+        );
         assert!(tasks.add("e").is_empty());
-        assert_eq!(tasks.admit_status(&id, false, || Bytes::from_static(b"e")), Some(Bytes::from_static(b"e")));
+        assert_eq!(
+            tasks.admit_status(&id, false, || Bytes::from_static(b"e")),
+            Some(Bytes::from_static(b"e"))
+        );
     }
 
     #[test]

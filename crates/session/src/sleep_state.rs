@@ -1,7 +1,7 @@
 //! Parts of a sleeping session that its record does not have.
 //!
-//! Owns what a restart of the process would lose. Does not decide who sleeps (`sleeping.rs`). Invariant: tasks that
-//! wait for the session's end keep waiting while it sleeps.
+//! Owns what a restart of the process would lose. Does not decide who sleeps (`sleeping.rs`).
+//! Invariant: tasks that wait for the session's end keep waiting while it sleeps.
 
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::Caller;
@@ -25,11 +25,17 @@ pub(super) struct SleepState {
 
 impl SleepState {
     pub(super) fn size(&self) -> usize {
-        self.headers.iter().map(|(name, value)| name.len() + value.len() + 2 * size_of::<ByteString>()).sum()
+        self.headers
+            .iter()
+            .map(|(name, value)| name.len() + value.len() + 2 * size_of::<ByteString>())
+            .sum()
     }
 
     /// Restores the caller, with the token of its session's end.
     pub(super) fn restore_caller(&self, caller: Caller) -> Caller {
-        Caller { forwarded_headers: self.headers.clone(), ..caller }
+        Caller {
+            forwarded_headers: self.headers.clone(),
+            ..caller
+        }
     }
 }

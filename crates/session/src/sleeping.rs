@@ -1,7 +1,8 @@
 //! Sleeping sessions: the small part of an idle session that stays in memory, and its way back.
 //!
-//! Owns the choice of the sessions that sleep. Does not know how a session is found again (`persisted.rs`). Invariant:
-//! sleep loses nothing that a client could still get. A session that holds such a thing stays awake.
+//! Owns the choice of the sessions that sleep. Does not know how a session is found again
+//! (`persisted.rs`). Invariant: sleep loses nothing that a client could still get. A session that
+//! holds such a thing stays awake.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,17 +20,26 @@ use crate::sleep_state::SleepState;
 const SLEEP_TIME: Duration = Duration::from_secs(60);
 /// Maximum memory of a sleeping session, in bytes. A session that would need more stays awake.
 const ASLEEP_MAX: usize = 1024;
-/// Memory of one entry beside its contents: its place in the table, small allocations and the token.
-const ENTRY_COST: usize = 2 * size_of::<(SessionDigest, PersistedEntry)>() + size_of::<SleepState>() + 160;
+/// Memory of one entry beside its contents: its place in the table, small allocations and the
+/// token.
+const ENTRY_COST: usize =
+    2 * size_of::<(SessionDigest, PersistedEntry)>() + size_of::<SleepState>() + 160;
 
 impl Sessions {
-    /// Puts idle sessions to sleep, except those that must stay. Returns their number. Both clocks count: time during
-    /// which the machine was suspended makes nobody idle.
+    /// Puts idle sessions to sleep, except those that must stay. Returns their number. Both clocks
+    /// count: time during which the machine was suspended makes nobody idle.
     pub fn sleep_unused(&self, must_stay: &dyn Fn(&ByteString) -> bool) -> usize {
         let now = self.clock.now_ms();
-        let is_unused = |session: &Session| session.lifetime.is_idle_for(SLEEP_TIME, now) && session.can_sleep();
-        let unused: Vec<Arc<Session>> =
-            self.table.lock().values().filter(|session| is_unused(session)).cloned().collect();
+        let is_unused = |session: &Session| {
+            session.lifetime.is_idle_for(SLEEP_TIME, now) && session.can_sleep()
+        };
+        let unused: Vec<Arc<Session>> = self
+            .table
+            .lock()
+            .values()
+            .filter(|session| is_unused(session))
+            .cloned()
+            .collect();
         let mut asleep = 0;
         for session in unused {
             // Called without the table's lock, because `must_stay` looks through all servers.
@@ -50,18 +60,28 @@ impl Sessions {
 
     fn put_to_sleep(&self, session: &Arc<Session>, is_unused: &dyn Fn(&Session) -> bool) -> bool {
         let mut table = self.table.lock();
-        // Only the table and this function hold the session. Other lookups wait for the table's lock.
-        let known = table.get(&session.identity.id).is_some_and(|known| Arc::ptr_eq(known, session));
-        if !known || Arc::strong_count(session) > 2 || !is_unused(session) || session.get_stream.has_unread() {
+        // Only the table and this function hold the session. Other lookups wait for the table's
+        // lock.
+        let known = table
+            .get(&session.identity.id)
+            .is_some_and(|known| Arc::ptr_eq(known, session));
+        if !known
+            || Arc::strong_count(session) > 2
+            || !is_unused(session)
+            || session.get_stream.has_unread()
+        {
             return false;
         }
-        let Some(position) = session.resumption.resume_position() else { return false };
+        let Some(position) = session.resumption.resume_position() else {
+            return false;
+        };
         let sleep_state = SleepState {
             ended: session.lifetime.ended.clone(),
             headers: session.identity.caller().forwarded_headers.clone(),
             next_request: session.client_requests.next_number(),
             resume_position: position,
-            pending_catch_up: session.missed.is_catch_up_pending() || session.get_stream.has_retained(),
+            pending_catch_up: session.missed.is_catch_up_pending()
+                || session.get_stream.has_retained(),
             used_ms: session.lifetime.used_ms(),
         };
         // Taken under the lock of the table, so that no request changes the session meanwhile.
@@ -71,7 +91,10 @@ impl Sessions {
             return false;
         }
         session.persist();
-        let entry = PersistedEntry { record, sleep_state: Some(Box::new(sleep_state)) };
+        let entry = PersistedEntry {
+            record,
+            sleep_state: Some(Box::new(sleep_state)),
+        };
         self.persisted.add(digest(&session.identity.id), entry);
         table.remove(&session.identity.id);
         true
@@ -81,7 +104,12 @@ impl Sessions {
 impl SessionRecord {
     /// Returns the bytes on the heap.
     fn size(&self) -> usize {
-        let texts = |texts: &[String]| texts.iter().map(|text| text.len() + size_of::<String>()).sum::<usize>();
+        let texts = |texts: &[String]| {
+            texts
+                .iter()
+                .map(|text| text.len() + size_of::<String>())
+                .sum::<usize>()
+        };
         let info = self.info.as_ref().map_or(0, |info| info.bytes().len());
         self.capabilities.bytes().len() + info + texts(&self.subscriptions) + self.heap_bytes()
     }
@@ -113,7 +141,8 @@ mod tests {
     use crate::{GET_STREAM, ReplaySettings, SessionSettings, SubscribeOutcome};
     use moongate_jsonrpc::json::RawJson;
     use moongate_model::{
-        Notification, NotificationStream, Principal, PrincipalKey, PrincipalStanding, SubscriptionFilter,
+        Notification, NotificationStream, Principal, PrincipalKey, PrincipalStanding,
+        SubscriptionFilter,
     };
     use moongate_telemetry::Metrics;
     use moongate_testing as testing;
@@ -121,23 +150,45 @@ mod tests {
     const IDLE: Duration = Duration::from_secs(600);
 
     fn sessions() -> Sessions {
-        let replay = ReplaySettings { bytes: 1000, total: 1000, events: 10, time: Duration::from_secs(30) };
-        let settings =
-            SessionSettings { max: 10, idle: IDLE, outbox: 1000, outbox_total: 1000, subscriptions: 10, replay };
-        let sessions = Sessions::persistent(settings, Arc::new(Metrics::new()), StateStore::memory());
+        let replay = ReplaySettings {
+            bytes: 1000,
+            total: 1000,
+            events: 10,
+            time: Duration::from_secs(30),
+        };
+        let settings = SessionSettings {
+            max: 10,
+            idle: IDLE,
+            outbox: 1000,
+            outbox_total: 1000,
+            subscriptions: 10,
+            replay,
+        };
+        let sessions =
+            Sessions::persistent(settings, Arc::new(Metrics::new()), StateStore::memory());
         sessions.mark_restored();
         sessions
     }
 
     fn open(sessions: &Sessions) -> ByteString {
         let mut caller = (*testing::caller(1, None)).clone();
-        caller.forwarded_headers = vec![(ByteString::literal("x-tenant"), ByteString::literal("t"))];
-        sessions.open(caller, ByteString::literal("files"), None).unwrap().identity.id.clone()
+        caller.forwarded_headers =
+            vec![(ByteString::literal("x-tenant"), ByteString::literal("t"))];
+        sessions
+            .open(caller, ByteString::literal("files"), None)
+            .unwrap()
+            .identity
+            .id
+            .clone()
     }
 
     fn listener(heard: Vec<Notification>) -> NotificationStream {
         let stream = stream::iter(heard).chain(stream::pending()).boxed();
-        NotificationStream { acknowledged: SubscriptionFilter::default(), stream, established: None }
+        NotificationStream {
+            acknowledged: SubscriptionFilter::default(),
+            stream,
+            established: None,
+        }
     }
 
     async fn rest(sessions: &Sessions) -> usize {
@@ -148,7 +199,8 @@ mod tests {
 
     fn wake(sessions: &Sessions, id: &ByteString) -> Option<(Arc<Session>, RestoredFrom)> {
         let caller = (*testing::caller(1, None)).clone();
-        let record = sessions.persisted_record(id, &caller.principal, &ByteString::literal("files"))?;
+        let record =
+            sessions.persisted_record(id, &caller.principal, &ByteString::literal("files"))?;
         sessions.restore_session(id, caller, ByteString::literal("files"), &record)
     }
 
@@ -156,7 +208,13 @@ mod tests {
     async fn a_session_that_nobody_uses_sleeps_and_comes_back_as_it_was() {
         let sessions = sessions();
         let id = open(&sessions);
-        let session = sessions.find(&id, &testing::caller(1, None).principal, &ByteString::literal("files")).unwrap();
+        let session = sessions
+            .find(
+                &id,
+                &testing::caller(1, None).principal,
+                &ByteString::literal("files"),
+            )
+            .unwrap();
         session.retain_notifications(listener(Vec::new()));
         session.resumption.add(GET_STREAM, b"{}", false);
         let position = session.resumption.get_stream_position();
@@ -164,20 +222,50 @@ mod tests {
         let ended = session.lifetime.ended.clone();
         assert_eq!(rest(&sessions).await, 0, "somebody holds it");
         drop(session);
-        assert_eq!(sessions.sleep_unused(&|_| true), 0, "it has a connection of its own");
+        assert_eq!(
+            sessions.sleep_unused(&|_| true),
+            0,
+            "it has a connection of its own"
+        );
         assert_eq!(sessions.sleep_unused(&|_| false), 1);
-        assert!(sessions.find(&id, &testing::caller(1, None).principal, &ByteString::literal("files")).is_none());
+        assert!(
+            sessions
+                .find(
+                    &id,
+                    &testing::caller(1, None).principal,
+                    &ByteString::literal("files")
+                )
+                .is_none()
+        );
         assert!(sessions.table.lock().is_empty());
         sessions.expire_idle();
-        assert_eq!((sessions.metrics.clients.sessions.get(), sessions.metrics.clients.sessions_asleep.get()), (1, 1));
+        assert_eq!(
+            (
+                sessions.metrics.clients.sessions.get(),
+                sessions.metrics.clients.sessions_asleep.get()
+            ),
+            (1, 1)
+        );
         // Neither another principal nor another endpoint finds it.
         let other = testing::caller(2, None).principal.clone();
-        assert!(sessions.persisted_record(&id, &other, &ByteString::literal("files")).is_none());
+        assert!(
+            sessions
+                .persisted_record(&id, &other, &ByteString::literal("files"))
+                .is_none()
+        );
         let (awake, woken) = wake(&sessions, &id).unwrap();
-        assert!(woken == RestoredFrom::FromMemory && awake.missed.take_catch_up() && !awake.missed.take_catch_up());
+        assert!(
+            woken == RestoredFrom::FromMemory
+                && awake.missed.take_catch_up()
+                && !awake.missed.take_catch_up()
+        );
         assert_eq!(awake.resumption.get_stream_position(), position);
         assert_eq!(awake.identity.caller().forwarded_headers.len(), 1);
-        assert_ne!(awake.client_requests.expect_response(None).unwrap().0, asked, "no id is used twice");
+        assert_ne!(
+            awake.client_requests.expect_response(None).unwrap().0,
+            asked,
+            "no id is used twice"
+        );
         assert!(!ended.is_cancelled());
         sessions.close(&awake);
         assert!(ended.is_cancelled(), "who waits for its end hears of it");
@@ -187,34 +275,66 @@ mod tests {
     async fn undelivered_responses_keep_a_session_in_memory() {
         let sessions = sessions();
         let find = |id: &ByteString| {
-            sessions.find(id, &testing::caller(1, None).principal, &ByteString::literal("files")).unwrap()
+            sessions
+                .find(
+                    id,
+                    &testing::caller(1, None).principal,
+                    &ByteString::literal("files"),
+                )
+                .unwrap()
         };
         type Keep = dyn Fn(&Arc<Session>);
         let keeps: [&Keep; 6] = [
             &|session| {
-                session.get_stream.outbox.push(Bytes::from_static(b"{}"), None);
+                session
+                    .get_stream
+                    .outbox
+                    .push(Bytes::from_static(b"{}"), None);
             },
             &|session| {
-                session.retain_notifications(listener(vec![Notification::ListChanged(moongate_model::ItemKind::Tools)]))
+                session.retain_notifications(listener(vec![Notification::ListChanged(
+                    moongate_model::ItemKind::Tools,
+                )]))
             },
-            &|session| assert!(matches!(session.subscribe(&ByteString::literal("a://1")), SubscribeOutcome::New(_))),
+            &|session| {
+                assert!(matches!(
+                    session.subscribe(&ByteString::literal("a://1")),
+                    SubscribeOutcome::New(_)
+                ))
+            },
             &|session| session.client_requests.elicitation_opened("page"),
-            &|session| drop(session.resumption.begin(&moongate_jsonrpc::message::RequestId::number(1))),
+            &|session| {
+                drop(
+                    session
+                        .resumption
+                        .begin(&moongate_jsonrpc::message::RequestId::number(1)),
+                )
+            },
             // Larger than an entry may be.
             &|session| {
                 let large = RawJson::string(&"x".repeat(ASLEEP_MAX));
                 let caller = (*session.identity.shared_caller()).clone();
-                session.identity.replace_caller(Caller { client_info: Some(large), ..caller });
+                session.identity.replace_caller(Caller {
+                    client_info: Some(large),
+                    ..caller
+                });
             },
         ];
         for (n, keep) in keeps.iter().enumerate() {
             let id = open(&sessions);
             keep(&find(&id));
-            assert_eq!((rest(&sessions).await, rest(&sessions).await), (0, 0), "{n}");
+            assert_eq!(
+                (rest(&sessions).await, rest(&sessions).await),
+                (0, 0),
+                "{n}"
+            );
             let session = find(&id);
             if n == 1 {
                 let mut kept = session.get_stream.take_retained().unwrap();
-                assert!(kept.stream.next().now_or_never().flatten().is_some(), "what it heard is still there");
+                assert!(
+                    kept.stream.next().now_or_never().flatten().is_some(),
+                    "what it heard is still there"
+                );
             }
             sessions.close(&session);
         }
@@ -269,12 +389,30 @@ mod tests {
         }
         assert_eq!(rest(&sessions).await, 9);
         // The other principal's only session is awake and idle, and the table is full.
-        let of =
-            |id: u32| sessions.open((*testing::caller(id, None)).clone(), ByteString::literal("files"), None).unwrap();
+        let of = |id: u32| {
+            sessions
+                .open(
+                    (*testing::caller(id, None)).clone(),
+                    ByteString::literal("files"),
+                    None,
+                )
+                .unwrap()
+        };
         let only = of(2).identity.id.clone();
         drop(of(3));
-        assert!(sessions.find(&only, &testing::caller(2, None).principal, &ByteString::literal("files")).is_some());
-        assert!(wake(&sessions, &first).is_none(), "the longest unused of the one that has the most");
+        assert!(
+            sessions
+                .find(
+                    &only,
+                    &testing::caller(2, None).principal,
+                    &ByteString::literal("files")
+                )
+                .is_some()
+        );
+        assert!(
+            wake(&sessions, &first).is_none(),
+            "the longest unused of the one that has the most"
+        );
         assert_eq!(sessions.table.lock().len(), 2);
     }
 }

@@ -1,7 +1,7 @@
 //! Sealed states that were used, until they expire.
 //!
-//! Owns their bound. Does not open seals (`sealed_state.rs`). Invariant: a state that was used is refused, and so is
-//! one whose use may have been forgotten.
+//! Owns their bound. Does not open seals (`sealed_state.rs`). Invariant: a state that was used is
+//! refused, and so is one whose use may have been forgotten.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -9,10 +9,12 @@ use parking_lot::Mutex;
 
 use moongate_model::PrincipalKey;
 
-/// Maximum number of states of all principals that are remembered. The principal with the most forgets its oldest one.
+/// Maximum number of states of all principals that are remembered. The principal with the most
+/// forgets its oldest one.
 const SPENT_MAX: usize = 65_536;
 
-/// Mark of one sealed state: when it expires, in milliseconds since 1970, and the random part of its seal.
+/// Mark of one sealed state: when it expires, in milliseconds since 1970, and the random part of
+/// its seal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SealMark {
     pub(super) expires_ms: u64,
@@ -32,7 +34,8 @@ struct SpentTable {
 #[derive(Default)]
 struct SpentOfPrincipal {
     marks: BTreeSet<SealMark>,
-    /// Expiry of the newest state that was forgotten. Others that expire no later may be forgotten ones, too.
+    /// Expiry of the newest state that was forgotten. Others that expire no later may be forgotten
+    /// ones, too.
     forgotten_ms: u64,
 }
 
@@ -55,7 +58,11 @@ impl SpentStates {
     /// Takes back the use of a state that changed nothing.
     pub(super) fn give_back(&self, principal: &PrincipalKey, mark: &SealMark) {
         let mut table = self.0.lock();
-        if table.by_principal.get_mut(principal).is_some_and(|own| own.marks.remove(mark)) {
+        if table
+            .by_principal
+            .get_mut(principal)
+            .is_some_and(|own| own.marks.remove(mark))
+        {
             table.count -= 1;
         }
     }
@@ -65,7 +72,11 @@ impl SpentTable {
     fn forget_expired(&mut self, now_ms: u64) {
         let count = &mut self.count;
         self.by_principal.retain(|_, own| {
-            while own.marks.first().is_some_and(|mark| mark.expires_ms < now_ms) {
+            while own
+                .marks
+                .first()
+                .is_some_and(|mark| mark.expires_ms < now_ms)
+            {
                 own.marks.pop_first();
                 *count -= 1;
             }
@@ -75,7 +86,13 @@ impl SpentTable {
 
     /// Makes room at the cost of the principal that uses the most.
     fn forget_oldest(&mut self) {
-        let Some(most) = self.by_principal.values_mut().max_by_key(|own| own.marks.len()) else { return };
+        let Some(most) = self
+            .by_principal
+            .values_mut()
+            .max_by_key(|own| own.marks.len())
+        else {
+            return;
+        };
         if let Some(oldest) = most.marks.pop_first() {
             most.forgotten_ms = most.forgotten_ms.max(oldest.expires_ms);
             self.count -= 1;
@@ -90,7 +107,10 @@ mod tests {
     fn mark(n: u64) -> SealMark {
         let mut nonce = [0; 12];
         nonce[..8].copy_from_slice(&n.to_be_bytes());
-        SealMark { expires_ms: 1000 + n, nonce }
+        SealMark {
+            expires_ms: 1000 + n,
+            nonce,
+        }
     }
 
     #[test]
@@ -100,7 +120,10 @@ mod tests {
         let other = [2; 16];
         assert!(states.spend(&one, mark(1), 0));
         assert!(!states.spend(&one, mark(1), 0));
-        assert!(states.spend(&other, mark(1), 0), "another principal's state is another one");
+        assert!(
+            states.spend(&other, mark(1), 0),
+            "another principal's state is another one"
+        );
         states.give_back(&one, &mark(1));
         assert!(states.spend(&one, mark(1), 0));
         // After its expiry no seal opens, so nothing is remembered.

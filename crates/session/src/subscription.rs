@@ -1,7 +1,7 @@
 //! Resource subscriptions of a session.
 //!
-//! Owns their limit, and the handover from one notification stream to the next. Does not subscribe at a server.
-//! Invariant: no message about a resource leaves after its subscription has ended.
+//! Owns their limit, and the handover from one notification stream to the next. Does not subscribe
+//! at a server. Invariant: no message about a resource leaves after its subscription has ended.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -33,11 +33,18 @@ pub struct SessionSubscriptions {
 
 impl SessionSubscriptions {
     pub(super) fn new(max: usize) -> Self {
-        SessionSubscriptions { max, by_uri: Mutex::default() }
+        SessionSubscriptions {
+            max,
+            by_uri: Mutex::default(),
+        }
     }
 
     /// Adds a subscription that ends with its session.
-    pub(super) fn add(&self, uri: &ByteString, session_ended: &CancellationToken) -> SubscribeOutcome {
+    pub(super) fn add(
+        &self,
+        uri: &ByteString,
+        session_ended: &CancellationToken,
+    ) -> SubscribeOutcome {
         let mut by_uri = self.by_uri.lock();
         if let Some(subscription) = by_uri.get(uri) {
             // Asked before the limit: a client that repeats its subscription needs no more room.
@@ -54,7 +61,9 @@ impl SessionSubscriptions {
     /// Ends a subscription and removes its messages from `outbox`. Returns false if there is none.
     pub(super) fn remove(&self, uri: &ByteString, outbox: &Outbox) -> bool {
         let mut by_uri = self.by_uri.lock();
-        let Some(subscription) = by_uri.remove(uri) else { return false };
+        let Some(subscription) = by_uri.remove(uri) else {
+            return false;
+        };
         // Cancelled and removed under one lock, so that `queue_update` queues nothing afterwards.
         subscription.ended.cancel();
         outbox.remove_about(uri);
@@ -68,7 +77,8 @@ impl SessionSubscriptions {
         (uri, subscription): (&ByteString, &SessionSubscription),
         message: Bytes,
     ) -> bool {
-        // `remove` takes this lock too: a message is either queued before it and removed, or never queued.
+        // `remove` takes this lock too: a message is either queued before it and removed, or never
+        // queued.
         let _held = self.by_uri.lock();
         let live = !subscription.ended.is_cancelled();
         if live {
@@ -108,12 +118,17 @@ struct RenewalSlot {
 
 impl SessionSubscription {
     fn new(ended: CancellationToken) -> Self {
-        SessionSubscription { ended, renewal: Arc::default() }
+        SessionSubscription {
+            ended,
+            renewal: Arc::default(),
+        }
     }
 
-    /// Replaces the notification stream: the client subscribed once more. Of several that were not taken, the last stays.
+    /// Replaces the notification stream: the client subscribed once more. Of several that were not
+    /// taken, the last stays.
     pub fn renew(&self, notifications: NotificationStream) {
-        // Stored before the signal: the forwarding task looks first and waits only if nothing is there.
+        // Stored before the signal: the forwarding task looks first and waits only if nothing is
+        // there.
         *self.renewal.notifications.lock() = Some(notifications);
         self.renewal.arrived.notify_one();
     }

@@ -1,9 +1,9 @@
 //! Results of calls that were requested as tasks and finished at once, until they are fetched.
 //!
-//! 2025-11-25/basic/utilities/tasks.mdx, Result Retrieval: "Receivers that accept a task-augmented request MUST return
-//! a `CreateTaskResult` as the response". A server of a later revision decides whether a call becomes a task. Owns
-//! those results. Does not know tasks that a server runs. Invariant: bounded in number, bytes and time. Each result is
-//! visible to its principal alone.
+//! 2025-11-25/basic/utilities/tasks.mdx, Result Retrieval: "Receivers that accept a task-augmented
+//! request MUST return a `CreateTaskResult` as the response". A server of a later revision decides
+//! whether a call becomes a task. Owns those results. Does not know tasks that a server runs.
+//! Invariant: bounded in number, bytes and time. Each result is visible to its principal alone.
 
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -54,12 +54,16 @@ impl TaskResults {
 
     /// Creates an empty table.
     pub fn new(metrics: Arc<Metrics>) -> Self {
-        TaskResults { table: Mutex::default(), metrics }
+        TaskResults {
+            table: Mutex::default(),
+            metrics,
+        }
     }
 
     /// Stores a result.
     pub fn store(&self, principal: &Principal, result: JsonObject) -> TaskResult {
-        // 2025-11-25/basic/utilities/tasks.mdx, Security: ids need "enough entropy to prevent guessing".
+        // 2025-11-25/basic/utilities/tasks.mdx, Security: ids need "enough entropy to prevent
+        // guessing".
         let random: [u8; 24] = moongate_random::random_bytes();
         // Copied: a span would keep the server's whole message alive, whatever its size.
         let result = result.to_raw().detached().as_object().unwrap_or(result);
@@ -69,14 +73,19 @@ impl TaskResults {
             finished_at: ByteString::from(jiff::Timestamp::now().to_string()),
             principal: principal.id,
             stored_at: Instant::now(),
-            _count_guard: Arc::new(CountGuard::new(&self.metrics.inputs.tasks.series(TaskRetention::Finished))),
+            _count_guard: Arc::new(CountGuard::new(
+                &self.metrics.inputs.tasks.series(TaskRetention::Finished),
+            )),
         };
         let mut table = self.table.lock();
         table.evict_expired();
         table.bytes += task_result.result.size_hint();
         table.results.push_back(task_result.clone());
-        // The new result stays even if it alone exceeds the limit: its client is about to learn the id.
-        while table.results.len() > 1 && (table.results.len() > RESULTS_MAX || table.bytes > BYTES_MAX) {
+        // The new result stays even if it alone exceeds the limit: its client is about to learn the
+        // id.
+        while table.results.len() > 1
+            && (table.results.len() > RESULTS_MAX || table.bytes > BYTES_MAX)
+        {
             table.make_room();
         }
         task_result
@@ -86,7 +95,9 @@ impl TaskResults {
     pub fn find(&self, principal: &Principal, id: &str) -> Option<TaskResult> {
         let mut table = self.table.lock();
         table.evict_expired();
-        let is = |task_result: &&TaskResult| task_result.principal == principal.id && task_result.id.as_str() == id;
+        let is = |task_result: &&TaskResult| {
+            task_result.principal == principal.id && task_result.id.as_str() == id
+        };
         table.results.iter().find(is).cloned()
     }
 
@@ -100,13 +111,17 @@ impl TaskResultTable {
     fn evict_expired(&mut self) {
         let now = Instant::now();
         // Results are in order of time.
-        while self.results.front().is_some_and(|task_result| now - task_result.stored_at >= TaskResults::KEEP) {
+        while self
+            .results
+            .front()
+            .is_some_and(|task_result| now - task_result.stored_at >= TaskResults::KEEP)
+        {
             self.remove_at(0);
         }
     }
 
-    /// Drops the oldest result of the principal with the most, so that nobody's results cost another theirs. The last
-    /// result stays, since a client is about to learn its id.
+    /// Drops the oldest result of the principal with the most, so that nobody's results cost
+    /// another theirs. The last result stays, since a client is about to learn its id.
     fn make_room(&mut self) {
         let mut sizes: HashMap<u32, (usize, usize)> = HashMap::new();
         for task_result in &self.results {
@@ -146,7 +161,10 @@ mod tests {
     async fn an_end_is_its_principals_and_not_for_ever() {
         let finished = TaskResults::new(Arc::new(Metrics::new()));
         let kept = finished.store(&principal(1), JsonObject::new().with("a", RawJson::NULL));
-        assert_eq!(finished.find(&principal(1), &kept.id).unwrap().result, kept.result);
+        assert_eq!(
+            finished.find(&principal(1), &kept.id).unwrap().result,
+            kept.result
+        );
         assert!(finished.find(&principal(2), &kept.id).is_none());
         tokio::time::advance(TaskResults::KEEP).await;
         assert!(finished.find(&principal(1), &kept.id).is_none());
@@ -181,7 +199,10 @@ mod tests {
         let first = finished.store(&principal(3), large.clone());
         let second = finished.store(&principal(4), large);
         assert!(finished.find(&principal(1), &few.id).is_some());
-        assert!(finished.find(&principal(4), &second.id).is_some(), "the one that was just made");
+        assert!(
+            finished.find(&principal(4), &second.id).is_some(),
+            "the one that was just made"
+        );
         assert!(finished.find(&principal(3), &first.id).is_none());
         assert!(finished.table.lock().bytes <= BYTES_MAX);
         // Results expire without a lookup, too.
@@ -193,10 +214,19 @@ mod tests {
 
     #[tokio::test]
     async fn an_end_does_not_keep_its_message_alive() {
-        let message = bytes::Bytes::from(format!(r#"{{"x":"{}","result":{{"a":1}}}}"#, "x".repeat(10_000)));
-        let result = JsonObject::parse(message.clone()).unwrap().get_object("result").unwrap();
+        let message = bytes::Bytes::from(format!(
+            r#"{{"x":"{}","result":{{"a":1}}}}"#,
+            "x".repeat(10_000)
+        ));
+        let result = JsonObject::parse(message.clone())
+            .unwrap()
+            .get_object("result")
+            .unwrap();
         let kept = TaskResults::new(Arc::new(Metrics::new())).store(&principal(1), result);
-        assert_eq!(kept.result.bytes(), bytes::Bytes::from_static(br#"{"a":1}"#));
+        assert_eq!(
+            kept.result.bytes(),
+            bytes::Bytes::from_static(br#"{"a":1}"#)
+        );
         assert!(message.is_unique(), "a span of it is kept");
     }
 }

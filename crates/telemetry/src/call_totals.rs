@@ -1,6 +1,7 @@
 //! Totals of calls since the start of the process, from the series of a meter.
 //!
-//! Owns their sum and quantiles. Does not count (`meter.rs`). Invariant: a quantile is as exact as the buckets.
+//! Owns their sum and quantiles. Does not count (`meter.rs`). Invariant: a quantile is as exact as
+//! the buckets.
 
 use prometheus::proto;
 
@@ -32,7 +33,12 @@ impl CallTotals {
     }
 
     pub(super) fn add_buckets(&mut self, histogram: &proto::Histogram) {
-        self.merge(histogram.get_bucket().iter().map(|bucket| (bucket.upper_bound(), bucket.cumulative_count())));
+        self.merge(
+            histogram
+                .get_bucket()
+                .iter()
+                .map(|bucket| (bucket.upper_bound(), bucket.cumulative_count())),
+        );
     }
 
     /// Adds buckets. All histograms of calls have the same bounds.
@@ -45,7 +51,8 @@ impl CallTotals {
         }
     }
 
-    /// Returns the time in seconds that this part of the calls stayed below, by linear interpolation in its bucket.
+    /// Returns the time in seconds that this part of the calls stayed below, by linear
+    /// interpolation in its bucket.
     pub fn quantile(&self, part: f64) -> Option<f64> {
         let total = self.calls();
         if total == 0 {
@@ -55,8 +62,8 @@ impl CallTotals {
         let mut below = (0.0, 0);
         for &(bound, count) in &self.buckets {
             if count as f64 >= wanted && count > below.1 {
-                // Calls within a bucket count as evenly spread, as `histogram_quantile` of Prometheus
-                // assumes.
+                // Calls within a bucket count as evenly spread, as `histogram_quantile` of
+                // Prometheus assumes.
                 let share = (wanted - below.1 as f64) / (count - below.1) as f64;
                 return Some(below.0 + (bound - below.0) * share.clamp(0.0, 1.0));
             }
@@ -81,13 +88,19 @@ mod tests {
         assert_eq!(meter.totals(), CallTotals::default());
         assert_eq!(meter.totals().quantile(0.95), None);
         let failed = |error| CallEnding { error, code: "" };
-        for (ending, ms) in
-            [(CallEnding::FINE, 2), (CallEnding::FINE, 2), (failed("tool_error"), 3), (failed("x"), 900)]
-        {
+        for (ending, ms) in [
+            (CallEnding::FINE, 2),
+            (CallEnding::FINE, 2),
+            (failed("tool_error"), 3),
+            (failed("x"), 900),
+        ] {
             meter.record("2025-11-25", ending, Duration::from_millis(ms), None);
         }
         let mut totals = meter.totals();
-        assert_eq!((totals.ok, totals.tool_errors, totals.errors, totals.calls()), (2, 1, 1, 4));
+        assert_eq!(
+            (totals.ok, totals.tool_errors, totals.errors, totals.calls()),
+            (2, 1, 1, 4)
+        );
         let half = totals.quantile(0.5).unwrap();
         let most = totals.quantile(0.95).unwrap();
         assert!(half < 0.01 && most > 0.4, "{half} {most}");

@@ -1,6 +1,8 @@
-//! Call log: one structured line for each call. Owns which calls are logged and the fields of a line.
+//! Call log: one structured line for each call. Owns which calls are logged and the fields of a
+//! line.
 //!
-//! Does not follow calls (`gateway`). Invariant: a line has names, sizes and times, never an argument or a result.
+//! Does not follow calls (`gateway`). Invariant: a line has names, sizes and times, never an
+//! argument or a result.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -85,7 +87,8 @@ pub struct CallRecord<'a> {
     pub response_bytes: usize,
 }
 
-/// Returns the path of an endpoint by its name: that of a server or a view, or empty for all servers.
+/// Returns the path of an endpoint by its name: that of a server or a view, or empty for all
+/// servers.
 fn endpoint_path(name: &str) -> Cow<'static, str> {
     match name {
         "" => Cow::Borrowed("/mcp"),
@@ -97,10 +100,21 @@ impl CallRecord<'_> {
     /// Writes the log line.
     pub fn write(&self) {
         // A client or a server chose these texts, so they are cut and kept within one line.
-        let cut = |text: &str| logs::one_line(text).chars().take(CLIENT_TEXT_MAX).collect::<String>();
+        let cut = |text: &str| {
+            logs::one_line(text)
+                .chars()
+                .take(CLIENT_TEXT_MAX)
+                .collect::<String>()
+        };
         let client = self.client.and_then(RawJson::as_object).map(|info| {
-            let text = |key| info.get_string(key).map(|text| cut(&text)).unwrap_or_default();
-            format!("{} {}", text("name"), text("version")).trim().to_owned()
+            let text = |key| {
+                info.get_string(key)
+                    .map(|text| cut(&text))
+                    .unwrap_or_default()
+            };
+            format!("{} {}", text("name"), text("version"))
+                .trim()
+                .to_owned()
         });
         tracing::info!(
             target: "moongate::calls",

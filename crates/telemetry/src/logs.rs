@@ -1,6 +1,8 @@
-//! Logs on stderr: one line an event, as text or JSON. Owns the filter, the format and the cleaning of peers' text.
+//! Logs on stderr: one line an event, as text or JSON. Owns the filter, the format and the cleaning
+//! of peers' text.
 //!
-//! Does not decide what is logged. Invariant: text of a peer stays within one line, and hides nothing in it.
+//! Does not decide what is logged. Invariant: text of a peer stays within one line, and hides
+//! nothing in it.
 
 use std::sync::OnceLock;
 
@@ -56,7 +58,9 @@ pub fn filter(text: &str) -> Result<Targets, String> {
             whole = format!("{whole},{crate_part}");
         }
     }
-    whole.parse().map_err(|e: tracing_subscriber::filter::ParseError| e.to_string())
+    whole
+        .parse()
+        .map_err(|e: tracing_subscriber::filter::ParseError| e.to_string())
 }
 
 /// Translates `moongate::upstream::pool=debug` to the crate that has the module.
@@ -64,7 +68,10 @@ fn crate_of(part: &str) -> Option<String> {
     let rest = part.strip_prefix("moongate::")?;
     let end = rest.find([':', '=', '[']).unwrap_or(rest.len());
     let (module, rest) = rest.split_at(end);
-    MODULES.iter().find(|(name, _)| *name == module).map(|(_, crate_name)| format!("moongate_{crate_name}{rest}"))
+    MODULES
+        .iter()
+        .find(|(name, _)| *name == module)
+        .map(|(_, crate_name)| format!("moongate_{crate_name}{rest}"))
 }
 
 /// Starts logging. A second call changes nothing.
@@ -72,16 +79,22 @@ pub fn start(text: &str, json: bool) {
     // The filter comes first in the registry. An event that it drops is never formatted.
     let (filter, handle) = reload::Layer::new(parse(text));
     let registry = tracing_subscriber::registry().with(filter);
-    let lines = tracing_subscriber::fmt::layer().with_writer(CleanStderr).with_timer(UtcTime);
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(CleanStderr)
+        .with_timer(UtcTime);
     let started = if json {
         registry.with(lines.json().flatten_event(true)).try_init()
     } else {
         // Colours only on a terminal: escape codes in a file disturb a search.
-        registry.with(lines.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))).try_init()
+        registry
+            .with(lines.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())))
+            .try_init()
     };
     if started.is_ok() {
         // Fails only once the log is gone, and then there is nothing to change.
-        let _ = CHANGE.set(Box::new(move |filter| handle.reload(filter).unwrap_or_default()));
+        let _ = CHANGE.set(Box::new(move |filter| {
+            handle.reload(filter).unwrap_or_default()
+        }));
     }
 }
 
@@ -109,12 +122,17 @@ impl FormatTime for UtcTime {
 /// Returns a sample of a peer's bytes for a log: short, printable, with credentials redacted.
 pub fn sample(bytes: &[u8]) -> String {
     // Cut in bytes before the conversion, since a peer may send megabytes of garbage.
-    redact(&readable_line(&String::from_utf8_lossy(&bytes[..bytes.len().min(200)])))
+    redact(&readable_line(&String::from_utf8_lossy(
+        &bytes[..bytes.len().min(200)],
+    )))
 }
 
 /// Returns a peer's text in one line without what a reader cannot see, of at most 1000 characters.
 pub fn one_line(text: &str) -> String {
-    let end = text.char_indices().nth(1000).map_or(text.len(), |(end, _)| end);
+    let end = text
+        .char_indices()
+        .nth(1000)
+        .map_or(text.len(), |(end, _)| end);
     readable_line(&text[..end])
 }
 
@@ -127,11 +145,14 @@ mod tests {
     fn levels_of_modules_are_read() {
         let read = filter("warn,moongate::link=debug").unwrap();
         assert!(read.would_enable("moongate_transport::stdio", &Level::DEBUG));
-        assert!(read.would_enable("hyper", &Level::WARN) && !read.would_enable("hyper", &Level::INFO));
+        assert!(
+            read.would_enable("hyper", &Level::WARN) && !read.would_enable("hyper", &Level::INFO)
+        );
         assert!(filter("moongate=loud").is_err());
         let read = filter("moongate=debug").unwrap();
         assert!(
-            read.would_enable("moongate::cli", &Level::DEBUG) && read.would_enable("moongate_upstream", &Level::DEBUG)
+            read.would_enable("moongate::cli", &Level::DEBUG)
+                && read.would_enable("moongate_upstream", &Level::DEBUG)
         );
         let read = filter("warn,moongate::store::writer=trace,moongate::calls=off").unwrap();
         assert!(read.would_enable("moongate_session::store::writer", &Level::TRACE));

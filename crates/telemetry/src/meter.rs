@@ -1,7 +1,8 @@
-//! Handles to the operation histograms, cached for each item. Owns the series that each meter has used.
+//! Handles to the operation histograms, cached for each item. Owns the series that each meter has
+//! used.
 //!
-//! Does not time calls (`gateway`). Invariant: a call looks up no label, which would cost measurable time, and each
-//! meter has a bounded number of series.
+//! Does not time calls (`gateway`). Invariant: a call looks up no label, which would cost
+//! measurable time, and each meter has a bounded number of series.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -15,11 +16,15 @@ use prometheus::{Histogram, HistogramVec};
 
 use crate::{CallTotals, Metrics};
 
-/// Maximum number of failure series of one meter at each hop. Further kinds share one series. In months, a gateway
-/// meets every kind of failure at every tool: without a bound each of them would be another series.
+/// Maximum number of failure series of one meter at each hop. Further kinds share one series. In
+/// months, a gateway meets every kind of failure at every tool: without a bound each of them would
+/// be another series.
 const FAILURES_MAX: usize = 16;
 /// Ending of all failures beyond that bound.
-const OTHER: CallEnding = CallEnding { error: "_OTHER", code: "" };
+const OTHER: CallEnding = CallEnding {
+    error: "_OTHER",
+    code: "",
+};
 
 /// Ending of a call, as metrics and logs name it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,7 +37,10 @@ pub struct CallEnding {
 
 impl CallEnding {
     /// Ending of a successful call.
-    pub const FINE: CallEnding = CallEnding { error: "", code: "" };
+    pub const FINE: CallEnding = CallEnding {
+        error: "",
+        code: "",
+    };
 
     /// True if the call failed.
     pub fn is_error(self) -> bool {
@@ -77,14 +85,19 @@ pub struct MeterFactory {
     metrics: Arc<Metrics>,
     hasher: RandomState,
     /// Meters in use, by the hash of their labels.
-    // A rebuilt catalogue goes on with the meters of the one before, or its counts would begin at zero again.
+    // A rebuilt catalogue goes on with the meters of the one before, or its counts would begin at
+    // zero again.
     meters: Mutex<HashMap<u64, Weak<CallMeter>>>,
 }
 
 impl MeterFactory {
     /// Creates a factory without meters.
     pub fn new(metrics: Arc<Metrics>) -> Self {
-        MeterFactory { metrics, hasher: RandomState::new(), meters: Mutex::default() }
+        MeterFactory {
+            metrics,
+            hasher: RandomState::new(),
+            meters: Mutex::default(),
+        }
     }
 
     /// Returns the meter of one item: the one that is in use, or a new one.
@@ -93,7 +106,9 @@ impl MeterFactory {
         let mut meters = self.meters.lock();
         let known = meters.get(&key).and_then(Weak::upgrade);
         // Two labels may have one hash.
-        let is_same = |meter: &Arc<CallMeter>| meter.method == method && meter.server == server && meter.tool == tool;
+        let is_same = |meter: &Arc<CallMeter>| {
+            meter.method == method && meter.server == server && meter.tool == tool
+        };
         if let Some(meter) = known.filter(is_same) {
             return meter;
         }
@@ -108,7 +123,8 @@ impl MeterFactory {
         meter
     }
 
-    /// Creates a meter whose series have other meters, too. `server` and `tool` are empty if there is none.
+    /// Creates a meter whose series have other meters, too. `server` and `tool` are empty if there
+    /// is none.
     pub fn shared_meter(&self, method: &str, server: &str, tool: &str) -> CallMeter {
         CallMeter {
             metrics: self.metrics.clone(),
@@ -121,8 +137,15 @@ impl MeterFactory {
 }
 
 impl CallMeter {
-    /// Records a finished call: its total time and the server's part of it. `revision` is the client's.
-    pub fn record(&self, revision: &'static str, ending: CallEnding, total: Duration, hop: Option<ServerHop>) {
+    /// Records a finished call: its total time and the server's part of it. `revision` is the
+    /// client's.
+    pub fn record(
+        &self,
+        revision: &'static str,
+        ending: CallEnding,
+        total: Duration,
+        hop: Option<ServerHop>,
+    ) {
         // A call to no item was routed to no server that the labels could name.
         let hop = hop.filter(|_| !self.server.is_empty());
         {
@@ -130,7 +153,8 @@ impl CallMeter {
             let known = self.used_series.read();
             if let Some(client) = find(&known.server_operation, revision, ending)
                 && let Some(server) = hop.map_or(Some(None), |hop| {
-                    find(&known.client_operation, hop.revision, ending).map(|server| Some((server, hop.time)))
+                    find(&known.client_operation, hop.revision, ending)
+                        .map(|server| Some((server, hop.time)))
                 })
             {
                 return self.observe(client, server, total);
@@ -138,10 +162,26 @@ impl CallMeter {
         }
         // Another call may have added the series since: `series` looks again.
         let mut known = self.used_series.write();
-        let KnownSeries { server_operation, client_operation } = &mut *known;
-        let client = self.series(&self.metrics.calls.server_operation, server_operation, revision, ending);
+        let KnownSeries {
+            server_operation,
+            client_operation,
+        } = &mut *known;
+        let client = self.series(
+            &self.metrics.calls.server_operation,
+            server_operation,
+            revision,
+            ending,
+        );
         let server = hop.map(|hop| {
-            (self.series(&self.metrics.calls.client_operation, client_operation, hop.revision, ending), hop.time)
+            (
+                self.series(
+                    &self.metrics.calls.client_operation,
+                    client_operation,
+                    hop.revision,
+                    ending,
+                ),
+                hop.time,
+            )
         });
         self.observe(client, server, total);
     }
@@ -150,7 +190,10 @@ impl CallMeter {
         client.observe(total.as_secs_f64());
         if let Some((server, time)) = server {
             server.observe(time.as_secs_f64());
-            self.metrics.calls.overhead.observe(total.saturating_sub(time).as_secs_f64());
+            self.metrics
+                .calls
+                .overhead
+                .observe(total.saturating_sub(time).as_secs_f64());
         }
     }
 
@@ -163,11 +206,28 @@ impl CallMeter {
     ) -> &'a Histogram {
         let at = position(known, revision, ending).unwrap_or_else(|| {
             // Only failures are bounded. Successes have one series for each revision.
-            let is_full = ending.is_error() && known.iter().filter(|s| s.ending.is_error()).count() >= FAILURES_MAX;
-            // Without its revision, too: else a failure would have a shared series for each revision.
-            let (revision, ending) = if is_full { ("", OTHER) } else { (revision, ending) };
-            let labels = [self.method.as_str(), &self.server, &self.tool, ending.error, ending.code, revision];
-            known.push(OperationSeries { revision, ending, histogram: family.with_label_values(&labels) });
+            let is_full = ending.is_error()
+                && known.iter().filter(|s| s.ending.is_error()).count() >= FAILURES_MAX;
+            // Without its revision, too: else a failure would have a shared series for each
+            // revision.
+            let (revision, ending) = if is_full {
+                ("", OTHER)
+            } else {
+                (revision, ending)
+            };
+            let labels = [
+                self.method.as_str(),
+                &self.server,
+                &self.tool,
+                ending.error,
+                ending.code,
+                revision,
+            ];
+            known.push(OperationSeries {
+                revision,
+                ending,
+                histogram: family.with_label_values(&labels),
+            });
             known.len() - 1
         });
         &known[at].histogram
@@ -175,7 +235,8 @@ impl CallMeter {
 }
 
 impl CallMeter {
-    /// Returns the counts of the calls, by the client's side. They begin when an item is listed that was not before.
+    /// Returns the counts of the calls, by the client's side. They begin when an item is listed
+    /// that was not before.
     pub fn totals(&self) -> CallTotals {
         let mut totals = CallTotals::default();
         for series in &self.used_series.read().server_operation {
@@ -191,14 +252,26 @@ impl CallMeter {
     }
 }
 
-fn find<'a>(known: &'a [OperationSeries], revision: &str, ending: CallEnding) -> Option<&'a Histogram> {
+fn find<'a>(
+    known: &'a [OperationSeries],
+    revision: &str,
+    ending: CallEnding,
+) -> Option<&'a Histogram> {
     position(known, revision, ending).map(|at| &known[at].histogram)
 }
 
 /// Returns the index of a series. A failure beyond the bound gets the index of the shared one.
 fn position(known: &[OperationSeries], revision: &str, ending: CallEnding) -> Option<usize> {
-    let own = known.iter().position(|s| s.ending == ending && s.revision == revision);
-    own.or_else(|| if ending.is_error() { known.iter().position(|s| s.ending == OTHER) } else { None })
+    let own = known
+        .iter()
+        .position(|s| s.ending == ending && s.revision == revision);
+    own.or_else(|| {
+        if ending.is_error() {
+            known.iter().position(|s| s.ending == OTHER)
+        } else {
+            None
+        }
+    })
 }
 
 #[cfg(test)]
@@ -209,19 +282,28 @@ mod tests {
     fn a_meter_in_use_is_made_once_and_keeps_its_counts() {
         let meters = MeterFactory::new(Arc::new(Metrics::new()));
         let meter = meters.meter("tools/call", "a", "a__x");
-        meter.record("2025-11-25", CallEnding::FINE, Duration::from_millis(2), None);
+        meter.record(
+            "2025-11-25",
+            CallEnding::FINE,
+            Duration::from_millis(2),
+            None,
+        );
         assert_eq!(meters.meter("tools/call", "a", "a__x").totals().ok, 1);
         assert_eq!(meters.meter("tools/call", "a", "a__y").totals().ok, 0);
         for n in 0..10_000 {
             meters.meter("tools/call", "b", &n.to_string());
         }
-        assert!(meters.meters.lock().len() < 100, "meters that nobody uses are forgotten");
+        assert!(
+            meters.meters.lock().len() < 100,
+            "meters that nobody uses are forgotten"
+        );
         assert_eq!(meters.meter("tools/call", "a", "a__x").totals().ok, 1);
     }
 
     fn series(metrics: &Metrics, with: &str) -> Vec<String> {
         let text = String::from_utf8(metrics.render()).unwrap();
-        let count = |line: &&str| line.contains("operation_duration_seconds_count") && line.contains(with);
+        let count =
+            |line: &&str| line.contains("operation_duration_seconds_count") && line.contains(with);
         text.lines().filter(count).map(str::to_owned).collect()
     }
 
@@ -229,17 +311,35 @@ mod tests {
     fn both_hops_carry_their_revision_the_failure_and_its_code() {
         let metrics = Arc::new(Metrics::new());
         let meter = MeterFactory::new(metrics.clone()).meter("tools/call", "a", "a__echo");
-        let hop = Some(ServerHop { revision: "old", time: Duration::from_millis(1) });
-        let refused = CallEnding { error: "-32602", code: "-32602" };
+        let hop = Some(ServerHop {
+            revision: "old",
+            time: Duration::from_millis(1),
+        });
+        let refused = CallEnding {
+            error: "-32602",
+            code: "-32602",
+        };
         meter.record("new", CallEnding::FINE, Duration::from_millis(2), hop);
         meter.record("new", refused, Duration::from_millis(2), hop);
         let of = |name: &str, labels: &[&str]| {
             let lines = series(&metrics, name);
-            lines.iter().filter(|line| labels.iter().all(|label| line.contains(label))).count()
+            lines
+                .iter()
+                .filter(|line| labels.iter().all(|label| line.contains(label)))
+                .count()
         };
-        for (error, code) in [("error_type=\"\"", "code=\"\""), ("error_type=\"-32602\"", "code=\"-32602\"")] {
-            assert_eq!(of("mcp_server_operation", &[error, code, "version=\"new\""]), 1);
-            assert_eq!(of("mcp_client_operation", &[error, code, "version=\"old\""]), 1);
+        for (error, code) in [
+            ("error_type=\"\"", "code=\"\""),
+            ("error_type=\"-32602\"", "code=\"-32602\""),
+        ] {
+            assert_eq!(
+                of("mcp_server_operation", &[error, code, "version=\"new\""]),
+                1
+            );
+            assert_eq!(
+                of("mcp_client_operation", &[error, code, "version=\"old\""]),
+                1
+            );
         }
     }
 
@@ -249,10 +349,18 @@ mod tests {
         let metrics = Arc::new(Metrics::new());
         let meter = MeterFactory::new(metrics.clone()).meter("tools/call", "a", "a__echo");
         for revision in ["1", "2", "3", "4", "5"] {
-            let hop = Some(ServerHop { revision, time: Duration::ZERO });
+            let hop = Some(ServerHop {
+                revision,
+                time: Duration::ZERO,
+            });
             for error in KINDS {
                 for _ in 0..2 {
-                    meter.record(revision, CallEnding { error, code: "" }, Duration::ZERO, hop);
+                    meter.record(
+                        revision,
+                        CallEnding { error, code: "" },
+                        Duration::ZERO,
+                        hop,
+                    );
                 }
             }
             meter.record(revision, CallEnding::FINE, Duration::ZERO, hop);
@@ -260,7 +368,10 @@ mod tests {
         for hop in ["mcp_server_operation", "mcp_client_operation"] {
             let lines = series(&metrics, hop);
             assert_eq!(lines.len(), 5 + FAILURES_MAX + 1, "{lines:?}");
-            let all: u64 = lines.iter().filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum();
+            let all: u64 = lines
+                .iter()
+                .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+                .sum();
             assert_eq!(all, 5 * (12 * 2 + 1), "none is lost");
         }
     }

@@ -1,17 +1,20 @@
-//! Resource usage of the process. Owns the reading of `/proc`, and asks the program for its allocator's figure.
+//! Resource usage of the process. Owns the reading of `/proc`, and asks the program for its
+//! allocator's figure.
 //!
-//! Does not register metrics. Invariant: a figure that the platform lacks is zero. Only Linux has `/proc`.
+//! Does not register metrics. Invariant: a figure that the platform lacks is zero. Only Linux has
+//! `/proc`.
 
 use std::sync::OnceLock;
 
 /// Reader of the bytes that the program has allocated. `None` if the allocator does not count.
 pub type HeapReader = fn() -> Option<f64>;
 
-/// The allocator belongs to the program, and compiles for longer than all else. A crate that asked it here would keep
-/// every crate above this one waiting.
+/// The allocator belongs to the program, and compiles for longer than all else. A crate that asked
+/// it here would keep every crate above this one waiting.
 static HEAP_READER: OnceLock<HeapReader> = OnceLock::new();
 
-/// Sets where the figure of allocated bytes comes from. Only the first call of a process has an effect.
+/// Sets where the figure of allocated bytes comes from. Only the first call of a process has an
+/// effect.
 pub fn set_heap_reader(reader: HeapReader) {
     HEAP_READER.get_or_init(|| reader);
 }
@@ -23,7 +26,8 @@ pub(crate) struct ProcessUsage {
     pub(crate) resident_bytes: f64,
     pub(crate) open_fds: f64,
     pub(crate) threads: f64,
-    /// Bytes that the program has allocated and not freed. `None` without an allocator that counts them.
+    /// Bytes that the program has allocated and not freed. `None` without an allocator that counts
+    /// them.
     pub(crate) heap_bytes: Option<f64>,
 }
 
@@ -39,14 +43,15 @@ pub(crate) fn usage() -> ProcessUsage {
     }
 }
 
-/// Returns the start time, in seconds since 1970. It is that of the first registry, close enough to the process's.
+/// Returns the start time, in seconds since 1970. It is that of the first registry, close enough to
+/// the process's.
 pub(crate) fn start_time() -> f64 {
     jiff::Timestamp::now().as_millisecond() as f64 / 1000.0
 }
 
 fn cpu_seconds() -> Option<f64> {
-    // utime and stime of all threads, ended ones too, in ticks of 10 ms (proc(5)). The program's name, in parentheses,
-    // may contain spaces.
+    // utime and stime of all threads, ended ones too, in ticks of 10 ms (proc(5)). The program's
+    // name, in parentheses, may contain spaces.
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
     // The first field behind the parenthesis is the state. It is the third field in proc(5).
     let fields: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();

@@ -1,7 +1,8 @@
-//! Redaction of credentials in text of others: stderr lines, error reasons, samples of garbage. Owns where the value of
-//! a credential ends.
+//! Redaction of credentials in text of others: stderr lines, error reasons, samples of garbage.
+//! Owns where the value of a credential ends.
 //!
-//! Does not know which names sound secret (`secret_names`), or decide what is logged. Invariant: sentences pass, values after `=` and `:` do not. In doubt more is hidden.
+//! Does not know which names sound secret (`secret_names`), or decide what is logged. Invariant:
+//! sentences pass, values after `=` and `:` do not. In doubt more is hidden.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -39,15 +40,22 @@ fn pattern(cell: &'static OnceLock<Regex>, text: &str) -> &'static Regex {
 /// Hides the userinfo in each URL: `https://user:password@host`.
 fn hide_userinfo(text: &str) -> Cow<'_, str> {
     static URL: OnceLock<Regex> = OnceLock::new();
-    // A password with a slash in it: a colon that no port follows, and a later `@` before any space.
-    let url = pattern(&URL, r#"(://)(?:[^\s/?#"'<>]*@|[^\s/?#"'<>@:]*:[^\s"'<>@0-9][^\s"'<>@]*@)"#);
+    // A password with a slash in it: a colon that no port follows, and a later `@` before any
+    // space.
+    let url = pattern(
+        &URL,
+        r#"(://)(?:[^\s/?#"'<>]*@|[^\s/?#"'<>@:]*:[^\s"'<>@0-9][^\s"'<>@]*@)"#,
+    );
     url.replace_all(text, "${1}[redacted]@")
 }
 
 /// Hides named values: `name=value`, `name: value`, `"name": "value"`.
 fn hide_named(text: &str) -> Cow<'_, str> {
     static NAME: OnceLock<Regex> = OnceLock::new();
-    let name = pattern(&NAME, r#"([A-Za-z0-9_.\-]*[A-Za-z0-9_\-])(\\?["'`])?\s*(?::=|=>|=|:)"#);
+    let name = pattern(
+        &NAME,
+        r#"([A-Za-z0-9_.\-]*[A-Za-z0-9_\-])(\\?["'`])?\s*(?::=|=>|=|:)"#,
+    );
     let mut out = String::new();
     let mut done = 0;
     while let Some(found) = name.captures_at(text, done) {
@@ -55,8 +63,12 @@ fn hide_named(text: &str) -> Cow<'_, str> {
         let word = found.get(1).map_or("", |m| m.as_str());
         out.push_str(&text[done..whole.end]);
         done = whole.end;
-        // The `://` of a URL is no value, nor is the placeholder of our own advice on `${NAME:-default}`.
-        if !is_secret_word(word) || text[done..].starts_with("//") || text[done..].starts_with("-default}") {
+        // The `://` of a URL is no value, nor is the placeholder of our own advice on
+        // `${NAME:-default}`.
+        if !is_secret_word(word)
+            || text[done..].starts_with("//")
+            || text[done..].starts_with("-default}")
+        {
             continue;
         }
         let value = value_after(&text[done..], word);
@@ -75,15 +87,22 @@ fn hide_named(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Returns true for a value that names a variable or a file, as our own advice does: `Bearer ${TOKEN}`.
+/// Returns true for a value that names a variable or a file, as our own advice does: `Bearer
+/// ${TOKEN}`.
 fn is_reference(value: &str) -> bool {
     const AROUND: [char; 5] = ['"', '\'', '`', ' ', '}'];
     let value = value.trim_start_matches(AROUND);
     let behind = SCHEMES.iter().find_map(|scheme| {
-        let start = value.get(..scheme.len()).filter(|start| start.eq_ignore_ascii_case(scheme));
+        let start = value
+            .get(..scheme.len())
+            .filter(|start| start.eq_ignore_ascii_case(scheme));
         start.map(|_| value[scheme.len()..].trim_start())
     });
-    let Some((name, after)) = behind.unwrap_or(value).strip_prefix("${").and_then(|rest| rest.split_once('}')) else {
+    let Some((name, after)) = behind
+        .unwrap_or(value)
+        .strip_prefix("${")
+        .and_then(|rest| rest.split_once('}'))
+    else {
         return false;
     };
     // What follows the reference is part of the value.
@@ -105,8 +124,13 @@ fn value_after(rest: &str, name: &str) -> std::ops::Range<usize> {
             match c {
                 '\\' if !is_nested => escaped = !escaped,
                 c if c == quote && !escaped => {
-                    // The backslashes before the closing quote belong to the quote, not to the value.
-                    let end = if is_nested { inside[..at].trim_end_matches('\\').len() } else { at };
+                    // The backslashes before the closing quote belong to the quote, not to the
+                    // value.
+                    let end = if is_nested {
+                        inside[..at].trim_end_matches('\\').len()
+                    } else {
+                        at
+                    };
                     return start + opening..start + opening + end;
                 }
                 _ => escaped = false,
@@ -116,13 +140,19 @@ fn value_after(rest: &str, name: &str) -> std::ops::Range<usize> {
     }
     let lower = name.to_ascii_lowercase();
     // These values may have spaces in them.
-    if ["authorization", "cookie", "passw", "passphrase"].iter().any(|mark| lower.contains(mark)) {
+    if ["authorization", "cookie", "passw", "passphrase"]
+        .iter()
+        .any(|mark| lower.contains(mark))
+    {
         let end = value.find(['\n', '\r']).unwrap_or(value.len());
         return start..start + end;
     }
     let mut end = word_end(value, 0);
     // `Bearer abc`: the scheme alone is no secret, the next word is.
-    if SCHEMES.iter().any(|scheme| value[..end].eq_ignore_ascii_case(scheme)) {
+    if SCHEMES
+        .iter()
+        .any(|scheme| value[..end].eq_ignore_ascii_case(scheme))
+    {
         let next = end + value[end..].len() - value[end..].trim_start_matches(' ').len();
         end = word_end(value, next);
     }
@@ -130,17 +160,28 @@ fn value_after(rest: &str, name: &str) -> std::ops::Range<usize> {
 }
 
 fn word_end(text: &str, from: usize) -> usize {
-    text[from..].find(|c: char| c.is_whitespace() || matches!(c, ',' | ';' | '&')).map_or(text.len(), |at| from + at)
+    text[from..]
+        .find(|c: char| c.is_whitespace() || matches!(c, ',' | ';' | '&'))
+        .map_or(text.len(), |at| from + at)
 }
 
 /// Hides the values of flags: `--token value`.
 fn hide_flags(text: &str) -> Cow<'_, str> {
     static FLAG: OnceLock<Regex> = OnceLock::new();
-    let flag = pattern(&FLAG, r#"(^|\s)(--?)([A-Za-z][A-Za-z0-9_\-]*)(\s+)([^\s\-\[][^\s]*)"#);
-    flag.replace_all(text, |found: &regex_lite::Captures<'_>| match is_secret_word(&found[3]) {
-        true => format!("{}{}{}{}{HIDDEN}", &found[1], &found[2], &found[3], &found[4]),
-        false => found[0].to_owned(),
-    })
+    let flag = pattern(
+        &FLAG,
+        r#"(^|\s)(--?)([A-Za-z][A-Za-z0-9_\-]*)(\s+)([^\s\-\[][^\s]*)"#,
+    );
+    flag.replace_all(
+        text,
+        |found: &regex_lite::Captures<'_>| match is_secret_word(&found[3]) {
+            true => format!(
+                "{}{}{}{}{HIDDEN}",
+                &found[1], &found[2], &found[3], &found[4]
+            ),
+            false => found[0].to_owned(),
+        },
+    )
 }
 
 /// Hides `Bearer value`, and a value directly behind such a word in a sentence.
@@ -150,10 +191,13 @@ fn hide_schemes(text: &str) -> Cow<'_, str> {
         &SCHEME,
         r#"(?i)\b(bearer|basic|token|secret|password|passphrase|key|credentials?)(\s+(?:is\s+|was\s+)?["'`(\[]?)([A-Za-z0-9_\-./+=~]{6,})"#,
     );
-    scheme.replace_all(text, |found: &regex_lite::Captures<'_>| match looks_random(&found[3]) {
-        true => format!("{}{}{HIDDEN}", &found[1], &found[2]),
-        false => found[0].to_owned(),
-    })
+    scheme.replace_all(
+        text,
+        |found: &regex_lite::Captures<'_>| match looks_random(&found[3]) {
+            true => format!("{}{}{HIDDEN}", &found[1], &found[2]),
+            false => found[0].to_owned(),
+        },
+    )
 }
 
 /// True for a word of letters and digits, which is neither a word of a sentence nor a date.
@@ -214,13 +258,28 @@ mod tests {
         ];
         for case in cases {
             let hidden = redact(case);
-            assert!(!hidden.contains("s3cr3t") && hidden.contains(HIDDEN), "{case} -> {hidden}");
+            assert!(
+                !hidden.contains("s3cr3t") && hidden.contains(HIDDEN),
+                "{case} -> {hidden}"
+            );
         }
-        assert_eq!(redact("?key=s3cr3tvalue&lang=en"), "?key=[redacted]&lang=en");
-        assert_eq!(redact("{'X-Api-Key': 's3cr3tvalue', 'a': 1}"), "{'X-Api-Key': '[redacted]', 'a': 1}");
-        assert_eq!(redact(r#"{\"token\":\"s3cr3t\",\"a\":1}"#), r#"{\"token\":\"[redacted]\",\"a\":1}"#);
+        assert_eq!(
+            redact("?key=s3cr3tvalue&lang=en"),
+            "?key=[redacted]&lang=en"
+        );
+        assert_eq!(
+            redact("{'X-Api-Key': 's3cr3tvalue', 'a': 1}"),
+            "{'X-Api-Key': '[redacted]', 'a': 1}"
+        );
+        assert_eq!(
+            redact(r#"{\"token\":\"s3cr3t\",\"a\":1}"#),
+            r#"{\"token\":\"[redacted]\",\"a\":1}"#
+        );
         let urls = redact("https://a:s3cr3t@x.example/1 https://b:s3cr3t@y.example/2");
-        assert_eq!(urls, "https://[redacted]@x.example/1 https://[redacted]@y.example/2");
+        assert_eq!(
+            urls,
+            "https://[redacted]@x.example/1 https://[redacted]@y.example/2"
+        );
     }
 
     #[test]

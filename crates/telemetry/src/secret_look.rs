@@ -1,7 +1,9 @@
-//! Secrets that are known by their look: keys with well-known prefixes, and words that only a machine makes.
+//! Secrets that are known by their look: keys with well-known prefixes, and words that only a
+//! machine makes.
 //!
-//! Owns the judgement of texts without a name, and which parts of a URL are secret. Does not know names of settings
-//! (`moongate_config`). Invariant: the host of a URL and words that people choose are never secret.
+//! Owns the judgement of texts without a name, and which parts of a URL are secret. Does not know
+//! names of settings (`moongate_config`). Invariant: the host of a URL and words that people choose
+//! are never secret.
 
 use std::ops::Range;
 
@@ -82,10 +84,13 @@ const RESOURCES: [&str; 24] = [
     "workspaces",
 ];
 /// Segments of a path behind which a hash is that of a commit.
-const REVISIONS: [&str; 10] =
-    ["archive", "blob", "commit", "commits", "objects", "raw", "rev", "revision", "tags", "tree"];
+const REVISIONS: [&str; 10] = [
+    "archive", "blob", "commit", "commits", "objects", "raw", "rev", "revision", "tags", "tree",
+];
 /// Marks of a digest, which everybody may know.
-const DIGESTS: [&str; 6] = ["sha1:", "sha256:", "sha512:", "sha256-", "sha384-", "sha512-"];
+const DIGESTS: [&str; 6] = [
+    "sha1:", "sha256:", "sha512:", "sha256-", "sha384-", "sha512-",
+];
 /// Length in hexadecimal digits of the hash of a commit.
 const COMMIT: usize = 40;
 /// Shortest word that can be random beyond doubt.
@@ -98,7 +103,12 @@ pub fn secret_ranges(text: &str) -> Vec<Range<usize>> {
     let mut word = UrlWord::default();
     while let Some(at) = text[done..].find("://").map(|at| done + at) {
         let is_scheme = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
-        let start = at - text[done..at].chars().rev().take_while(|c| is_scheme(*c)).count();
+        let start = at
+            - text[done..at]
+                .chars()
+                .rev()
+                .take_while(|c| is_scheme(*c))
+                .count();
         let url = at + 3;
         if url > word.end {
             word = UrlWord::starting_at(text, url);
@@ -148,20 +158,33 @@ struct UrlWord {
 }
 
 impl UrlWord {
-    /// Finds the bounds of the word that a URL is in. `start` is behind the scheme of its first one.
+    /// Finds the bounds of the word that a URL is in. `start` is behind the scheme of its first
+    /// one.
     fn starting_at(text: &str, start: usize) -> Self {
         let rest = &text[start..];
-        let length = rest.find(|c: char| c.is_whitespace() || "\"'<>`".contains(c)).unwrap_or(rest.len());
+        let length = rest
+            .find(|c: char| c.is_whitespace() || "\"'<>`".contains(c))
+            .unwrap_or(rest.len());
         let path = rest[..length].find(['?', '#']).unwrap_or(length);
-        UrlWord { end: start + length, end_of_path: start + path }
+        UrlWord {
+            end: start + length,
+            end_of_path: start + path,
+        }
     }
 
-    /// Returns the end of a URL that starts at `start`, behind its scheme. In a list, the next one follows in what would
-    /// be its path.
+    /// Returns the end of a URL that starts at `start`, behind its scheme. In a list, the next one
+    /// follows in what would be its path.
     fn url_end(&self, text: &str, start: usize) -> usize {
         let path = &text[start..self.end_of_path];
         match path.find("://") {
-            Some(next) => start + next - path[..next].bytes().rev().take_while(u8::is_ascii_alphanumeric).count(),
+            Some(next) => {
+                start + next
+                    - path[..next]
+                        .bytes()
+                        .rev()
+                        .take_while(u8::is_ascii_alphanumeric)
+                        .count()
+            }
             None => self.end,
         }
     }
@@ -177,10 +200,14 @@ fn user_length(rest: &str) -> Option<usize> {
     let colon = rest[..end].find(':').filter(|_| !rest.starts_with('['))?;
     let port = &rest[colon + 1..end];
     let is_port = port.bytes().all(|byte| byte.is_ascii_digit()) || port.starts_with("${");
-    rest[end..].find('@').filter(|_| !is_port).map(|at| end + at)
+    rest[end..]
+        .find('@')
+        .filter(|_| !is_port)
+        .map(|at| end + at)
 }
 
-/// Finds the secret parts of a URL behind its scheme: user, tokens in the path, values of the query, and the fragment.
+/// Finds the secret parts of a URL behind its scheme: user, tokens in the path, values of the
+/// query, and the fragment.
 fn url_ranges(text: &str, mut url: Range<usize>, found: &mut Vec<Range<usize>>) {
     // What is left may look like a user and a host, too.
     while let Some(at) = user_length(&text[url.clone()]) {
@@ -190,7 +217,11 @@ fn url_ranges(text: &str, mut url: Range<usize>, found: &mut Vec<Range<usize>>) 
     let rest = &text[url.clone()];
     let end_of_path = rest.find(['?', '#']).unwrap_or(rest.len());
     let end_of_host = rest[..end_of_path].find('/').unwrap_or(end_of_path);
-    base64_in(text, url.start + end_of_host..url.start + end_of_path, found);
+    base64_in(
+        text,
+        url.start + end_of_host..url.start + end_of_path,
+        found,
+    );
     // There a path has the hash of a commit wherever it pleases.
     let has_commits = rest[..end_of_host].contains("git");
     let mut before = "";
@@ -205,7 +236,10 @@ fn url_ranges(text: &str, mut url: Range<usize>, found: &mut Vec<Range<usize>>) 
         (at, before) = (at + segment.len() + 1, segment);
     }
     let (query, fragment) = match rest[end_of_path..].find('#') {
-        Some(mark) => (end_of_path..end_of_path + mark, end_of_path + mark + 1..rest.len()),
+        Some(mark) => (
+            end_of_path..end_of_path + mark,
+            end_of_path + mark + 1..rest.len(),
+        ),
         None => (end_of_path..rest.len(), rest.len()..rest.len()),
     };
     let mut at = url.start + query.start;
@@ -214,19 +248,26 @@ fn url_ranges(text: &str, mut url: Range<usize>, found: &mut Vec<Range<usize>>) 
         push_value(text, at + name..at + pair.len(), found);
         at += pair.len() + 1;
     }
-    push_value(text, url.start + fragment.start..url.start + fragment.end, found);
+    push_value(
+        text,
+        url.start + fragment.start..url.start + fragment.end,
+        found,
+    );
 }
 
 /// Adds a value, unless it is empty or only refers to a variable.
 fn push_value(text: &str, range: Range<usize>, found: &mut Vec<Range<usize>>) {
     let value = &text[range.clone()];
-    let is_reference = value.starts_with("${") && value.find('}') == Some(value.len() - 1) && !value.contains(":-");
+    let is_reference = value.starts_with("${")
+        && value.find('}') == Some(value.len() - 1)
+        && !value.contains(":-");
     if !value.is_empty() && !is_reference {
         found.push(range);
     }
 }
 
-/// Returns true for a segment of a path that stands for a login, as those of Zapier, Make and Pipedream do.
+/// Returns true for a segment of a path that stands for a login, as those of Zapier, Make and
+/// Pipedream do.
 fn is_secret_segment(segment: &str, before: &str, has_commits: bool) -> bool {
     let before = before.to_ascii_lowercase();
     let is_hash = segment.len() == COMMIT && is_hex(segment);
@@ -243,7 +284,11 @@ fn words(text: &str, range: Range<usize>, found: &mut Vec<Range<usize>>) {
     for word in text[range].split(is_end) {
         base64_in(text, at..at + word.len(), found);
         tokens_in(text, at..at + word.len(), found);
-        at += word.len() + text[at + word.len()..].chars().next().map_or(0, char::len_utf8);
+        at += word.len()
+            + text[at + word.len()..]
+                .chars()
+                .next()
+                .map_or(0, char::len_utf8);
     }
 }
 
@@ -257,14 +302,21 @@ fn tokens_in(text: &str, range: Range<usize>, found: &mut Vec<Range<usize>>) {
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     let mut start = 0;
     while let Some(begin) = word[start..].find(is_part).map(|at| start + at) {
-        let mut end = word[begin..].find(|c| !is_part(c)).map_or(word.len(), |at| begin + at);
+        let mut end = word[begin..]
+            .find(|c| !is_part(c))
+            .map_or(word.len(), |at| begin + at);
         let known = prefix_in(&word[begin..end]);
         if let Some(at) = known {
             // Such keys have dots and the signs of base64, too.
             let is_rest = |c: char| is_part(c) || matches!(c, '.' | '+' | '/' | '=' | '%');
-            end = word[begin..].find(|c| !is_rest(c)).map_or(word.len(), |at| begin + at);
+            end = word[begin..]
+                .find(|c| !is_rest(c))
+                .map_or(word.len(), |at| begin + at);
             found.push(range.start + begin + at..range.start + end);
-        } else if looks_random(&word[begin..end]) && !is_digest(&word[..begin]) && !is_digest(&word[begin..]) {
+        } else if looks_random(&word[begin..end])
+            && !is_digest(&word[..begin])
+            && !is_digest(&word[begin..])
+        {
             // The padding belongs to it.
             end += word[end..].len() - word[end..].trim_start_matches('=').len();
             found.push(range.start + begin..range.start + end);
@@ -273,23 +325,30 @@ fn tokens_in(text: &str, range: Range<usize>, found: &mut Vec<Range<usize>>) {
     }
 }
 
-/// Looks at the parts of a word that base64 with `+` or `=` may be. Its slashes part it into words that are too short to
-/// be judged.
+/// Looks at the parts of a word that base64 with `+` or `=` may be. Its slashes part it into words
+/// that are too short to be judged.
 fn base64_in(text: &str, range: Range<usize>, found: &mut Vec<Range<usize>>) {
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/');
     let mut at = range.start;
     for run in text[range].split_inclusive(|c| !is_part(c)) {
         let body = run.trim_end_matches(|c| !is_part(c));
         if body.is_empty() {
-            // Counted here, the padding of a long one would be counted again from each of its signs.
+            // Counted here, the padding of a long one would be counted again from each of its
+            // signs.
             at += run.len();
             continue;
         }
-        let padding = text[at + body.len()..].bytes().take_while(|byte| *byte == b'=').count();
+        let padding = text[at + body.len()..]
+            .bytes()
+            .take_while(|byte| *byte == b'=')
+            .count();
         let mut segments: Vec<(usize, &str)> = Vec::new();
         let mut start = at;
         for segment in body.split('/') {
-            if !segment.bytes().any(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase() || byte == b'+') {
+            if !segment
+                .bytes()
+                .any(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase() || byte == b'+')
+            {
                 // A plain word belongs to the path around it.
                 push_base64(std::mem::take(&mut segments), 0, found);
             } else {
@@ -304,10 +363,17 @@ fn base64_in(text: &str, range: Range<usize>, found: &mut Vec<Range<usize>>) {
 
 /// Adds neighbouring segments if they are random together.
 fn push_base64(segments: Vec<(usize, &str)>, padding: usize, found: &mut Vec<Range<usize>>) {
-    let (Some((start, _)), Some((last, end))) = (segments.first(), segments.last()) else { return };
-    let whole: String = segments.iter().flat_map(|(_, segment)| segment.chars()).filter(|c| *c != '+').collect();
+    let (Some((start, _)), Some((last, end))) = (segments.first(), segments.last()) else {
+        return;
+    };
+    let whole: String = segments
+        .iter()
+        .flat_map(|(_, segment)| segment.chars())
+        .filter(|c| *c != '+')
+        .collect();
     let has = |test: fn(&u8) -> bool| whole.bytes().any(|byte| test(&byte));
-    let has_all = has(u8::is_ascii_digit) && has(u8::is_ascii_lowercase) && has(u8::is_ascii_uppercase);
+    let has_all =
+        has(u8::is_ascii_digit) && has(u8::is_ascii_lowercase) && has(u8::is_ascii_uppercase);
     let is_marked = padding > 0 || segments.iter().any(|(_, segment)| segment.contains('+'));
     // Names in a path change less often.
     if is_marked && whole.len() >= 24 && has_all && changes_in(&whole) * 5 >= whole.len() {
@@ -346,7 +412,9 @@ fn prefix_in(word: &str) -> Option<usize> {
 }
 
 fn is_digest(text: &str) -> bool {
-    DIGESTS.iter().any(|mark| text.ends_with(mark) || text.starts_with(mark))
+    DIGESTS
+        .iter()
+        .any(|mark| text.ends_with(mark) || text.starts_with(mark))
 }
 
 fn is_hex(text: &str) -> bool {
@@ -356,7 +424,10 @@ fn is_hex(text: &str) -> bool {
 /// Returns true for an identifier of 32 hexadecimal digits in five groups.
 pub fn is_uuid(text: &str) -> bool {
     let lengths = text.split('-').map(str::len);
-    lengths.eq([8, 4, 4, 4, 12]) && text.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit())
+    lengths.eq([8, 4, 4, 4, 12])
+        && text
+            .bytes()
+            .all(|byte| byte == b'-' || byte.is_ascii_hexdigit())
 }
 
 /// Returns true for a word of letters, digits, `-` and `_` that only a machine makes.
@@ -365,14 +436,19 @@ fn looks_random(word: &str) -> bool {
     if word.len() < RANDOM || is_uuid(word) || is_commit {
         return false;
     }
-    let runs: Vec<&str> = word.split(['-', '_']).filter(|run| !run.is_empty()).collect();
+    let runs: Vec<&str> = word
+        .split(['-', '_'])
+        .filter(|run| !run.is_empty())
+        .collect();
     let letters: usize = runs.iter().map(|run| run.len()).sum();
     // Words that people join are short. In base64, two of 64 characters part them.
     let mean = letters / runs.len().max(1);
     let whole = runs.concat();
     let is_joined = letters >= 24 && mean >= 7 && is_mixed(&whole)
         || letters >= 15 && mean >= 4 && changes_in(&whole) * 3 >= letters;
-    runs.iter().any(|run| run.len() >= RANDOM && is_random_run(run)) || is_joined
+    runs.iter()
+        .any(|run| run.len() >= RANDOM && is_random_run(run))
+        || is_joined
 }
 
 /// Returns true for letters and digits in no order.
@@ -416,7 +492,12 @@ fn changes_in(run: &str) -> usize {
 fn is_unspeakable(run: &str) -> bool {
     let is_vowel = |byte: &u8| b"aeiouyAEIOUY".contains(byte);
     let vowels = run.bytes().filter(|byte| is_vowel(byte)).count();
-    let longest = run.as_bytes().split(is_vowel).map(<[u8]>::len).max().unwrap_or_default();
+    let longest = run
+        .as_bytes()
+        .split(is_vowel)
+        .map(<[u8]>::len)
+        .max()
+        .unwrap_or_default();
     run.len() >= 20 && (vowels * 6 < run.len() || longest >= 8)
 }
 
@@ -427,10 +508,22 @@ mod tests {
     #[test]
     fn of_a_url_only_what_proves_a_login_is_secret() {
         for (url, masked) in [
-            ("https://mcp.context7.com/mcp?workspace=acme", "https://mcp.context7.com/mcp?workspace=***"),
-            ("https://mcp.example.com/v1/mcp/", "https://mcp.example.com/v1/mcp/"),
-            ("https://me:pw@x.example/mcp?a=1&b=${B}&c#frag", "https://***@x.example/mcp?a=***&b=${B}&***#***"),
-            ("https://actions.zapier.com/mcp/sk-ak-Qm3vT8yLz0Kp5RwX/sse", "https://actions.zapier.com/mcp/***/sse"),
+            (
+                "https://mcp.context7.com/mcp?workspace=acme",
+                "https://mcp.context7.com/mcp?workspace=***",
+            ),
+            (
+                "https://mcp.example.com/v1/mcp/",
+                "https://mcp.example.com/v1/mcp/",
+            ),
+            (
+                "https://me:pw@x.example/mcp?a=1&b=${B}&c#frag",
+                "https://***@x.example/mcp?a=***&b=${B}&***#***",
+            ),
+            (
+                "https://actions.zapier.com/mcp/sk-ak-Qm3vT8yLz0Kp5RwX/sse",
+                "https://actions.zapier.com/mcp/***/sse",
+            ),
             (
                 "https://mcp.zapier.com/api/mcp/s/NjQ2ZjE4YzctOWQyYi00ZjFl/mcp",
                 "https://mcp.zapier.com/api/mcp/s/***/mcp",
@@ -451,16 +544,28 @@ mod tests {
                 "git+https://github.com/a/b@9fceb02d0ae598e95dc970b74767f19372d61af8",
                 "git+https://github.com/a/b@9fceb02d0ae598e95dc970b74767f19372d61af8",
             ),
-            ("postgres://u:p@db:5432/app and https://b:c@d", "postgres://***@db:5432/app and https://***@d"),
-            ("https://h.example/${PATH_KEY}/mcp", "https://h.example/${PATH_KEY}/mcp"),
+            (
+                "postgres://u:p@db:5432/app and https://b:c@d",
+                "postgres://***@db:5432/app and https://***@d",
+            ),
+            (
+                "https://h.example/${PATH_KEY}/mcp",
+                "https://h.example/${PATH_KEY}/mcp",
+            ),
             // A password with what ends a host elsewhere.
             ("postgres://u:pa/ss@h/d", "postgres://***@h/d"),
             ("postgres://u:1p?a#ss@h/d", "postgres://***@h/d"),
             ("https://h:8443/@scope/x", "https://h:8443/@scope/x"),
             ("https://h:${PORT}/@scope/x", "https://h:${PORT}/@scope/x"),
             ("https://[::1]:80/@scope/x", "https://[::1]:80/@scope/x"),
-            ("https://a.example,https://u:p@b.example/x", "https://a.example,https://***@b.example/x"),
-            ("https://a.example/x?next=https://b.example/", "https://a.example/x?next=***"),
+            (
+                "https://a.example,https://u:p@b.example/x",
+                "https://a.example,https://***@b.example/x",
+            ),
+            (
+                "https://a.example/x?next=https://b.example/",
+                "https://a.example/x?next=***",
+            ),
         ] {
             assert_eq!(mask_secrets(url, "***"), masked);
         }
@@ -472,7 +577,10 @@ mod tests {
         for (text, masked) in [
             (format!("--cred {KEY}"), "--cred ***"),
             (format!("--cred={KEY}"), "--cred=***"),
-            (format!("https://x.example/mcp/{KEY}/sse"), "https://x.example/mcp/***/sse"),
+            (
+                format!("https://x.example/mcp/{KEY}/sse"),
+                "https://x.example/mcp/***/sse",
+            ),
             (format!("a,{KEY},b"), "a,***,b"),
         ] {
             assert_eq!(mask_secrets(&text, "***"), masked);
@@ -491,9 +599,10 @@ mod tests {
 
     #[test]
     fn a_prefix_is_found_behind_what_only_looks_like_one() {
-        for (text, masked) in
-            [("task-sk-0123456789abcdefABCDEF", "task-***"), ("eyJ.eyJhbGciOiJIUzI1NiJ9.zRWEvhYAunz3", "eyJ.***")]
-        {
+        for (text, masked) in [
+            ("task-sk-0123456789abcdefABCDEF", "task-***"),
+            ("eyJ.eyJhbGciOiJIUzI1NiJ9.zRWEvhYAunz3", "eyJ.***"),
+        ] {
             assert_eq!(mask_secrets(text, "***"), masked);
         }
     }

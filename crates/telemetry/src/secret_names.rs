@@ -1,6 +1,7 @@
 //! Names that sound like secrets: of settings, variables, headers and flags.
 //!
-//! Owns the words. Does not judge values (`secret_look`). Invariant: a name in doubt sounds like a secret.
+//! Owns the words. Does not judge values (`secret_look`). Invariant: a name in doubt sounds like a
+//! secret.
 
 /// Parts of a name that mark a secret anywhere in it.
 const PARTS: [&str; 13] = [
@@ -19,14 +20,24 @@ const PARTS: [&str; 13] = [
     "bearer",
 ];
 /// Whole words of a name that mark a secret.
-const WORDS: [&str; 8] = ["key", "auth", "pass", "pat", "sig", "signature", "jwt", "pin"];
+const WORDS: [&str; 8] = [
+    "key",
+    "auth",
+    "pass",
+    "pat",
+    "sig",
+    "signature",
+    "jwt",
+    "pin",
+];
 
 /// Returns true if a name sounds like that of a secret.
 pub fn sounds_secret(name: &str) -> bool {
     is_secret_word(name) || plain(name).ends_with("key")
 }
 
-/// Returns true if a word of a sentence is surely the name of a secret: there, a `monkey` is no key.
+/// Returns true if a word of a sentence is surely the name of a secret: there, a `monkey` is no
+/// key.
 pub(crate) fn is_secret_word(word: &str) -> bool {
     let is_marked = |part: &str| WORDS.iter().any(|mark| mark.eq_ignore_ascii_case(part));
     let ends_in_key = word.ends_with("Key") && word.len() > 3;
@@ -39,9 +50,13 @@ pub fn has_secret_part(text: &str) -> bool {
     PARTS.iter().any(|part| lower.contains(part))
 }
 
-/// Leaves out case and separators, which say nothing: `apiKey`, `API_KEY` and `api-key` are one name.
+/// Leaves out case and separators, which say nothing: `apiKey`, `API_KEY` and `api-key` are one
+/// name.
 fn plain(name: &str) -> String {
-    name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
+    name.chars()
+        .filter(char::is_ascii_alphanumeric)
+        .map(|c| c.to_ascii_lowercase())
+        .collect()
 }
 
 #[cfg(test)]
@@ -50,15 +65,34 @@ mod tests {
 
     #[test]
     fn a_name_sounds_secret_in_any_spelling() {
-        for name in
-            ["API_KEY", "apiKey", "x-api-key", "PRIVATEKEY", "DB_PASSWD", "OLDPWD", "key", "X-Auth", "jwt", "my.sig"]
-        {
+        for name in [
+            "API_KEY",
+            "apiKey",
+            "x-api-key",
+            "PRIVATEKEY",
+            "DB_PASSWD",
+            "OLDPWD",
+            "key",
+            "X-Auth",
+            "jwt",
+            "my.sig",
+        ] {
             assert!(sounds_secret(name), "{name}");
         }
-        for name in ["keyboard", "author", "passenger", "pinned", "url", "PATH", ""] {
+        for name in [
+            "keyboard",
+            "author",
+            "passenger",
+            "pinned",
+            "url",
+            "PATH",
+            "",
+        ] {
             assert!(!sounds_secret(name), "{name}");
         }
-        assert!(sounds_secret("monkey") && !is_secret_word("monkey") && is_secret_word("openaiKey"));
+        assert!(
+            sounds_secret("monkey") && !is_secret_word("monkey") && is_secret_word("openaiKey")
+        );
         assert!(has_secret_part("the Token of") && !has_secret_part("the key of"));
     }
 }

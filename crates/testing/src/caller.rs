@@ -1,6 +1,7 @@
 //! Callers of the neutral model.
 //!
-//! Creates what unit tests need of `moongate-model`. Knows no wire. Invariant: a caller here has no capabilities.
+//! Creates what unit tests need of `moongate-model`. Knows no wire. Invariant: a caller here has no
+//! capabilities.
 
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
 //! Responses that are still coming: one JSON message, or an event stream.
 //!
-//! Splits a body into events and messages. Sends nothing. Invariant: all bytes that came are kept, as they came.
+//! Splits a body into events and messages. Sends nothing. Invariant: all bytes that came are kept,
+//! as they came.
 
 use std::collections::HashMap;
 
@@ -29,7 +30,11 @@ pub struct RpcMessage {
 impl RpcMessage {
     fn parse(raw: &str, event_id: Option<String>) -> Self {
         let value = serde_json::from_str(raw).unwrap_or_else(|e| panic!("not JSON ({e}): {raw}"));
-        RpcMessage { raw: raw.to_owned(), value, event_id }
+        RpcMessage {
+            raw: raw.to_owned(),
+            value,
+            event_id,
+        }
     }
 
     /// Returns a member of the message, as it was written.
@@ -94,27 +99,43 @@ impl EventStream {
 
     /// Reads events that somebody else takes from a stream.
     pub(crate) fn relayed(events: mpsc::Receiver<Bytes>) -> Self {
-        let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"))]);
+        let headers =
+            HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"))]);
         EventStream::from_parts(200, headers, BodySource::Relayed(events))
     }
 
     fn from_parts(status: u16, headers: HeaderMap, body: BodySource) -> Self {
-        EventStream { status, headers, body, bytes: Vec::new(), taken: 0, searched: 0, line_ends: LineEnds::Lf }
+        EventStream {
+            status,
+            headers,
+            body,
+            bytes: Vec::new(),
+            taken: 0,
+            searched: 0,
+            line_ends: LineEnds::Lf,
+        }
     }
 
     /// Reads a response of either kind, with any line ends that the standard allows.
     pub fn with_any_line_ends(response: Response<Incoming>) -> Self {
-        EventStream { line_ends: LineEnds::Any { after_cr: false }, ..EventStream::of(response) }
+        EventStream {
+            line_ends: LineEnds::Any { after_cr: false },
+            ..EventStream::of(response)
+        }
     }
 
     /// Returns true for an event stream.
     pub fn is_events(&self) -> bool {
-        self.headers.get("content-type").is_some_and(|v| v.as_bytes().starts_with(b"text/event-stream"))
+        self.headers
+            .get("content-type")
+            .is_some_and(|v| v.as_bytes().starts_with(b"text/event-stream"))
     }
 
     /// Waits for the first bytes, whatever they are. Returns false if there are none.
     pub async fn has_begun(&mut self) -> bool {
-        matches!(self.body, BodySource::Relayed(_)) || !self.bytes.is_empty() || self.read_frame().await
+        matches!(self.body, BodySource::Relayed(_))
+            || !self.bytes.is_empty()
+            || self.read_frame().await
     }
 
     /// Reads the next event or comment, as it was written. Returns nothing at the end.
@@ -151,13 +172,21 @@ impl EventStream {
         loop {
             let event = self.next().await?;
             let field = |name: &str| {
-                let values = event.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-                values.map(|value| value.strip_prefix(' ').unwrap_or(value)).collect::<Vec<_>>().join("\n")
+                let values = event
+                    .lines()
+                    .filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+                values
+                    .map(|value| value.strip_prefix(' ').unwrap_or(value))
+                    .collect::<Vec<_>>()
+                    .join("\n")
             };
             // An event without data is for the reader of the stream, and no message.
             let data = field("data");
             if !data.is_empty() {
-                return Some(RpcMessage::parse(&data, Some(field("id")).filter(|id| !id.is_empty())));
+                return Some(RpcMessage::parse(
+                    &data,
+                    Some(field("id")).filter(|id| !id.is_empty()),
+                ));
             }
         }
     }
@@ -170,7 +199,10 @@ impl EventStream {
     /// Reads up to the next notification or request with this method.
     pub async fn until(&mut self, method: &str) -> RpcMessage {
         loop {
-            let message = self.next_message().await.unwrap_or_else(|| panic!("the stream ended without {method}"));
+            let message = self
+                .next_message()
+                .await
+                .unwrap_or_else(|| panic!("the stream ended without {method}"));
             if message.method() == method {
                 return message;
             }
@@ -198,7 +230,13 @@ impl EventStream {
 
     /// Makes an answer of a stream that was read to its end.
     pub(crate) fn into_answer(self, messages: Vec<RpcMessage>, id: &str) -> RpcAnswer {
-        RpcAnswer { status: self.status, headers: self.headers, bytes: self.bytes, messages, id: id.to_owned() }
+        RpcAnswer {
+            status: self.status,
+            headers: self.headers,
+            bytes: self.bytes,
+            messages,
+            id: id.to_owned(),
+        }
     }
 
     /// Reads one more frame of the body. Returns false at the end.
@@ -209,7 +247,9 @@ impl EventStream {
                 BodySource::Relayed(events) => events.recv().await.map(Frame::data),
             }
         };
-        let Some(frame) = within("more of the response", next).await else { return false };
+        let Some(frame) = within("more of the response", next).await else {
+            return false;
+        };
         let data = frame.into_data().unwrap_or_else(|_| Bytes::new());
         match &mut self.line_ends {
             LineEnds::Lf => self.bytes.extend_from_slice(&data),

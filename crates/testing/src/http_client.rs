@@ -1,6 +1,7 @@
 //! Plain HTTP, as a test says it.
 //!
-//! Owns the connections of one client. Adds no header of its own. Invariant: every request ends or fails its test.
+//! Owns the connections of one client. Adds no header of its own. Invariant: every request ends or
+//! fails its test.
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -28,7 +29,8 @@ impl HttpClient {
         HttpClient(Client::builder(TokioExecutor::new()).build_http())
     }
 
-    /// Sends a request and returns the response while its body is still coming, or why there is none.
+    /// Sends a request and returns the response while its body is still coming, or why there is
+    /// none.
     pub async fn try_open(
         &self,
         method: &str,
@@ -56,7 +58,13 @@ impl HttpClient {
     }
 
     /// Sends a request and reads the whole response.
-    pub async fn send(&self, method: &str, url: &str, headers: &[(&str, &str)], body: impl Into<Bytes>) -> HttpReply {
+    pub async fn send(
+        &self,
+        method: &str,
+        url: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> HttpReply {
         HttpReply::read(self.open(method, url, headers, body).await).await
     }
 
@@ -68,10 +76,21 @@ impl HttpClient {
         headers: &[(&'static str, String)],
         body: impl Into<Bytes>,
     ) -> Option<HttpReply> {
-        let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        let (head, body) = self.try_open(method, url, &headers, body).await.ok()?.into_parts();
+        let headers: Vec<(&str, &str)> = headers
+            .iter()
+            .map(|(name, value)| (*name, value.as_str()))
+            .collect();
+        let (head, body) = self
+            .try_open(method, url, &headers, body)
+            .await
+            .ok()?
+            .into_parts();
         let body = within("the body", body.collect()).await.ok()?.to_bytes();
-        Some(HttpReply { status: head.status.as_u16(), headers: head.headers, body })
+        Some(HttpReply {
+            status: head.status.as_u16(),
+            headers: head.headers,
+            body,
+        })
     }
 
     /// Sends a GET and reads the whole response.

@@ -1,10 +1,10 @@
 //! Fixtures and clients that the tests of several crates share.
 //!
-//! Owns callers of the neutral model, captured logs, bounded waits and one MCP client. Does not start gateways or
-//! servers. Invariant: only tests depend on this crate.
+//! Owns callers of the neutral model, captured logs, bounded waits and one MCP client. Does not
+//! start gateways or servers. Invariant: only tests depend on this crate.
 //!
-//! The client is written by hand from the specification. It uses none of the gateway's wire code, so a mistake there
-//! cannot hide in the tests.
+//! The client is written by hand from the specification. It uses none of the gateway's wire code,
+//! so a mistake there cannot hide in the tests.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

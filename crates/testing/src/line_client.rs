@@ -1,13 +1,16 @@
 //! Clients that write one message a line: to a child process, or over any other stream.
 //!
-//! Sends lines as a test writes them. Judges no answer. Invariant: every wait for a line ends or fails its test.
+//! Sends lines as a test writes them. Judges no answer. Invariant: every wait for a line ends or
+//! fails its test.
 
 use std::any::Any;
 use std::ops::{Deref, DerefMut};
 use std::process::Stdio;
 
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader, Lines};
+use tokio::io::{
+    AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader, Lines,
+};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use crate::wait::within;
@@ -22,12 +25,18 @@ pub struct LineClient<R, W> {
 impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> LineClient<R, W> {
     /// Creates a client that has said nothing yet.
     pub fn new(output: R, input: W) -> Self {
-        LineClient { input, output: BufReader::new(output).lines() }
+        LineClient {
+            input,
+            output: BufReader::new(output).lines(),
+        }
     }
 
     /// Sends a line.
     pub async fn send(&mut self, line: &str) {
-        self.input.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+        self.input
+            .write_all(format!("{line}\n").as_bytes())
+            .await
+            .unwrap();
     }
 
     /// Reads a line, as it was written. Returns nothing at the end.
@@ -59,10 +68,18 @@ pub struct ChildClient {
 impl ChildClient {
     /// Starts a command. `held` lives as long as the client, as a file that the command reads.
     pub fn spawn(mut command: Command, held: impl Any + Send) -> Self {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .kill_on_drop(true);
         let mut child = command.spawn().unwrap();
         let lines = LineClient::new(child.stdout.take().unwrap(), child.stdin.take().unwrap());
-        ChildClient { child, lines, _held: Box::new(held) }
+        ChildClient {
+            child,
+            lines,
+            _held: Box::new(held),
+        }
     }
 }
 

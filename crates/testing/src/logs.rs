@@ -1,6 +1,7 @@
 //! Log lines that a test reads.
 //!
-//! Owns the subscriber of one thread. Does not format for people. Invariant: only lines of this project are captured.
+//! Owns the subscriber of one thread. Does not format for people. Invariant: only lines of this
+//! project are captured.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -20,8 +21,12 @@ struct Lines(Arc<Mutex<Vec<String>>>);
 /// Captures what this thread logs, at any level.
 pub fn capture() -> Captured {
     let lines = Lines::default();
-    let guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(lines.clone()));
-    Captured { lines, _guard: guard }
+    let guard =
+        tracing::subscriber::set_default(tracing_subscriber::registry().with(lines.clone()));
+    Captured {
+        lines,
+        _guard: guard,
+    }
 }
 
 impl Captured {

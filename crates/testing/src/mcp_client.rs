@@ -1,7 +1,8 @@
 //! An MCP client over HTTP, at any revision.
 //!
-//! Keeps a session where its revision has them, and adds the headers and `_meta` that the revision demands. Does not
-//! judge what a tool answers. Invariant: two clients share nothing, unless one is a clone of the other.
+//! Keeps a session where its revision has them, and adds the headers and `_meta` that the revision
+//! demands. Does not judge what a tool answers. Invariant: two clients share nothing, unless one is
+//! a clone of the other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -82,7 +83,11 @@ impl McpClient {
 
     /// Opens a client that sends all its headers always. A legacy one has a session then.
     pub async fn with_key(url: &str, era: Era, key: Option<&str>) -> Self {
-        let revision = if era == Era::Legacy { LATEST_LEGACY } else { MODERN };
+        let revision = if era == Era::Legacy {
+            LATEST_LEGACY
+        } else {
+            MODERN
+        };
         let mut client = McpClient {
             key: key.map(str::to_owned),
             next_id: Arc::new(AtomicU64::new(1)),
@@ -97,7 +102,11 @@ impl McpClient {
 
     /// Returns the era of its revision.
     pub fn era(&self) -> Era {
-        if self.revision >= MODERN { Era::Modern } else { Era::Legacy }
+        if self.revision >= MODERN {
+            Era::Modern
+        } else {
+            Era::Legacy
+        }
     }
 
     /// Opens a session, and forgets the one before.
@@ -113,7 +122,9 @@ impl McpClient {
     /// Opens a session at another revision. Headers name the usual one still.
     pub async fn initialize_at(&mut self, revision: &str, capabilities: Value) -> HttpReply {
         self.session = None;
-        let reply = self.post(messages::initialize(0, revision, "test", &capabilities)).await;
+        let reply = self
+            .post(messages::initialize(0, revision, "test", &capabilities))
+            .await;
         assert_eq!(reply.status, 200, "{reply:?}");
         self.session = Some(reply.header("mcp-session-id").to_owned());
         assert_eq!(self.post(INITIALIZED).await.status, 202);
@@ -124,20 +135,35 @@ impl McpClient {
     pub fn headers(&self) -> Vec<(&'static str, String)> {
         let mut headers = vec![("content-type", "application/json".to_owned())];
         headers.push(("accept", "application/json, text/event-stream".to_owned()));
-        headers.extend(self.key.as_ref().map(|key| ("authorization", format!("Bearer {key}"))));
-        headers.extend(self.session.as_ref().map(|id| ("mcp-session-id", id.clone())));
+        headers.extend(
+            self.key
+                .as_ref()
+                .map(|key| ("authorization", format!("Bearer {key}"))),
+        );
+        headers.extend(
+            self.session
+                .as_ref()
+                .map(|id| ("mcp-session-id", id.clone())),
+        );
         headers.push(("mcp-protocol-version", self.revision.to_owned()));
         headers
     }
 
     fn exact_headers(&self, method: &str) -> Vec<(&'static str, String)> {
-        let accept = if method == "GET" { "text/event-stream" } else { "application/json, text/event-stream" };
+        let accept = if method == "GET" {
+            "text/event-stream"
+        } else {
+            "application/json, text/event-stream"
+        };
         let mut headers = vec![("accept", accept.to_owned())];
         headers.extend((method == "POST").then(|| ("content-type", "application/json".to_owned())));
         if let Some(session) = &self.session {
             headers.push(("mcp-session-id", session.clone()));
             // 2025-06-18/basic/transports.mdx, Protocol Version Header.
-            headers.extend((self.revision >= "2025-06-18").then(|| ("mcp-protocol-version", self.revision.to_owned())));
+            headers.extend(
+                (self.revision >= "2025-06-18")
+                    .then(|| ("mcp-protocol-version", self.revision.to_owned())),
+            );
         }
         headers
     }
@@ -153,8 +179,15 @@ impl McpClient {
             HeaderStyle::Eager => self.headers(),
             HeaderStyle::Exact => self.exact_headers(method),
         };
-        let all: Vec<(&str, &str)> = own.iter().chain(extra).map(|(name, value)| (*name, value.as_str())).collect();
-        let url = self.http_sse.as_ref().map_or(&self.url, |stream| &stream.post_url);
+        let all: Vec<(&str, &str)> = own
+            .iter()
+            .chain(extra)
+            .map(|(name, value)| (*name, value.as_str()))
+            .collect();
+        let url = self
+            .http_sse
+            .as_ref()
+            .map_or(&self.url, |stream| &stream.post_url);
         self.http.open(method, url, &all, body).await
     }
 
@@ -164,15 +197,24 @@ impl McpClient {
     }
 
     /// Starts a request under an id, and returns the response while its body is still coming.
-    pub async fn start(&self, id: impl Into<Value>, method: &str, mut params: Value) -> Response<Incoming> {
+    pub async fn start(
+        &self,
+        id: impl Into<Value>,
+        method: &str,
+        mut params: Value,
+    ) -> Response<Incoming> {
         let mut extra = Vec::new();
         if self.era() == Era::Modern {
             params["_meta"] = extended(modern_meta(), &params["_meta"]);
             extra.push(("mcp-method", method.to_owned()));
-            let target = params["name"].as_str().or(params["uri"].as_str()).or(params["taskId"].as_str());
+            let target = params["name"]
+                .as_str()
+                .or(params["uri"].as_str())
+                .or(params["taskId"].as_str());
             extra.extend(target.map(|target| ("mcp-name", target.to_owned())));
         }
-        self.raw("POST", &extra, messages::request(id, method, params)).await
+        self.raw("POST", &extra, messages::request(id, method, params))
+            .await
     }
 
     /// Sends a request under an id, and reads the whole response.
@@ -190,7 +232,8 @@ impl McpClient {
 
     /// Calls a tool.
     pub async fn call(&self, tool: &str, arguments: Value) -> HttpReply {
-        self.request("tools/call", json!({"name": tool, "arguments": arguments})).await
+        self.request("tools/call", json!({"name": tool, "arguments": arguments}))
+            .await
     }
 
     /// Lists the names of all tools.
@@ -203,8 +246,14 @@ impl McpClient {
         let response = match self.era() {
             Era::Legacy => self.raw("GET", &[], "").await,
             Era::Modern => {
-                let all = json!({"toolsListChanged": true, "promptsListChanged": true, "resourcesListChanged": true});
-                self.start("listening", "subscriptions/listen", json!({"notifications": all})).await
+                let all = json!({"toolsListChanged": true, "promptsListChanged": true,
+                    "resourcesListChanged": true});
+                self.start(
+                    "listening",
+                    "subscriptions/listen",
+                    json!({"notifications": all}),
+                )
+                .await
             }
         };
         assert_eq!(response.status(), 200);
@@ -216,12 +265,17 @@ impl McpClient {
         match self.era() {
             Era::Legacy => {
                 let stream = self.listen().await;
-                self.request("resources/subscribe", json!({"uri": uri})).await.result();
+                self.request("resources/subscribe", json!({"uri": uri}))
+                    .await
+                    .result();
                 stream
             }
             Era::Modern => {
                 let params = json!({"notifications": {"resourceSubscriptions": [uri]}});
-                EventStream::new(self.start("listening", "subscriptions/listen", params).await)
+                EventStream::new(
+                    self.start("listening", "subscriptions/listen", params)
+                        .await,
+                )
             }
         }
     }

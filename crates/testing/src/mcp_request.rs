@@ -1,7 +1,7 @@
 //! Single requests, with all their bytes chosen by the test.
 //!
-//! Puts a request together from JSON text, with the `_meta` and the headers that its revision demands. Invariant:
-//! members that a test writes are sent as they are written.
+//! Puts a request together from JSON text, with the `_meta` and the headers that its revision
+//! demands. Invariant: members that a test writes are sent as they are written.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
@@ -22,7 +22,14 @@ impl<'a> McpRequest<'a> {
     pub(crate) fn new(client: &'a McpClient, method: &str, id: String) -> Self {
         let members = String::new();
         let meta = String::new();
-        McpRequest { client, method: method.to_owned(), id, members, meta, headers: Vec::new() }
+        McpRequest {
+            client,
+            method: method.to_owned(),
+            id,
+            members,
+            meta,
+            headers: Vec::new(),
+        }
     }
 
     /// Sets the id, as JSON text.
@@ -70,10 +77,14 @@ impl<'a> McpRequest<'a> {
             let separator = if params.is_empty() { "" } else { "," };
             params = format!(r#"{params}{separator}"_meta":{{{meta}}}"#);
         }
-        format!(r#"{{"jsonrpc":"2.0","id":{},"method":"{}","params":{{{params}}}}}"#, self.id, self.method)
+        format!(
+            r#"{{"jsonrpc":"2.0","id":{},"method":"{}","params":{{{params}}}}}"#,
+            self.id, self.method
+        )
     }
 
-    /// Lists the headers that mirror the body (2026-07-28/basic/transports/streamable-http.mdx, Request Metadata).
+    /// Lists the headers that mirror the body (2026-07-28/basic/transports/streamable-http.mdx,
+    /// Request Metadata).
     fn mirrored_headers(&self) -> Vec<(&'static str, String)> {
         let mut headers = self.headers.clone();
         if self.client.era() == Era::Modern {
@@ -84,7 +95,8 @@ impl<'a> McpRequest<'a> {
             };
             add("mcp-protocol-version", self.client.revision);
             add("mcp-method", &self.method);
-            let params: Value = serde_json::from_str(&format!("{{{}}}", self.members)).unwrap_or_default();
+            let params: Value =
+                serde_json::from_str(&format!("{{{}}}", self.members)).unwrap_or_default();
             let key = match self.method.as_str() {
                 "tools/call" | "prompts/get" => "name",
                 "resources/read" => "uri",
@@ -108,7 +120,11 @@ impl<'a> McpRequest<'a> {
     pub async fn open(self) -> EventStream {
         let body = self.body();
         let Some(stream) = &self.client.http_sse else {
-            return EventStream::of(self.client.raw("POST", &self.mirrored_headers(), body).await);
+            return EventStream::of(
+                self.client
+                    .raw("POST", &self.mirrored_headers(), body)
+                    .await,
+            );
         };
         let relayed = stream.expect(&body, &self.id);
         let response = self.client.raw("POST", &[], body).await;
@@ -119,7 +135,8 @@ impl<'a> McpRequest<'a> {
         EventStream::of(response)
     }
 
-    /// Sends the request and answers all input requests: in a POST (legacy), or with a retry (modern).
+    /// Sends the request and answers all input requests: in a POST (legacy), or with a retry
+    /// (modern).
     pub async fn answering(self, reply: impl Fn(&str, &Value) -> Value) -> (RpcAnswer, Vec<Value>) {
         match self.client.era() {
             Era::Legacy => self.answering_in_posts(reply).await,
@@ -127,7 +144,10 @@ impl<'a> McpRequest<'a> {
         }
     }
 
-    async fn answering_in_posts(self, reply: impl Fn(&str, &Value) -> Value) -> (RpcAnswer, Vec<Value>) {
+    async fn answering_in_posts(
+        self,
+        reply: impl Fn(&str, &Value) -> Value,
+    ) -> (RpcAnswer, Vec<Value>) {
         let client = self.client;
         let id = self.id.clone();
         let mut stream = self.open().await;
@@ -145,7 +165,10 @@ impl<'a> McpRequest<'a> {
         (stream.into_answer(messages, &id), asked)
     }
 
-    async fn answering_in_retries(mut self, reply: impl Fn(&str, &Value) -> Value) -> (RpcAnswer, Vec<Value>) {
+    async fn answering_in_retries(
+        mut self,
+        reply: impl Fn(&str, &Value) -> Value,
+    ) -> (RpcAnswer, Vec<Value>) {
         let mut asked = Vec::new();
         let original = self.members.clone();
         for round in 1..10 {
@@ -163,9 +186,21 @@ impl<'a> McpRequest<'a> {
                 responses[key] = reply(request["method"].as_str().unwrap(), &request["params"]);
                 asked.push(request.clone());
             }
-            let state = end["requestState"].as_str().map(|s| format!(r#","requestState":{}"#, json!(s)));
-            let members = format!(r#"{original},"inputResponses":{responses}{}"#, state.unwrap_or_default());
-            self = McpRequest { client, method, id: format!("\"round {round}\""), members, meta, headers };
+            let state = end["requestState"]
+                .as_str()
+                .map(|s| format!(r#","requestState":{}"#, json!(s)));
+            let members = format!(
+                r#"{original},"inputResponses":{responses}{}"#,
+                state.unwrap_or_default()
+            );
+            self = McpRequest {
+                client,
+                method,
+                id: format!("\"round {round}\""),
+                members,
+                meta,
+                headers,
+            };
         }
         panic!("asked for input ten times");
     }
@@ -173,5 +208,9 @@ impl<'a> McpRequest<'a> {
 
 fn encode_header(value: &str) -> String {
     let plain = value.bytes().all(|b| (0x20..=0x7E).contains(&b)) && value.trim() == value;
-    if plain { value.to_owned() } else { format!("=?base64?{}?=", STANDARD.encode(value)) }
+    if plain {
+        value.to_owned()
+    } else {
+        format!("=?base64?{}?=", STANDARD.encode(value))
+    }
 }

@@ -1,6 +1,7 @@
 //! JSON-RPC messages as the bytes that clients send.
 //!
-//! Writes messages of both eras. Sends none. Invariant: members stand in the order in which they are written here.
+//! Writes messages of both eras. Sends none. Invariant: members stand in the order in which they
+//! are written here.
 
 use serde_json::{Value, json};
 
@@ -30,7 +31,11 @@ pub fn initialize(id: u64, revision: &str, name: &str, capabilities: &Value) -> 
 
 /// Writes a `tools/call` request.
 pub fn call_tool(id: impl Into<Value>, tool: &str, arguments: Value) -> String {
-    request(id, "tools/call", json!({"name": tool, "arguments": arguments}))
+    request(
+        id,
+        "tools/call",
+        json!({"name": tool, "arguments": arguments}),
+    )
 }
 
 /// Builds the `_meta` of a modern request: a client named `test`, without capabilities.

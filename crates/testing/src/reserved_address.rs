@@ -1,7 +1,7 @@
 //! Loopback addresses that no other test can take.
 //!
-//! Owns the sockets that hold the ports. Does not listen. Invariant: while a [`ReservedAddress`] lives, the system
-//! gives its port to nobody who asks for any free one.
+//! Owns the sockets that hold the ports. Does not listen. Invariant: while a [`ReservedAddress`]
+//! lives, the system gives its port to nobody who asks for any free one.
 
 use std::net::SocketAddr;
 
@@ -9,8 +9,9 @@ use tokio::net::TcpSocket;
 
 /// A loopback address that refuses connections until somebody binds exactly this one.
 ///
-/// A port that is bound, read and closed again is free for every other test meanwhile. This socket stays bound and
-/// never listens; `SO_REUSEADDR` lets a program of the test bind the same port beside it.
+/// A port that is bound, read and closed again is free for every other test meanwhile. This socket
+/// stays bound and never listens; `SO_REUSEADDR` lets a program of the test bind the same port
+/// beside it.
 pub struct ReservedAddress {
     _socket: TcpSocket,
     address: SocketAddr,
@@ -23,7 +24,10 @@ impl ReservedAddress {
         socket.set_reuseaddr(true).unwrap();
         socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let address = socket.local_addr().unwrap();
-        ReservedAddress { _socket: socket, address }
+        ReservedAddress {
+            _socket: socket,
+            address,
+        }
     }
 
     /// Address and port.
@@ -55,7 +59,8 @@ mod tests {
         let refused = TcpStream::connect(reserved.address()).await.unwrap_err();
         assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
         let listener = TcpListener::bind(reserved.address()).await.unwrap();
-        let (accepted, connected) = tokio::join!(listener.accept(), TcpStream::connect(reserved.address()));
+        let (accepted, connected) =
+            tokio::join!(listener.accept(), TcpStream::connect(reserved.address()));
         accepted.unwrap();
         connected.unwrap();
     }
@@ -64,7 +69,11 @@ mod tests {
     async fn nobody_else_gets_its_port() {
         let reserved: Vec<_> = (0..200).map(|_| ReservedAddress::new()).collect();
         for _ in 0..2000 {
-            let other = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+            let other = TcpListener::bind("127.0.0.1:0")
+                .await
+                .unwrap()
+                .local_addr()
+                .unwrap();
             assert!(reserved.iter().all(|one| one.address() != other));
         }
     }

@@ -1,7 +1,8 @@
 //! Whole answers to one request, judged.
 //!
-//! Holds all messages of an answer, and finds the response among them. Reads no stream itself. Invariant: an answer
-//! has one response, which comes last and has the id of the request, byte for byte.
+//! Holds all messages of an answer, and finds the response among them. Reads no stream itself.
+//! Invariant: an answer has one response, which comes last and has the id of the request, byte for
+//! byte.
 
 use http::HeaderMap;
 use serde_json::Value;
@@ -24,7 +25,12 @@ pub struct RpcAnswer {
 
 impl std::fmt::Debug for RpcAnswer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}", self.status, String::from_utf8_lossy(&self.bytes))
+        write!(
+            f,
+            "{} {}",
+            self.status,
+            String::from_utf8_lossy(&self.bytes)
+        )
     }
 }
 
@@ -35,7 +41,11 @@ impl RpcAnswer {
         assert_eq!(responses, 1, "there must be one response: {self:?}");
         let end = self.messages.last().unwrap();
         assert!(end.is_response(), "the response must come last: {self:?}");
-        assert_eq!(end.member("id").as_deref(), Some(self.id.as_str()), "another id: {self:?}");
+        assert_eq!(
+            end.member("id").as_deref(),
+            Some(self.id.as_str()),
+            "another id: {self:?}"
+        );
         assert_eq!(end.value["jsonrpc"], "2.0");
         end
     }
@@ -53,7 +63,13 @@ impl RpcAnswer {
     pub fn error(&self) -> &Value {
         let end = self.end();
         assert!(end.value["result"].is_null(), "a result: {}", end.raw);
-        assert!(end.value["error"]["message"].as_str().is_some_and(|m| !m.is_empty()), "no message: {}", end.raw);
+        assert!(
+            end.value["error"]["message"]
+                .as_str()
+                .is_some_and(|m| !m.is_empty()),
+            "no message: {}",
+            end.raw
+        );
         &end.value["error"]
     }
 
@@ -64,16 +80,23 @@ impl RpcAnswer {
 
     /// Returns the text of a tool's first content block.
     pub fn text(&self) -> &str {
-        self.result()["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text: {}", self.end().raw))
+        self.result()["content"][0]["text"]
+            .as_str()
+            .unwrap_or_else(|| panic!("no text: {}", self.end().raw))
     }
 
     /// Returns the result, as it was written.
     pub fn raw_result(&self) -> String {
-        self.end().member("result").unwrap_or_else(|| panic!("no result: {}", self.end().raw))
+        self.end()
+            .member("result")
+            .unwrap_or_else(|| panic!("no result: {}", self.end().raw))
     }
 
     /// Lists the messages with this method.
     pub fn of(&self, method: &str) -> Vec<&RpcMessage> {
-        self.messages.iter().filter(|m| m.method() == method).collect()
+        self.messages
+            .iter()
+            .filter(|m| m.method() == method)
+            .collect()
     }
 }

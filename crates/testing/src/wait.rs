@@ -9,7 +9,9 @@ pub const LONG: Duration = Duration::from_secs(30);
 
 /// Waits for a future and fails the test if it does not end.
 pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
-    let Ok(value) = tokio::time::timeout(LONG, future).await else { panic!("{what}: not within {LONG:?}") };
+    let Ok(value) = tokio::time::timeout(LONG, future).await else {
+        panic!("{what}: not within {LONG:?}")
+    };
     value
 }
 

@@ -1,7 +1,8 @@
 //! Addresses that a connection may lead to.
 //!
-//! Owns the choice between two rules: anywhere but to metadata services, and to public addresses alone. Looks nothing up
-//! (`address_resolver.rs`). Invariant: an address in doubt is not public, in whatever form it is embedded.
+//! Owns the choice between two rules: anywhere but to metadata services, and to public addresses
+//! alone. Looks nothing up (`address_resolver.rs`). Invariant: an address in doubt is not public,
+//! in whatever form it is embedded.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -21,7 +22,8 @@ pub(super) enum AddressGuard {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum GuardError {
     #[error(
-        "{0} is the metadata service of a cloud, which gives credentials to whoever asks; `allow_metadata = true` allows it"
+        "{0} is the metadata service of a cloud, which gives credentials to whoever asks; \
+         `allow_metadata = true` allows it"
     )]
     Metadata(String),
     #[error("{0} is no public address")]
@@ -32,7 +34,9 @@ impl AddressGuard {
     /// Refuses a host by its name, or by its address if it is one.
     pub(super) fn check_host(self, host: &str) -> Result<(), GuardError> {
         let is_refused = match self {
-            AddressGuard::Server(access) => access == MetadataAccess::Refused && is_metadata_host(host),
+            AddressGuard::Server(access) => {
+                access == MetadataAccess::Refused && is_metadata_host(host)
+            }
             AddressGuard::Public => {
                 let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
                 is_loopback(host.trim_end_matches('.'))
@@ -40,13 +44,19 @@ impl AddressGuard {
                     || address.is_ok_and(|it| !is_public(it))
             }
         };
-        if is_refused { Err(self.error(host.to_owned())) } else { Ok(()) }
+        if is_refused {
+            Err(self.error(host.to_owned()))
+        } else {
+            Ok(())
+        }
     }
 
     /// Returns true for an address that must not be dialled.
     pub(super) fn refuses(self, address: IpAddr) -> bool {
         match self {
-            AddressGuard::Server(access) => access == MetadataAccess::Refused && is_metadata_address(address),
+            AddressGuard::Server(access) => {
+                access == MetadataAccess::Refused && is_metadata_address(address)
+            }
             AddressGuard::Public => !is_public(address),
         }
     }
@@ -73,9 +83,18 @@ pub(super) fn is_public(address: IpAddr) -> bool {
 fn is_public_v4(address: Ipv4Addr) -> bool {
     let is_special = match address.octets() {
         // This network, private use, shared address space, loopback, link-local.
-        [0 | 10 | 127, ..] | [100, 64..=127, ..] | [169, 254, ..] | [172, 16..=31, ..] | [192, 168, ..] => true,
-        // Protocol assignments, the relays of 6to4, benchmarks, documentation, multicast and what is reserved.
-        [192, 0, 0 | 2, _] | [192, 88, 99, _] | [198, 18 | 19, ..] | [198, 51, 100, _] | [203, 0, 113, _] => true,
+        [0 | 10 | 127, ..]
+        | [100, 64..=127, ..]
+        | [169, 254, ..]
+        | [172, 16..=31, ..]
+        | [192, 168, ..] => true,
+        // Protocol assignments, the relays of 6to4, benchmarks, documentation, multicast and what
+        // is reserved.
+        [192, 0, 0 | 2, _]
+        | [192, 88, 99, _]
+        | [198, 18 | 19, ..]
+        | [198, 51, 100, _]
+        | [203, 0, 113, _] => true,
         [224..=255, ..] => true,
         _ => false,
     };
@@ -104,9 +123,21 @@ mod tests {
 
     #[test]
     fn others_can_lead_to_public_addresses_only() {
-        let public = ["8.8.8.8", "1.1.1.1", "100.63.0.1", "172.32.0.1", "192.0.1.1", "2606:4700::1", "[2a00::1]"];
+        let public = [
+            "8.8.8.8",
+            "1.1.1.1",
+            "100.63.0.1",
+            "172.32.0.1",
+            "192.0.1.1",
+            "2606:4700::1",
+            "[2a00::1]",
+        ];
         let embedded = ["::ffff:8.8.8.8", "64:ff9b::8.8.8.8", "2002:808:808::1"];
-        for host in public.into_iter().chain(embedded).chain(["example.com", "example.com.", "localhost.example.com"]) {
+        for host in public.into_iter().chain(embedded).chain([
+            "example.com",
+            "example.com.",
+            "localhost.example.com",
+        ]) {
             assert!(AddressGuard::Public.check_host(host).is_ok(), "{host}");
         }
         for host in [

@@ -1,7 +1,8 @@
 //! Resolver of the names of servers and proxies.
 //!
-//! Owns which of the addresses behind a name may be dialled. Does not connect (`tcp_connector.rs`). Invariant: the
-//! addresses that are checked are the ones that are dialled, so a name that changes in between changes nothing.
+//! Owns which of the addresses behind a name may be dialled. Does not connect (`tcp_connector.rs`).
+//! Invariant: the addresses that are checked are the ones that are dialled, so a name that changes
+//! in between changes nothing.
 
 use std::net::SocketAddr;
 use std::task::{Context, Poll};
@@ -22,7 +23,10 @@ pub(super) struct AddressResolver {
 
 impl AddressResolver {
     pub(super) fn new(guard: AddressGuard) -> Self {
-        AddressResolver { system: GaiResolver::new(), guard }
+        AddressResolver {
+            system: GaiResolver::new(),
+            guard,
+        }
     }
 }
 
@@ -49,7 +53,8 @@ fn permitted_addresses(
     found: impl Iterator<Item = SocketAddr>,
     guard: AddressGuard,
 ) -> Result<std::vec::IntoIter<SocketAddr>, BoxError> {
-    let (refused, permitted): (Vec<_>, Vec<_>) = found.partition(|address| guard.refuses(address.ip()));
+    let (refused, permitted): (Vec<_>, Vec<_>) =
+        found.partition(|address| guard.refuses(address.ip()));
     match (refused.first(), permitted.is_empty()) {
         (Some(address), true) => Err(guard.error(format!("{host} ({})", address.ip())).into()),
         _ => Ok(permitted.into_iter()),
@@ -64,17 +69,32 @@ mod tests {
     fn dialled(addresses: &[&str], metadata: MetadataAccess) -> Result<Vec<SocketAddr>, String> {
         let found = addresses.iter().map(|address| address.parse().unwrap());
         let guard = AddressGuard::Server(metadata);
-        permitted_addresses("a.test", found, guard).map(Iterator::collect).map_err(|error| error.to_string())
+        permitted_addresses("a.test", found, guard)
+            .map(Iterator::collect)
+            .map_err(|error| error.to_string())
     }
 
     #[test]
     fn an_address_of_a_name_is_dialled_only_if_it_is_no_metadata_service() {
         let cloud = "169.254.169.254:80";
         let other = "192.0.2.1:80";
-        assert_eq!(dialled(&[other, cloud], MetadataAccess::Refused), Ok(vec![other.parse().unwrap()]));
+        assert_eq!(
+            dialled(&[other, cloud], MetadataAccess::Refused),
+            Ok(vec![other.parse().unwrap()])
+        );
         let refused = dialled(&[cloud, "[fd20:ce::254]:80"], MetadataAccess::Refused).unwrap_err();
-        assert!(refused.starts_with("a.test (169.254.169.254) is the metadata service"), "{refused}");
-        assert_eq!(dialled(&[cloud], MetadataAccess::Allowed), Ok(vec![cloud.parse().unwrap()]));
-        assert_eq!(dialled(&[], MetadataAccess::Refused), Ok(Vec::new()), "the connector explains it");
+        assert!(
+            refused.starts_with("a.test (169.254.169.254) is the metadata service"),
+            "{refused}"
+        );
+        assert_eq!(
+            dialled(&[cloud], MetadataAccess::Allowed),
+            Ok(vec![cloud.parse().unwrap()])
+        );
+        assert_eq!(
+            dialled(&[], MetadataAccess::Refused),
+            Ok(Vec::new()),
+            "the connector explains it"
+        );
     }
 }

@@ -1,14 +1,15 @@
 //! Byte budget of unread messages from one server.
 //!
-//! Owns the limit and the counters. Does not hold messages (`rpc_pipe`). Invariant: a reservation is returned when its
-//! message is read or dropped, whichever comes first.
+//! Owns the limit and the counters. Does not hold messages (`rpc_pipe`). Invariant: a reservation
+//! is returned when its message is read or dropped, whichever comes first.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::reply_rate_limit::ReplyMeter;
 use moongate_telemetry::{
-    CounterHandle, DroppedItem, GaugeHandle, Limit, MemoryBudget, MemoryHolder, MemoryShare, Metrics,
+    CounterHandle, DroppedItem, GaugeHandle, Limit, MemoryBudget, MemoryHolder, MemoryShare,
+    Metrics,
 };
 
 /// Byte budget of one pipe.
@@ -59,7 +60,9 @@ impl ByteBudget {
     pub fn reserve(self: &Arc<Self>, size: usize) -> Option<ByteReservation> {
         let fits = |used: usize| used.checked_add(size).filter(|sum| *sum <= self.limit);
         // Check and reservation are one step: messages are released on other threads meanwhile.
-        self.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).ok()?;
+        self.used
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, fits)
+            .ok()?;
         self.gauge.add(i64::try_from(size).unwrap_or(i64::MAX));
         Some(ByteReservation(self.clone(), size))
     }

@@ -1,16 +1,16 @@
 //! Environment of child processes: what they inherit, and what is held back.
 //!
-//! Owns the names. Does not know the `env` of a server (`stdio_link.rs`). Invariant: variables that give power or hold
-//! credentials pass only if the config names them, apart from the proxies.
+//! Owns the names. Does not know the `env` of a server (`stdio_link.rs`). Invariant: variables that
+//! give power or hold credentials pass only if the config names them, apart from the proxies.
 
 use std::ffi::{OsStr, OsString};
 
 use moongate_platform::child_process;
 use moongate_telemetry::secret_look::secret_ranges;
 
-/// Variables that every child inherits. They suffice to find programs, the user's files, the network and its
-/// certificates. Only the proxy variables may hold secrets: programs that fetch packages need the same proxies as the
-/// gateway.
+/// Variables that every child inherits. They suffice to find programs, the user's files, the
+/// network and its certificates. Only the proxy variables may hold secrets: programs that fetch
+/// packages need the same proxies as the gateway.
 const INHERITED: [&str; 25] = [
     "PATH",
     "HOME",
@@ -59,7 +59,15 @@ const PACKAGE_SOURCES: [&str; 17] = [
     "BUN_CONFIG_REGISTRY",
 ];
 /// The same for npm, which reads each setting from `npm_config_NAME` in any case.
-const NPM_SETTINGS: [&str; 7] = ["registry", "proxy", "https_proxy", "https-proxy", "noproxy", "cafile", "strict_ssl"];
+const NPM_SETTINGS: [&str; 7] = [
+    "registry",
+    "proxy",
+    "https_proxy",
+    "https-proxy",
+    "noproxy",
+    "cafile",
+    "strict_ssl",
+];
 /// Variables that give a program power over other programs or machines.
 const POWERS: [&str; 6] = [
     "SSH_AUTH_SOCK",
@@ -70,7 +78,14 @@ const POWERS: [&str; 6] = [
     "GPG_AGENT_INFO",
 ];
 /// Ends of the names of credentials.
-const CREDENTIALS: [&str; 6] = ["_TOKEN", "_API_KEY", "_SECRET", "_PASSWORD", "_ACCESS_KEY", "_ACCESS_KEY_ID"];
+const CREDENTIALS: [&str; 6] = [
+    "_TOKEN",
+    "_API_KEY",
+    "_SECRET",
+    "_PASSWORD",
+    "_ACCESS_KEY",
+    "_ACCESS_KEY_ID",
+];
 /// Limit of names that are told.
 const NAMES_MAX: usize = 12;
 
@@ -86,19 +101,24 @@ pub enum ProgramKind {
 
 /// Returns the variables that a program of this kind inherits.
 pub(super) fn inherited(kind: ProgramKind) -> Vec<(OsString, OsString)> {
-    let passes = |(name, value): &(OsString, OsString)| is_inherited(name) || passes_to(kind, name, value);
+    let passes =
+        |(name, value): &(OsString, OsString)| is_inherited(name) || passes_to(kind, name, value);
     std::env::vars_os().filter(passes).collect()
 }
 
-/// Returns the names of variables that a program may miss since they are held back, apart from those that are `set` for
-/// it. Never their values.
+/// Returns the names of variables that a program may miss since they are held back, apart from
+/// those that are `set` for it. Never their values.
 pub fn held_back(kind: ProgramKind, set: &[(String, String)]) -> Vec<String> {
     let is_held = |name: &OsString, value: &OsString| {
-        !is_inherited(name) && !passes_to(kind, name, value) && (is_power(name) || is_package_source(kind, name))
+        !is_inherited(name)
+            && !passes_to(kind, name, value)
+            && (is_power(name) || is_package_source(kind, name))
     };
     let held = std::env::vars_os().filter(|(name, value)| is_held(name, value));
     let names = held.filter_map(|(name, _)| name.into_string().ok());
-    let mut names: Vec<String> = names.filter(|name| set.iter().all(|(other, _)| other != name)).collect();
+    let mut names: Vec<String> = names
+        .filter(|name| set.iter().all(|(other, _)| other != name))
+        .collect();
     names.sort();
     let more = names.len().saturating_sub(NAMES_MAX);
     names.truncate(NAMES_MAX);
@@ -109,20 +129,29 @@ pub fn held_back(kind: ProgramKind, set: &[(String, String)]) -> Vec<String> {
 }
 
 fn is_inherited(name: &OsStr) -> bool {
-    INHERITED.iter().chain(child_process::SYSTEM_VARIABLES).any(|known| name == *known)
+    INHERITED
+        .iter()
+        .chain(child_process::SYSTEM_VARIABLES)
+        .any(|known| name == *known)
 }
 
 fn passes_to(kind: ProgramKind, name: &OsStr, value: &OsStr) -> bool {
-    is_package_source(kind, name) && value.to_str().is_some_and(|value| !holds_credentials(value))
+    is_package_source(kind, name)
+        && value
+            .to_str()
+            .is_some_and(|value| !holds_credentials(value))
 }
 
 fn is_package_source(kind: ProgramKind, name: &OsStr) -> bool {
-    let Some(name) = name.to_str().filter(|_| kind == ProgramKind::PackageTool) else { return false };
+    let Some(name) = name.to_str().filter(|_| kind == ProgramKind::PackageTool) else {
+        return false;
+    };
     let lower = name.to_ascii_lowercase();
     let npm = lower.strip_prefix("npm_config_");
     // `npm_config_@scope:registry` names the registry of some packages.
     let of_scope = |setting: &str| setting.starts_with('@') && setting.ends_with(":registry");
-    PACKAGE_SOURCES.contains(&name) || npm.is_some_and(|setting| NPM_SETTINGS.contains(&setting) || of_scope(setting))
+    PACKAGE_SOURCES.contains(&name)
+        || npm.is_some_and(|setting| NPM_SETTINGS.contains(&setting) || of_scope(setting))
 }
 
 fn is_power(name: &OsStr) -> bool {
@@ -130,7 +159,8 @@ fn is_power(name: &OsStr) -> bool {
     POWERS.contains(&upper.as_str()) || CREDENTIALS.iter().any(|end| upper.ends_with(end))
 }
 
-/// True for values with a user or a token: `https://user:pass@host/`, `https://host/TOKEN/simple`, `_authToken=...`.
+/// True for values with a user or a token: `https://user:pass@host/`, `https://host/TOKEN/simple`,
+/// `_authToken=...`.
 fn holds_credentials(value: &str) -> bool {
     let has_user = value.split("//").skip(1).any(|rest| {
         let authority = rest.split(['/', '?', '#', ' ']).next().unwrap_or(rest);
@@ -140,7 +170,9 @@ fn holds_credentials(value: &str) -> bool {
     let has_secret = !secret_ranges(value).is_empty();
     has_user
         || has_secret
-        || ["_auth", "_password", "token=", "password=", "apikey="].iter().any(|word| lower.contains(word))
+        || ["_auth", "_password", "token=", "password=", "apikey="]
+            .iter()
+            .any(|word| lower.contains(word))
 }
 
 #[cfg(test)]
@@ -153,14 +185,30 @@ mod tests {
 
     #[test]
     fn certificates_pass_and_package_sources_pass_to_those_who_fetch() {
-        for name in ["NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_DIR", "HTTPS_PROXY"] {
+        for name in [
+            "NODE_EXTRA_CA_CERTS",
+            "REQUESTS_CA_BUNDLE",
+            "CURL_CA_BUNDLE",
+            "SSL_CERT_DIR",
+            "HTTPS_PROXY",
+        ] {
             assert!(passes(ProgramKind::Other, name, "/x"), "{name}");
         }
-        for name in
-            ["NPM_CONFIG_REGISTRY", "npm_config_registry", "npm_config_@a:registry", "UV_INDEX_URL", "PIP_PROXY"]
-        {
-            assert!(passes(ProgramKind::PackageTool, name, "https://mirror.example/x"), "{name}");
-            assert!(!passes(ProgramKind::Other, name, "https://mirror.example/x"), "{name}");
+        for name in [
+            "NPM_CONFIG_REGISTRY",
+            "npm_config_registry",
+            "npm_config_@a:registry",
+            "UV_INDEX_URL",
+            "PIP_PROXY",
+        ] {
+            assert!(
+                passes(ProgramKind::PackageTool, name, "https://mirror.example/x"),
+                "{name}"
+            );
+            assert!(
+                !passes(ProgramKind::Other, name, "https://mirror.example/x"),
+                "{name}"
+            );
         }
     }
 
@@ -176,15 +224,30 @@ mod tests {
             "https://ok.example/simple https://mirror.example/ghp_0123456789abcdefABCDEF/",
         ];
         for value in values {
-            assert!(!passes(ProgramKind::PackageTool, "UV_INDEX", value), "{value}");
+            assert!(
+                !passes(ProgramKind::PackageTool, "UV_INDEX", value),
+                "{value}"
+            );
         }
-        for name in
-            ["SSH_AUTH_SOCK", "DOCKER_HOST", "GITHUB_TOKEN", "npm_config__authToken", "NPM_TOKEN", "OPENAI_API_KEY"]
-        {
+        for name in [
+            "SSH_AUTH_SOCK",
+            "DOCKER_HOST",
+            "GITHUB_TOKEN",
+            "npm_config__authToken",
+            "NPM_TOKEN",
+            "OPENAI_API_KEY",
+        ] {
             assert!(!passes(ProgramKind::PackageTool, name, "x"), "{name}");
         }
         assert!(is_power(OsStr::new("GITHUB_TOKEN")) && is_power(OsStr::new("SSH_AUTH_SOCK")));
         assert!(!is_power(OsStr::new("EDITOR")));
-        assert!(passes(ProgramKind::PackageTool, "UV_INDEX", "https://mirror.example/a@b/simple"), "a path");
+        assert!(
+            passes(
+                ProgramKind::PackageTool,
+                "UV_INDEX",
+                "https://mirror.example/a@b/simple"
+            ),
+            "a path"
+        );
     }
 }

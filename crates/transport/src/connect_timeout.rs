@@ -1,7 +1,7 @@
 //! Time limit of a connector.
 //!
-//! Owns the limit and the text of its error. Does not connect. Invariant: the limit covers name resolution, the proxy
-//! and the TLS handshake together.
+//! Owns the limit and the text of its error. Does not connect. Invariant: the limit covers name
+//! resolution, the proxy and the TLS handshake together.
 
 use std::io;
 use std::sync::Arc;
@@ -14,8 +14,9 @@ use tower::{BoxError, Service};
 
 use crate::proxy::ProxyAddress;
 
-/// Connector with one time limit for everything. The HTTP connector does not count name resolution, and the TLS
-/// connector not its handshake. A stalled server would hold each call until the deadline of that call.
+/// Connector with one time limit for everything. The HTTP connector does not count name resolution,
+/// and the TLS connector not its handshake. A stalled server would hold each call until the
+/// deadline of that call.
 #[derive(Clone)]
 pub(super) struct ConnectTimeout<C> {
     inner: C,
@@ -26,7 +27,11 @@ pub(super) struct ConnectTimeout<C> {
 
 impl<C> ConnectTimeout<C> {
     pub(super) fn new(inner: C, limit: Duration) -> Self {
-        ConnectTimeout { inner, limit, through: Arc::from("") }
+        ConnectTimeout {
+            inner,
+            limit,
+            through: Arc::from(""),
+        }
     }
 
     /// Returns the inner connector.
@@ -37,7 +42,10 @@ impl<C> ConnectTimeout<C> {
     /// Names a proxy in timeout errors.
     pub(super) fn through(self, proxy: Option<&ProxyAddress>) -> Self {
         let through = proxy.map_or(String::new(), |proxy| format!(" through {proxy}"));
-        ConnectTimeout { through: through.into(), ..self }
+        ConnectTimeout {
+            through: through.into(),
+            ..self
+        }
     }
 }
 
@@ -62,8 +70,16 @@ where
             match tokio::time::timeout(limit, connecting).await {
                 Ok(connected) => connected.map_err(Into::into),
                 Err(_) => {
-                    let what = if secure { "connection and TLS handshake" } else { "connection" };
-                    Err(io::Error::new(io::ErrorKind::TimedOut, format!("no {what} within {limit:?}{through}")).into())
+                    let what = if secure {
+                        "connection and TLS handshake"
+                    } else {
+                        "connection"
+                    };
+                    Err(io::Error::new(
+                        io::ErrorKind::TimedOut,
+                        format!("no {what} within {limit:?}{through}"),
+                    )
+                    .into())
                 }
             }
         })

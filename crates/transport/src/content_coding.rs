@@ -1,7 +1,8 @@
 //! Content codings of responses: gzip, deflate and br.
 //!
-//! Owns the decoders, and what they hold. Does not limit the whole body (`read_body.rs`, `event_stream.rs`). Invariant:
-//! one step decodes a bounded number of bytes, however small its input was, and what arrived is decoded to its last byte.
+//! Owns the decoders, and what they hold. Does not limit the whole body (`read_body.rs`,
+//! `event_stream.rs`). Invariant: one step decodes a bounded number of bytes, however small its
+//! input was, and what arrived is decoded to its last byte.
 
 use std::io::{self, Write};
 use std::task::{Context, Poll, ready};
@@ -24,7 +25,8 @@ const BROTLI_WINDOW_MAX: usize = 1 << 24;
 /// Limit of the codings of one body. Nobody means more than one.
 const CODINGS_MAX: usize = 3;
 
-/// Undoes the codings of a response. What the decoders keep is reserved in `memory`. Fails if a coding is unknown.
+/// Undoes the codings of a response. What the decoders keep is reserved in `memory`. Fails if a
+/// coding is unknown.
 pub(super) fn decode_response(
     response: Response<ResponseBody>,
     memory: &MemoryShare,
@@ -38,9 +40,17 @@ pub(super) fn decode_response(
     let known = match known {
         Ok(known) if known.len() <= CODINGS_MAX => known,
         _ if !response.status().is_success() => return Ok(response),
-        Ok(_) => return Err(LinkError::Protocol(format!("the answer has {} content codings", codings.len()))),
+        Ok(_) => {
+            return Err(LinkError::Protocol(format!(
+                "the answer has {} content codings",
+                codings.len()
+            )));
+        }
         Err(name) => {
-            let text = format!("the answer has the content coding {name:?}, and only gzip, deflate and br are known");
+            let text = format!(
+                "the answer has the content coding {name:?}, and only gzip, deflate and br \
+                 are known"
+            );
             return Err(LinkError::Protocol(text));
         }
     };
@@ -55,9 +65,19 @@ pub(super) fn decode_response(
 
 /// Returns the names of the codings, in the order in which they were applied.
 fn codings(headers: &HeaderMap) -> Vec<String> {
-    let lines = headers.get_all(CONTENT_ENCODING).iter().map(|value| String::from_utf8_lossy(value.as_bytes()));
-    let names = lines.flat_map(|line| line.split(',').map(|name| name.trim().to_ascii_lowercase()).collect::<Vec<_>>());
-    names.filter(|name| !name.is_empty() && name != "identity").map(|name| name.chars().take(40).collect()).collect()
+    let lines = headers
+        .get_all(CONTENT_ENCODING)
+        .iter()
+        .map(|value| String::from_utf8_lossy(value.as_bytes()));
+    let names = lines.flat_map(|line| {
+        line.split(',')
+            .map(|name| name.trim().to_ascii_lowercase())
+            .collect::<Vec<_>>()
+    });
+    names
+        .filter(|name| !name.is_empty() && name != "identity")
+        .map(|name| name.chars().take(40).collect())
+        .collect()
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -126,7 +146,13 @@ enum DecoderStep {
 
 impl DecodedBody {
     fn new(coding: Coding, inner: ResponseBody, reservation: MemoryReservation) -> Self {
-        DecodedBody { inner, coding, state: DecoderState::Unstarted(Vec::new()), reservation, decoded: 0 }
+        DecodedBody {
+            inner,
+            coding,
+            state: DecoderState::Unstarted(Vec::new()),
+            reservation,
+            decoded: 0,
+        }
     }
 
     /// True if no bytes are left to take.
@@ -140,7 +166,10 @@ impl DecodedBody {
     }
 
     /// Returns the next bytes. `None` at the end of the body.
-    pub(super) fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, ConnectionError>> {
+    pub(super) fn poll_data(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Bytes>, ConnectionError>> {
         loop {
             match self.step() {
                 Ok(Some(bytes)) => return Poll::Ready(Ok(Some(bytes))),
@@ -160,7 +189,9 @@ impl DecodedBody {
 
     /// Decodes some bytes. `None` if more input is needed.
     fn step(&mut self) -> io::Result<Option<Bytes>> {
-        let DecoderState::Running(running) = &mut self.state else { return Ok(None) };
+        let DecoderState::Running(running) = &mut self.state else {
+            return Ok(None);
+        };
         if matches!(self.coding, Coding::Brotli) {
             // The other codings keep 32 KiB.
             let window = self.decoded.min(BROTLI_WINDOW_MAX);
@@ -168,7 +199,10 @@ impl DecodedBody {
         }
         let name = self.coding.name();
         let step = running.step().map_err(|error| {
-            io::Error::new(io::ErrorKind::InvalidData, format!("the answer is not valid {name}: {error}"))
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("the answer is not valid {name}: {error}"),
+            )
         })?;
         let data = match step {
             DecoderStep::Data(data) => data,
@@ -195,7 +229,11 @@ impl DecodedBody {
                 } else if is_ended || first.len() >= 2 {
                     let input = Bytes::from(std::mem::take(first));
                     let decoder = ContentDecoder::new(self.coding, &input);
-                    self.state = DecoderState::Running(RunningDecoder { decoder, input, is_ended });
+                    self.state = DecoderState::Running(RunningDecoder {
+                        decoder,
+                        input,
+                        is_ended,
+                    });
                 }
             }
             DecoderState::Running(running) => {
@@ -203,7 +241,8 @@ impl DecodedBody {
                 running.input = data;
                 running.is_ended = is_ended;
             }
-            // Bytes after the end of the coding mean nothing. They are read so that the connection can be reused.
+            // Bytes after the end of the coding mean nothing. They are read so that the connection
+            // can be reused.
             DecoderState::Finished => {}
         }
     }
@@ -212,7 +251,9 @@ impl DecodedBody {
 impl RunningDecoder {
     fn step(&mut self) -> io::Result<DecoderStep> {
         match &mut self.decoder {
-            ContentDecoder::Flate(decoder) => step_flate(&mut **decoder, &mut self.input, self.is_ended),
+            ContentDecoder::Flate(decoder) => {
+                step_flate(&mut **decoder, &mut self.input, self.is_ended)
+            }
             ContentDecoder::Brotli(decoder) => decoder.step(&mut self.input, self.is_ended),
         }
     }
@@ -222,7 +263,9 @@ impl ContentDecoder {
     fn new(coding: Coding, first: &[u8]) -> Self {
         match coding {
             Coding::Gzip => ContentDecoder::Flate(Box::new(MultiGzDecoder::new(Vec::new()))),
-            Coding::Deflate if is_zlib(first) => ContentDecoder::Flate(Box::new(ZlibDecoder::new(Vec::new()))),
+            Coding::Deflate if is_zlib(first) => {
+                ContentDecoder::Flate(Box::new(ZlibDecoder::new(Vec::new())))
+            }
             Coding::Deflate => ContentDecoder::Flate(Box::new(DeflateDecoder::new(Vec::new()))),
             Coding::Brotli => ContentDecoder::Brotli(Box::new(BrotliDecoder::new())),
         }
@@ -256,7 +299,11 @@ flate_decoder!(ZlibDecoder);
 flate_decoder!(DeflateDecoder);
 
 /// Decodes some of the input. A write fills the decoder's buffer of 32 KiB at most.
-fn step_flate(decoder: &mut dyn FlateDecoder, input: &mut Bytes, is_ended: bool) -> io::Result<DecoderStep> {
+fn step_flate(
+    decoder: &mut dyn FlateDecoder,
+    input: &mut Bytes,
+    is_ended: bool,
+) -> io::Result<DecoderStep> {
     let mut is_finished = false;
     while !input.is_empty() && decoder.output().is_empty() && !is_finished {
         let read = decoder.write(input)?;
@@ -279,9 +326,12 @@ fn step_flate(decoder: &mut dyn FlateDecoder, input: &mut Bytes, is_ended: bool)
     })
 }
 
-/// True if the bytes begin with a header of RFC 1950. Some servers send bare RFC 1951 under the name `deflate`.
+/// True if the bytes begin with a header of RFC 1950. Some servers send bare RFC 1951 under the
+/// name `deflate`.
 fn is_zlib(first: &[u8]) -> bool {
-    let [method, flags, ..] = first else { return false };
+    let [method, flags, ..] = first else {
+        return false;
+    };
     method & 0x0f == 8 && (u16::from(*method) << 8 | u16::from(*flags)).is_multiple_of(31)
 }
 
@@ -303,8 +353,16 @@ impl BrotliDecoder {
         let mut written = 0;
         let mut total = 0;
         let state = &mut self.0;
-        let result =
-            BrotliDecompressStream(&mut left, &mut read, input, &mut room, &mut written, &mut out, &mut total, state);
+        let result = BrotliDecompressStream(
+            &mut left,
+            &mut read,
+            input,
+            &mut room,
+            &mut written,
+            &mut out,
+            &mut total,
+            state,
+        );
         input.advance(read);
         out.truncate(written);
         match result {
@@ -340,7 +398,11 @@ mod tests {
     }
 
     fn body(coding: Coding) -> DecodedBody {
-        DecodedBody::new(coding, ResponseBody::Empty, share(MemoryLimit::None).begin())
+        DecodedBody::new(
+            coding,
+            ResponseBody::Empty,
+            share(MemoryLimit::None).begin(),
+        )
     }
 
     /// Decodes all that can be decoded of the input so far.
@@ -375,7 +437,8 @@ mod tests {
     fn each_coding_is_undone_however_its_bytes_arrive() {
         let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
         zlib.write_all(TEXT).unwrap();
-        let mut raw = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
+        let mut raw =
+            flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
         raw.write_all(TEXT).unwrap();
         let two_members = [gzip(&TEXT[..10]), gzip(&TEXT[10..])].concat();
         let bodies = [
@@ -387,7 +450,11 @@ mod tests {
         ];
         for (coding, body) in bodies {
             for chunk in [1, 2, 7, 1000] {
-                assert_eq!(decoded(coding, &body, chunk).unwrap(), TEXT, "{coding:?} {chunk}");
+                assert_eq!(
+                    decoded(coding, &body, chunk).unwrap(),
+                    TEXT,
+                    "{coding:?} {chunk}"
+                );
             }
             let cut = &body[..body.len() - 1];
             assert!(decoded(coding, cut, 7).is_err(), "{coding:?}");
@@ -409,11 +476,13 @@ mod tests {
 
     #[test]
     fn an_event_is_decoded_whole_although_the_stream_goes_on() {
-        let event: Vec<u8> =
-            (0..200_000_u32).flat_map(|i| (i.wrapping_mul(2_654_435_761) >> 22).to_le_bytes()).collect();
+        let event: Vec<u8> = (0..200_000_u32)
+            .flat_map(|i| (i.wrapping_mul(2_654_435_761) >> 22).to_le_bytes())
+            .collect();
         for size in [10, 16 * 1024, 30 * 1024, 33 * 1024, event.len()] {
             let event = &event[..size];
-            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+            let mut encoder =
+                flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
             let mut state = body(Coding::Gzip);
             for _ in 0..3 {
                 encoder.write_all(event).unwrap();
@@ -426,27 +495,49 @@ mod tests {
 
     #[test]
     fn the_window_of_a_decoder_is_reserved() {
-        let mut state = DecodedBody::new(Coding::Brotli, ResponseBody::Empty, share(MemoryLimit::Bytes(1)).begin());
+        let mut state = DecodedBody::new(
+            Coding::Brotli,
+            ResponseBody::Empty,
+            share(MemoryLimit::Bytes(1)).begin(),
+        );
         state.decoded = 1 << 20;
         state.feed(Some(brotli().into()));
-        assert!(state.step().unwrap_err().to_string().contains("limits.memory"));
+        assert!(
+            state
+                .step()
+                .unwrap_err()
+                .to_string()
+                .contains("limits.memory")
+        );
     }
 
     #[test]
     fn a_body_that_nobody_wants_is_not_decoded() {
         let twice = ResponseBody::Decoded(Box::new(body(Coding::Brotli)));
         let twice = DecodedBody::new(Coding::Gzip, twice, share(MemoryLimit::None).begin());
-        assert!(matches!(ResponseBody::Decoded(Box::new(twice)).into_coded(), ResponseBody::Empty));
+        assert!(matches!(
+            ResponseBody::Decoded(Box::new(twice)).into_coded(),
+            ResponseBody::Empty
+        ));
     }
 
     #[test]
     fn codings_are_named_in_order_and_unknown_ones_are_told() {
         let response = |coding: &'static str| {
             let response = Response::builder().header(CONTENT_ENCODING, coding);
-            decode_response(response.body(ResponseBody::Empty).unwrap(), &share(MemoryLimit::None))
+            decode_response(
+                response.body(ResponseBody::Empty).unwrap(),
+                &share(MemoryLimit::None),
+            )
         };
-        assert!(matches!(response("identity").unwrap().body(), ResponseBody::Empty));
-        assert!(matches!(response("X-GZIP").unwrap().body(), ResponseBody::Decoded(_)));
+        assert!(matches!(
+            response("identity").unwrap().body(),
+            ResponseBody::Empty
+        ));
+        assert!(matches!(
+            response("X-GZIP").unwrap().body(),
+            ResponseBody::Decoded(_)
+        ));
         assert!(response("gzip, br").is_ok());
         let error = response("zstd").err().unwrap().to_string();
         assert!(error.contains("\"zstd\""), "{error}");

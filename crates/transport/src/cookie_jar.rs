@@ -1,7 +1,7 @@
 //! Cookies of one connection, as load balancers set them to keep a client with one server.
 //!
-//! Owns their reading, their end and their limit. Does not share them: each connection has its own jar. Invariant:
-//! cookies go back to the host that set them, and nowhere else.
+//! Owns their reading, their end and their limit. Does not share them: each connection has its own
+//! jar. Invariant: cookies go back to the host that set them, and nowhere else.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
@@ -35,7 +35,11 @@ impl CookieJar {
         }
         let mut cookies = self.cookies.lock();
         for line in headers.get_all(SET_COOKIE) {
-            if let Some((cookie, is_over)) = line.to_str().ok().and_then(|line| read_cookie(line, is_secure)) {
+            if let Some((cookie, is_over)) = line
+                .to_str()
+                .ok()
+                .and_then(|line| read_cookie(line, is_secure))
+            {
                 cookies.retain(|other| other.name != cookie.name || other.path != cookie.path);
                 if !is_over {
                     cookies.push(cookie);
@@ -49,14 +53,27 @@ impl CookieJar {
         self.has_any.store(!cookies.is_empty(), Ordering::Release);
     }
 
-    /// Returns the `Cookie` header of a request to this path. `configured`: the header that it has already.
-    pub(super) fn header(&self, path: &str, configured: Option<&HeaderValue>) -> Option<HeaderValue> {
+    /// Returns the `Cookie` header of a request to this path. `configured`: the header that it has
+    /// already.
+    pub(super) fn header(
+        &self,
+        path: &str,
+        configured: Option<&HeaderValue>,
+    ) -> Option<HeaderValue> {
         if !self.has_any.load(Ordering::Acquire) {
             return None;
         }
         let cookies = self.cookies.lock();
-        let matching = cookies.iter().filter(|cookie| cookie.path.as_deref().is_none_or(|prefix| covers(prefix, path)));
-        let own = matching.map(|cookie| format!("{}={}", cookie.name, cookie.value)).collect::<Vec<_>>().join("; ");
+        let matching = cookies.iter().filter(|cookie| {
+            cookie
+                .path
+                .as_deref()
+                .is_none_or(|prefix| covers(prefix, path))
+        });
+        let own = matching
+            .map(|cookie| format!("{}={}", cookie.name, cookie.value))
+            .collect::<Vec<_>>()
+            .join("; ");
         if own.is_empty() {
             return None;
         }
@@ -74,8 +91,8 @@ impl Cookie {
     }
 }
 
-/// Reads a `Set-Cookie` line. The flag is true if the cookie ends now. RFC 6265, 5.2, without domains: all cookies are
-/// host-only here.
+/// Reads a `Set-Cookie` line. The flag is true if the cookie ends now. RFC 6265, 5.2, without
+/// domains: all cookies are host-only here.
 fn read_cookie(line: &str, is_secure: bool) -> Option<(Cookie, bool)> {
     let mut parts = line.split(';');
     let (name, value) = parts.next()?.split_once('=')?;
@@ -108,7 +125,8 @@ fn read_cookie(line: &str, is_secure: bool) -> Option<(Cookie, bool)> {
 /// True if a cookie of this path goes to a request. RFC 6265, 5.1.4.
 fn covers(prefix: &str, path: &str) -> bool {
     let path = path.split('?').next().unwrap_or(path);
-    path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || prefix.ends_with('/') || rest.starts_with('/'))
+    path.strip_prefix(prefix)
+        .is_some_and(|rest| rest.is_empty() || prefix.ends_with('/') || rest.starts_with('/'))
 }
 
 #[cfg(test)]
@@ -118,23 +136,50 @@ mod tests {
     fn jar(lines: &[&str]) -> CookieJar {
         let jar = CookieJar::default();
         for line in lines {
-            jar.store(&HeaderMap::from_iter([(SET_COOKIE, HeaderValue::from_str(line).unwrap())]), false);
+            jar.store(
+                &HeaderMap::from_iter([(SET_COOKIE, HeaderValue::from_str(line).unwrap())]),
+                false,
+            );
         }
         jar
     }
 
     fn sent(jar: &CookieJar, path: &str) -> String {
-        jar.header(path, None).map(|header| header.to_str().unwrap().to_owned()).unwrap_or_default()
+        jar.header(path, None)
+            .map(|header| header.to_str().unwrap().to_owned())
+            .unwrap_or_default()
     }
 
     #[test]
     fn cookies_go_back_until_they_end() {
-        assert_eq!(sent(&jar(&["a=1; Path=/; HttpOnly", "b=2", "a=3; path=/"]), "/mcp"), "b=2; a=3");
+        assert_eq!(
+            sent(
+                &jar(&["a=1; Path=/; HttpOnly", "b=2", "a=3; path=/"]),
+                "/mcp"
+            ),
+            "b=2; a=3"
+        );
         assert_eq!(sent(&jar(&["a=1", "a=; Max-Age=0"]), "/mcp"), "");
-        assert_eq!(sent(&jar(&["a=1", "a=x; Expires=Thu, 01 Jan 1970 00:00:00 GMT"]), "/mcp"), "");
-        assert_eq!(sent(&jar(&["a=1; Max-Age=60; Expires=Thu, 01 Jan 1970 00:00:00 GMT"]), "/mcp"), "a=1");
+        assert_eq!(
+            sent(
+                &jar(&["a=1", "a=x; Expires=Thu, 01 Jan 1970 00:00:00 GMT"]),
+                "/mcp"
+            ),
+            ""
+        );
+        assert_eq!(
+            sent(
+                &jar(&["a=1; Max-Age=60; Expires=Thu, 01 Jan 1970 00:00:00 GMT"]),
+                "/mcp"
+            ),
+            "a=1"
+        );
         assert_eq!(sent(&jar(&["a=1; Secure", "=2", "no", ""]), "/mcp"), "");
-        assert_eq!(sent(&jar(&["a=1; Domain=other.example"]), "/mcp"), "a=1", "to this host only");
+        assert_eq!(
+            sent(&jar(&["a=1; Domain=other.example"]), "/mcp"),
+            "a=1",
+            "to this host only"
+        );
     }
 
     #[test]
@@ -159,7 +204,14 @@ mod tests {
     #[test]
     fn a_configured_cookie_is_kept() {
         let configured = HeaderValue::from_static("own=7");
-        assert_eq!(jar(&["a=1"]).header("/", Some(&configured)).unwrap(), "own=7; a=1");
-        assert!(CookieJar::default().header("/", Some(&configured)).is_none());
+        assert_eq!(
+            jar(&["a=1"]).header("/", Some(&configured)).unwrap(),
+            "own=7; a=1"
+        );
+        assert!(
+            CookieJar::default()
+                .header("/", Some(&configured))
+                .is_none()
+        );
     }
 }

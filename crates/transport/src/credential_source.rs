@@ -1,7 +1,8 @@
 //! Credentials that a server is sent, and that change while its connection lives.
 //!
-//! Owns the seam to whoever keeps them, and the challenge of a server that refused one. Does not keep or renew any.
-//! Invariant: a credential goes to the origin of its connection alone, and a request is repeated at most once for it.
+//! Owns the seam to whoever keeps them, and the challenge of a server that refused one. Does not
+//! keep or renew any. Invariant: a credential goes to the origin of its connection alone, and a
+//! request is repeated at most once for it.
 
 use std::sync::Arc;
 
@@ -17,22 +18,31 @@ const CHALLENGES_MAX: (usize, usize) = (8, 4096);
 
 /// Source of the credential for one connection.
 pub trait CredentialSource: Send + Sync {
-    /// Returns the value of `Authorization` for the next request, after a renewal that is due. `None`: without one.
+    /// Returns the value of `Authorization` for the next request, after a renewal that is due.
+    /// `None`: without one.
     fn authorization(&self) -> BoxFuture<'_, Result<Option<HeaderValue>, LinkError>>;
 
-    /// Records that the server refused what was sent. Returns true if the request should be sent once more, since there
-    /// is another credential now.
-    fn on_refusal<'a>(&'a self, sent: Option<&'a HeaderValue>, challenge: &'a AuthChallenge) -> BoxFuture<'a, bool>;
+    /// Records that the server refused what was sent. Returns true if the request should be sent
+    /// once more, since there is another credential now.
+    fn on_refusal<'a>(
+        &'a self,
+        sent: Option<&'a HeaderValue>,
+        challenge: &'a AuthChallenge,
+    ) -> BoxFuture<'a, bool>;
 
     /// Returns true if it is one person's. A refusal of it says nothing about the server.
     fn is_personal(&self) -> bool;
 }
 
-/// Finds the source for a server, by its name and by the person that a connection is for. `None` as the person: it is for
-/// several.
+/// Finds the source for a server, by its name and by the person that a connection is for. `None` as
+/// the person: it is for several.
 pub trait CredentialDirectory: Send + Sync {
     /// Returns the source. `None`: the connection has the headers of the config alone.
-    fn find_source(&self, server: &str, person: Option<&[u8; 16]>) -> Option<Arc<dyn CredentialSource>>;
+    fn find_source(
+        &self,
+        server: &str,
+        person: Option<&[u8; 16]>,
+    ) -> Option<Arc<dyn CredentialSource>>;
 }
 
 /// Response of a server that refused a credential, or the lack of one.
@@ -49,9 +59,18 @@ impl AuthChallenge {
     pub(super) fn of(status: StatusCode, headers: &HeaderMap) -> Option<Self> {
         let refuses = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
         let (number, length) = CHALLENGES_MAX;
-        let texts = headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok());
-        let values = texts.filter(|text| text.len() <= length).take(number).map(str::to_owned);
-        refuses.then(|| AuthChallenge { status: status.as_u16(), values: values.collect() })
+        let texts = headers
+            .get_all(WWW_AUTHENTICATE)
+            .iter()
+            .filter_map(|value| value.to_str().ok());
+        let values = texts
+            .filter(|text| text.len() <= length)
+            .take(number)
+            .map(str::to_owned);
+        refuses.then(|| AuthChallenge {
+            status: status.as_u16(),
+            values: values.collect(),
+        })
     }
 }
 
@@ -93,7 +112,9 @@ mod tests {
             sent: Option<&'a HeaderValue>,
             challenge: &'a AuthChallenge,
         ) -> BoxFuture<'a, bool> {
-            self.refusals.lock().push((sent.cloned(), challenge.clone()));
+            self.refusals
+                .lock()
+                .push((sent.cloned(), challenge.clone()));
             let renewed = self.renewals.lock().pop_front();
             if renewed.is_some() {
                 *self.current.lock() = renewed;
@@ -106,7 +127,8 @@ mod tests {
         }
     }
 
-    /// Server that takes `good` alone, over one connection. Returns its port, and what each request carried.
+    /// Server that takes `good` alone, over one connection. Returns its port, and what each request
+    /// carried.
     async fn guarded_server() -> (u16, Arc<Mutex<Vec<String>>>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -120,7 +142,9 @@ mod tests {
                 if !text.contains("\r\n\r\n") || text.starts_with("post") && !text.ends_with("{}") {
                     continue;
                 }
-                let authorization = text.lines().find_map(|line| line.strip_prefix("authorization: "));
+                let authorization = text
+                    .lines()
+                    .find_map(|line| line.strip_prefix("authorization: "));
                 let authorization = authorization.unwrap_or("-").to_owned();
                 let is_good = authorization.contains("good");
                 record.lock().push(authorization);
@@ -154,7 +178,10 @@ mod tests {
             dial: None,
         };
         let configured = vec![(http::header::AUTHORIZATION, HeaderValue::from_static("old"))];
-        HttpClient::for_origin(&settings, &tls_without_roots()).unwrap().endpoint(&url, configured).unwrap()
+        HttpClient::for_origin(&settings, &tls_without_roots())
+            .unwrap()
+            .endpoint(&url, configured)
+            .unwrap()
     }
 
     #[tokio::test]
@@ -163,22 +190,51 @@ mod tests {
         let source = Arc::new(Tokens::default());
         let target = endpoint(port, source.clone());
         let request = |method: Method| match method {
-            Method::POST => HttpRequest::post("application/json", Vec::new(), Bytes::from_static(b"{}")),
+            Method::POST => {
+                HttpRequest::post("application/json", Vec::new(), Bytes::from_static(b"{}"))
+            }
             method => HttpRequest::bare(method, "text/event-stream", Vec::new()),
         };
-        for (token, method) in [("good1", Method::POST), ("good2", Method::GET), ("good3", Method::DELETE)] {
+        for (token, method) in [
+            ("good1", Method::POST),
+            ("good2", Method::GET),
+            ("good3", Method::DELETE),
+        ] {
             *source.current.lock() = Some(token);
-            assert_eq!(target.request(request(method)).await.unwrap().status(), StatusCode::OK);
+            assert_eq!(
+                target.request(request(method)).await.unwrap().status(),
+                StatusCode::OK
+            );
         }
         // A refused one is renewed, and the request repeated. The second refusal is the response.
         *source.current.lock() = Some("bad1");
         *source.renewals.lock() = ["good4", "bad2"].into();
-        assert_eq!(target.request(request(Method::POST)).await.unwrap().status(), StatusCode::OK);
+        assert_eq!(
+            target
+                .request(request(Method::POST))
+                .await
+                .unwrap()
+                .status(),
+            StatusCode::OK
+        );
         *source.current.lock() = Some("bad3");
-        assert_eq!(target.request(request(Method::POST)).await.unwrap().status(), StatusCode::UNAUTHORIZED);
-        assert_eq!(*carried.lock(), ["good1", "good2", "good3", "bad1", "good4", "bad3", "bad2"]);
+        assert_eq!(
+            target
+                .request(request(Method::POST))
+                .await
+                .unwrap()
+                .status(),
+            StatusCode::UNAUTHORIZED
+        );
+        assert_eq!(
+            *carried.lock(),
+            ["good1", "good2", "good3", "bad1", "good4", "bad3", "bad2"]
+        );
         let refusals = source.refusals.lock();
-        let challenge = AuthChallenge { status: 401, values: vec!["Bearer scope=\"x\"".to_owned()] };
+        let challenge = AuthChallenge {
+            status: 401,
+            values: vec!["Bearer scope=\"x\"".to_owned()],
+        };
         let refused = |token| (Some(HeaderValue::from_static(token)), challenge.clone());
         assert_eq!(*refusals, [refused("bad1"), refused("bad3")]);
     }
@@ -186,16 +242,34 @@ mod tests {
     #[test]
     fn the_challenges_of_a_refusal_are_kept_within_bounds() {
         let mut headers = HeaderMap::new();
-        headers.append(WWW_AUTHENTICATE, HeaderValue::from_static(r#"Bearer resource_metadata="https://x.test/y""#));
+        headers.append(
+            WWW_AUTHENTICATE,
+            HeaderValue::from_static(r#"Bearer resource_metadata="https://x.test/y""#),
+        );
         headers.append(WWW_AUTHENTICATE, "x".repeat(5000).parse().unwrap());
-        headers.append(WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"x\""));
+        headers.append(
+            WWW_AUTHENTICATE,
+            HeaderValue::from_static("Basic realm=\"x\""),
+        );
         let challenge = AuthChallenge::of(StatusCode::UNAUTHORIZED, &headers).unwrap();
         assert_eq!(challenge.status, 401);
-        assert_eq!(challenge.values, [r#"Bearer resource_metadata="https://x.test/y""#, "Basic realm=\"x\""]);
+        assert_eq!(
+            challenge.values,
+            [
+                r#"Bearer resource_metadata="https://x.test/y""#,
+                "Basic realm=\"x\""
+            ]
+        );
         assert_eq!(AuthChallenge::of(StatusCode::NOT_FOUND, &headers), None);
         for _ in 0..100 {
             headers.append(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        assert_eq!(AuthChallenge::of(StatusCode::FORBIDDEN, &headers).unwrap().values.len(), 8);
+        assert_eq!(
+            AuthChallenge::of(StatusCode::FORBIDDEN, &headers)
+                .unwrap()
+                .values
+                .len(),
+            8
+        );
     }
 }

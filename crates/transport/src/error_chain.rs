@@ -1,6 +1,7 @@
 //! Text of an error with all its causes.
 //!
-//! Owns the joining of the texts. Does not know any kind of error. Invariant: no cause is named twice in a row.
+//! Owns the joining of the texts. Does not know any kind of error. Invariant: no cause is named
+//! twice in a row.
 
 /// Returns an error with its causes. The outermost error alone says little.
 pub(super) fn error_chain(error: &dyn std::error::Error) -> String {

@@ -1,7 +1,8 @@
 //! Words of a server in the body of an HTTP error, for people.
 //!
-//! Owns where they stand: in a JSON error, or as plain text. Does not decide what the status means (`status_error.rs`).
-//! Invariant: they are one short line without credentials, and never a web page.
+//! Owns where they stand: in a JSON error, or as plain text. Does not decide what the status means
+//! (`status_error.rs`). Invariant: they are one short line without credentials, and never a web
+//! page.
 
 use std::borrow::Cow;
 
@@ -13,8 +14,18 @@ use crate::media_type::media_type;
 /// Limit of the characters that are shown.
 const WORDS_MAX: usize = 300;
 /// Members in which frameworks put their words.
-const MEMBERS: [&str; 10] =
-    ["message", "detail", "error_description", "title", "error", "reason", "msg", "errors", "description", "details"];
+const MEMBERS: [&str; 10] = [
+    "message",
+    "detail",
+    "error_description",
+    "title",
+    "error",
+    "reason",
+    "msg",
+    "errors",
+    "description",
+    "details",
+];
 /// Nesting in which they are looked for: `{"errors": [{"message": ...}]}`.
 const DEPTH_MAX: usize = 4;
 
@@ -31,10 +42,16 @@ pub(super) fn error_words(headers: &HeaderMap, body: &[u8]) -> Option<String> {
     let is_json = text.starts_with(['{', '[', '"']);
     let words = match is_json.then(|| serde_json::from_str(text)) {
         Some(Ok(json)) => in_json(&json, DEPTH_MAX)? + &supported_list(&json),
-        _ if (kind.is_empty() || *kind == *"text/plain") && !text.starts_with('<') => text.to_owned(),
+        _ if (kind.is_empty() || *kind == *"text/plain") && !text.starts_with('<') => {
+            text.to_owned()
+        }
         _ => return None,
     };
-    let line: String = logs::one_line(&words).trim().chars().take(WORDS_MAX).collect();
+    let line: String = logs::one_line(&words)
+        .trim()
+        .chars()
+        .take(WORDS_MAX)
+        .collect();
     // A server may quote what it was sent.
     (!line.is_empty()).then(|| logs::redact(&line))
 }
@@ -42,9 +59,9 @@ pub(super) fn error_words(headers: &HeaderMap, body: &[u8]) -> Option<String> {
 fn in_json(json: &serde_json::Value, depth: usize) -> Option<String> {
     match json {
         serde_json::Value::String(text) => Some(text.clone()),
-        serde_json::Value::Object(members) if depth > 0 => {
-            MEMBERS.iter().find_map(|name| in_json(members.get(*name)?, depth - 1))
-        }
+        serde_json::Value::Object(members) if depth > 0 => MEMBERS
+            .iter()
+            .find_map(|name| in_json(members.get(*name)?, depth - 1)),
         // The first of several says enough for a reason.
         serde_json::Value::Array(items) if depth > 0 => in_json(items.first()?, depth - 1),
         _ => None,
@@ -53,15 +70,20 @@ fn in_json(json: &serde_json::Value, depth: usize) -> Option<String> {
 
 /// Returns what the error says to be supported, as servers do that refuse a revision.
 fn supported_list(json: &serde_json::Value) -> String {
-    let supported =
-        ["/error/data/supported", "/data/supported", "/supported"].into_iter().find_map(|at| json.pointer(at));
+    let supported = ["/error/data/supported", "/data/supported", "/supported"]
+        .into_iter()
+        .find_map(|at| json.pointer(at));
     let names: Vec<&str> = supported
         .and_then(serde_json::Value::as_array)
         .into_iter()
         .flatten()
         .filter_map(|name| name.as_str())
         .collect();
-    if names.is_empty() { String::new() } else { format!(" (supported: {})", names.join(", ")) }
+    if names.is_empty() {
+        String::new()
+    } else {
+        format!(" (supported: {})", names.join(", "))
+    }
 }
 
 #[cfg(test)]
@@ -72,27 +94,53 @@ mod tests {
     #[test]
     fn words_are_found_in_json_and_in_plain_text_and_pages_are_left_out() {
         let said = |kind: &'static str, body: &str| {
-            let headers = HeaderMap::from_iter([(CONTENT_TYPE, http::HeaderValue::from_static(kind))]);
+            let headers =
+                HeaderMap::from_iter([(CONTENT_TYPE, http::HeaderValue::from_static(kind))]);
             error_words(&headers, body.as_bytes())
         };
-        let rpc =
-            r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request: (supported versions: 2025-06-18)"}}"#;
-        assert_eq!(said("application/json", rpc).unwrap(), "Bad Request: (supported versions: 2025-06-18)");
-        assert_eq!(said("application/json", r#"{"detail":"no such\nthing"}"#).unwrap(), "no such thing");
-        assert_eq!(said("application/json", r#"{"error":"invalid_token"}"#).unwrap(), "invalid_token");
+        let rpc = r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request: (supported versions: 2025-06-18)"}}"#;
+        assert_eq!(
+            said("application/json", rpc).unwrap(),
+            "Bad Request: (supported versions: 2025-06-18)"
+        );
+        assert_eq!(
+            said("application/json", r#"{"detail":"no such\nthing"}"#).unwrap(),
+            "no such thing"
+        );
+        assert_eq!(
+            said("application/json", r#"{"error":"invalid_token"}"#).unwrap(),
+            "invalid_token"
+        );
         let listed = r#"{"detail":[{"loc":["body"],"msg":"Field required","type":"missing"}]}"#;
         assert_eq!(said("application/json", listed).unwrap(), "Field required");
-        assert_eq!(said("application/json", r#"{"errors":[{"message":"suspended"}]}"#).unwrap(), "suspended");
-        assert_eq!(said("application/json", r#""suspended""#).unwrap(), "suspended");
+        assert_eq!(
+            said(
+                "application/json",
+                r#"{"errors":[{"message":"suspended"}]}"#
+            )
+            .unwrap(),
+            "suspended"
+        );
+        assert_eq!(
+            said("application/json", r#""suspended""#).unwrap(),
+            "suspended"
+        );
         assert_eq!(said("application/json", r#"[[[[["deep"]]]]]"#), None);
         assert_eq!(said("text/plain; charset=utf-8", " no \n").unwrap(), "no");
-        assert_eq!(said("text/plain", "[error] suspended").unwrap(), "[error] suspended");
+        assert_eq!(
+            said("text/plain", "[error] suspended").unwrap(),
+            "[error] suspended"
+        );
         assert_eq!(said("text/html", "<html>no</html>"), None);
         assert_eq!(said("text/plain", "<!doctype html>"), None);
         assert_eq!(said("application/json", r#"{"status":7}"#), None);
-        assert_eq!(said("text/plain", &"x".repeat(900)).unwrap().len(), WORDS_MAX);
+        assert_eq!(
+            said("text/plain", &"x".repeat(900)).unwrap().len(),
+            WORDS_MAX
+        );
         assert_eq!(error_words(&HeaderMap::new(), b"\xff"), None);
-        let plain = HeaderMap::from_iter([(CONTENT_TYPE, http::HeaderValue::from_static("text/plain"))]);
+        let plain =
+            HeaderMap::from_iter([(CONTENT_TYPE, http::HeaderValue::from_static("text/plain"))]);
         assert_eq!(error_words(&plain, b"expir\xe9").unwrap(), "expir\u{fffd}");
     }
 }

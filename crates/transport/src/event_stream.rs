@@ -1,7 +1,8 @@
 //! Messages of one event stream from a server.
 //!
-//! Owns the reading of events as messages, and the draining of finished streams. Does not reconnect (`sse_reconnect`).
-//! Invariant: one poll reads a bounded number of bytes, and a stream for one request ends with its answer.
+//! Owns the reading of events as messages, and the draining of finished streams. Does not reconnect
+//! (`sse_reconnect`). Invariant: one poll reads a bounded number of bytes, and a stream for one
+//! request ends with its answer.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -18,7 +19,9 @@ use crate::response_body::ResponseBody;
 use crate::rpc_pipe::OnGarbage;
 use crate::server_text::{MessageLimits, UnreadText};
 use crate::{ActivityFlag, LinkError};
-use moongate_jsonrpc::message::{RpcMessage, RpcPayload, RpcResponse, answered_id, batch_items, echoed_number};
+use moongate_jsonrpc::message::{
+    RpcMessage, RpcPayload, RpcResponse, answered_id, batch_items, echoed_number,
+};
 use moongate_jsonrpc::sse;
 use moongate_telemetry::MemoryReservation;
 
@@ -83,12 +86,13 @@ impl EventStream {
                     return Some(Err(LinkError::TooLarge { limit: e.limit }));
                 }
             };
-            // Only events of the kind `message` carry messages; servers may send others, such as pings.
+            // Only events of the kind `message` carry messages; servers may send others, such as
+            // pings.
             if event.kind.as_deref().is_some_and(|kind| kind != "message") {
                 continue;
             }
-            // 2025-03-26/basic/transports.mdx, Sending Messages to the Server: "These responses MAY be batched", and
-            // so may requests and notifications, also on the stream of a GET.
+            // 2025-03-26/basic/transports.mdx, Sending Messages to the Server: "These responses MAY
+            // be batched", and so may requests and notifications, also on the stream of a GET.
             let data = self.reservation.take().attach(event.data);
             let read = match self.options.limits.read(&data) {
                 Ok(read) => read,
@@ -125,8 +129,8 @@ impl EventStream {
         }
     }
 
-    /// Reports an event that could not be read. Returns the failure of the call if the event means to answer it: no other
-    /// answer will come.
+    /// Reports an event that could not be read. Returns the failure of the call if the event means
+    /// to answer it: no other answer will come.
     fn reject(&mut self, event: &[u8], item: &[u8], unread: UnreadText) -> Option<LinkError> {
         (self.options.on_garbage)(event);
         let id = self.options.id?;
@@ -140,7 +144,8 @@ impl EventStream {
     fn accept(&mut self, message: RpcMessage) -> Option<RpcMessage> {
         if let (Some(id), RpcMessage::Response(response)) = (self.options.id, &message) {
             if !is_for(response, id) {
-                // Each request has its own stream, so an answer to another one is a server's mistake.
+                // Each request has its own stream, so an answer to another one is a server's
+                // mistake.
                 (self.options.on_garbage)(b"an answer to a request that is not on this stream");
                 return None;
             }
@@ -154,11 +159,12 @@ impl EventStream {
     fn drain_rest(&mut self) {
         let Some(body) = self.body.take() else { return };
         let mut body = DrainedBody::new(body);
-        // Most servers end the stream with the answer, so the rest is usually here and needs no task.
+        // Most servers end the stream with the answer, so the rest is usually here and needs no
+        // task.
         let mut cx = Context::from_waker(std::task::Waker::noop());
         let is_over = body.poll_end(&mut cx).is_ready();
-        // Without a permit the body is dropped, and its connection closes. A new one costs less than
-        // unbounded tasks.
+        // Without a permit the body is dropped, and its connection closes. A new one costs less
+        // than unbounded tasks.
         if !is_over && let Ok(permit) = self.options.drains.clone().try_acquire_owned() {
             tokio::spawn(async move {
                 body.drain().await;
@@ -181,12 +187,14 @@ impl Stream for EventStream {
                 return Poll::Ready(Some(message));
             }
             if read > SILENT_BYTES_MAX {
-                // Many bytes without a message: yields, so that the caller can check its deadline and the thread its
-                // other tasks.
+                // Many bytes without a message: yields, so that the caller can check its deadline
+                // and the thread its other tasks.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            let Some(body) = &mut self.body else { return Poll::Ready(None) };
+            let Some(body) = &mut self.body else {
+                return Poll::Ready(None);
+            };
             match ready!(body.poll_data(cx)) {
                 Ok(Some(data)) => {
                     read += data.len();
@@ -199,7 +207,10 @@ impl Stream for EventStream {
                 }
                 Err(broken) => {
                     self.body = None;
-                    return Poll::Ready(Some(Err(connection_error(&broken, "the event stream broke off"))));
+                    return Poll::Ready(Some(Err(connection_error(
+                        &broken,
+                        "the event stream broke off",
+                    ))));
                 }
                 Ok(None) => {
                     self.body = None;
@@ -210,7 +221,8 @@ impl Stream for EventStream {
     }
 }
 
-/// True if a response answers the request with this id. Only an error may lack an id: its sender could not read it.
+/// True if a response answers the request with this id. Only an error may lack an id: its sender
+/// could not read it.
 pub(super) fn is_for(response: &RpcResponse, id: u64) -> bool {
     match &response.id {
         Some(answered) => echoed_number(answered.raw().bytes()) == Some(id),

@@ -1,7 +1,8 @@
 //! Fetches of URLs that others name: a server, a token or a client.
 //!
-//! Owns the rules for them: https, public addresses, no redirect, few bytes, little time. Does not know what is fetched.
-//! Invariant: no byte of a response is in an error, and what is dialled is what was checked.
+//! Owns the rules for them: https, public addresses, no redirect, few bytes, little time. Does not
+//! know what is fetched. Invariant: no byte of a response is in an error, and what is dialled is
+//! what was checked.
 
 use std::error::Error;
 use std::sync::{Arc, OnceLock};
@@ -71,10 +72,20 @@ pub enum FetchFailure {
 }
 
 impl Fetcher {
-    /// Creates a fetcher that trusts these certificates. `allowed` are URLs whose scheme, host and port may be private.
+    /// Creates a fetcher that trusts these certificates. `allowed` are URLs whose scheme, host and
+    /// port may be private.
     pub fn new(tls: Arc<rustls::ClientConfig>, allowed: &[url::Url]) -> Self {
-        let allowed = allowed.iter().map(url::Url::origin).filter(url::Origin::is_tuple).collect();
-        Fetcher { tls, allowed, proxies: OnceLock::new(), body_max: BODY_MAX }
+        let allowed = allowed
+            .iter()
+            .map(url::Url::origin)
+            .filter(url::Origin::is_tuple)
+            .collect();
+        Fetcher {
+            tls,
+            allowed,
+            proxies: OnceLock::new(),
+            body_max: BODY_MAX,
+        }
     }
 
     /// Returns a fetcher that takes larger or smaller bodies.
@@ -83,34 +94,55 @@ impl Fetcher {
         Fetcher { body_max, ..self }
     }
 
-    /// Sends a request to a URL. Returns the response with its whole body, whatever its status, unless it redirects.
-    pub async fn fetch(&self, url: &url::Url, request: Request<Bytes>) -> Result<Response<Bytes>, FetchError> {
+    /// Sends a request to a URL. Returns the response with its whole body, whatever its status,
+    /// unless it redirects.
+    pub async fn fetch(
+        &self,
+        url: &url::Url,
+        request: Request<Bytes>,
+    ) -> Result<Response<Bytes>, FetchError> {
         let fetched = match tokio::time::timeout(TIMEOUT, self.fetch_whole(url, request)).await {
             Ok(fetched) => fetched,
             Err(_) => Err(FetchFailure::Timeout),
         };
-        fetched.map_err(|kind| FetchError { host: url.host_str().unwrap_or_default().to_owned(), kind })
+        fetched.map_err(|kind| FetchError {
+            host: url.host_str().unwrap_or_default().to_owned(),
+            kind,
+        })
     }
 
-    async fn fetch_whole(&self, url: &url::Url, mut request: Request<Bytes>) -> Result<Response<Bytes>, FetchFailure> {
+    async fn fetch_whole(
+        &self,
+        url: &url::Url,
+        mut request: Request<Bytes>,
+    ) -> Result<Response<Bytes>, FetchFailure> {
         let client = self.client_for(url)?;
         *request.uri_mut() = url.as_str().parse().map_err(|_| FetchFailure::Url)?;
         let agent = HeaderValue::from_static(concat!("moongate/", env!("CARGO_PKG_VERSION")));
         request.headers_mut().entry(USER_AGENT).or_insert(agent);
-        let response = client.request(request.map(Full::new)).await.map_err(|error| failure_of(&error))?;
+        let response = client
+            .request(request.map(Full::new))
+            .await
+            .map_err(|error| failure_of(&error))?;
         if response.status().is_redirection() {
             return Err(FetchFailure::Redirect);
         }
         let (head, body) = response.into_parts();
-        let too_large = |error: Box<dyn Error + Send + Sync>| match error.is::<http_body_util::LengthLimitError>() {
+        let too_large = |error: Box<dyn Error + Send + Sync>| match error
+            .is::<http_body_util::LengthLimitError>(
+        ) {
             true => FetchFailure::TooLarge,
             false => FetchFailure::Unreachable,
         };
-        let body = Limited::new(body, self.body_max).collect().await.map_err(too_large)?;
+        let body = Limited::new(body, self.body_max)
+            .collect()
+            .await
+            .map_err(too_large)?;
         Ok(Response::from_parts(head, body.to_bytes()))
     }
 
-    /// Creates a client for one fetch. Its connection is not kept, since the next URL may be another's.
+    /// Creates a client for one fetch. Its connection is not kept, since the next URL may be
+    /// another's.
     fn client_for(&self, url: &url::Url) -> Result<GuardedClient, FetchFailure> {
         let is_allowed = self.allowed.contains(&url.origin());
         let is_web = url.scheme() == "https" || is_allowed && url.scheme() == "http";
@@ -118,14 +150,23 @@ impl Fetcher {
             return Err(FetchFailure::Url);
         }
         // What the config names is checked as a server is.
-        let guard = if is_allowed { AddressGuard::Server(MetadataAccess::Refused) } else { AddressGuard::Public };
+        let guard = if is_allowed {
+            AddressGuard::Server(MetadataAccess::Refused)
+        } else {
+            AddressGuard::Public
+        };
         let proxy = self.proxies.get_or_init(ProxyEnvironment::read).choose(url);
         let connector = HttpsConnectorBuilder::new()
             .with_tls_config((*self.tls).clone())
             .https_or_http()
             .enable_http1()
-            .wrap_connector(ProxyConnector::tunneling(TcpConnector::guarded(TIMEOUT, guard), proxy));
-        Ok(Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector))
+            .wrap_connector(ProxyConnector::tunneling(
+                TcpConnector::guarded(TIMEOUT, guard),
+                proxy,
+            ));
+        Ok(Client::builder(TokioExecutor::new())
+            .pool_max_idle_per_host(0)
+            .build(connector))
     }
 }
 
@@ -152,7 +193,8 @@ mod tests {
     use super::*;
     use crate::trust::tls_without_roots;
 
-    /// Server that answers each connection with these bytes. Returns its address, and the number of connections.
+    /// Server that answers each connection with these bytes. Returns its address, and the number of
+    /// connections.
     async fn server(response: String) -> (SocketAddr, Arc<AtomicUsize>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -181,7 +223,10 @@ mod tests {
     }
 
     fn with_length(status: &str, body: &str) -> String {
-        format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+        format!(
+            "HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        )
     }
 
     #[tokio::test]
@@ -190,19 +235,31 @@ mod tests {
         let port = address.port();
         let own = format!("http://127.0.0.1:{port}/mcp");
         let fetcher = Fetcher::new(tls_without_roots(), &[url(&own)]);
-        let found = fetch(&fetcher, &format!("http://127.0.0.1:{port}/.well-known/x")).await.unwrap();
+        let found = fetch(&fetcher, &format!("http://127.0.0.1:{port}/.well-known/x"))
+            .await
+            .unwrap();
         assert_eq!(found, (404, Bytes::from_static(b"secret")));
         for (text, kind) in [
             (format!("https://127.0.0.1:{port}/"), FetchFailure::Private),
             (format!("https://localhost:{port}/"), FetchFailure::Private),
             (format!("http://localhost:{port}/"), FetchFailure::Url),
-            (format!("https://[::ffff:127.0.0.1]:{port}/"), FetchFailure::Private),
+            (
+                format!("https://[::ffff:127.0.0.1]:{port}/"),
+                FetchFailure::Private,
+            ),
             (format!("http://u:p@127.0.0.1:{port}/"), FetchFailure::Url),
-            ("https://169.254.169.254/latest".to_owned(), FetchFailure::Private),
+            (
+                "https://169.254.169.254/latest".to_owned(),
+                FetchFailure::Private,
+            ),
             ("javascript:alert(1)".to_owned(), FetchFailure::Url),
             ("file:///etc/passwd".to_owned(), FetchFailure::Url),
         ] {
-            assert_eq!(fetch(&fetcher, &text).await.map_err(|error| error.kind), Err(kind), "{text}");
+            assert_eq!(
+                fetch(&fetcher, &text).await.map_err(|error| error.kind),
+                Err(kind),
+                "{text}"
+            );
         }
         assert_eq!(connections.load(Ordering::Relaxed), 1);
     }
@@ -212,28 +269,51 @@ mod tests {
         // `localhost` is looked up as any name is, once it is not known by its letters.
         let mut resolver = crate::address_resolver::AddressResolver::new(AddressGuard::Public);
         let found = tower::Service::call(&mut resolver, "localhost".parse().unwrap()).await;
-        assert!(found.unwrap_err().to_string().contains("is no public address"));
+        assert!(
+            found
+                .unwrap_err()
+                .to_string()
+                .contains("is no public address")
+        );
     }
 
     #[tokio::test]
     async fn no_redirect_is_followed_and_no_body_is_too_large() {
-        let redirect = "HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n".to_owned();
+        let redirect =
+            "HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n"
+                .to_owned();
         let endless = format!("HTTP/1.1 200 OK\r\n\r\n{}", "x".repeat(BODY_MAX + 1));
         for (response, kind) in [
             (redirect, FetchFailure::Redirect),
-            (with_length("200 OK", &"x".repeat(BODY_MAX + 1)), FetchFailure::TooLarge),
+            (
+                with_length("200 OK", &"x".repeat(BODY_MAX + 1)),
+                FetchFailure::TooLarge,
+            ),
             (endless, FetchFailure::TooLarge),
-            ("nothing of HTTP\r\n\r\n".to_owned(), FetchFailure::Unreachable),
+            (
+                "nothing of HTTP\r\n\r\n".to_owned(),
+                FetchFailure::Unreachable,
+            ),
         ] {
             let (address, _) = server(response).await;
             let own = format!("http://{address}/");
-            let error = fetch(&Fetcher::new(tls_without_roots(), &[url(&own)]), &own).await.unwrap_err();
-            assert_eq!(error, FetchError { host: "127.0.0.1".to_owned(), kind });
+            let error = fetch(&Fetcher::new(tls_without_roots(), &[url(&own)]), &own)
+                .await
+                .unwrap_err();
+            assert_eq!(
+                error,
+                FetchError {
+                    host: "127.0.0.1".to_owned(),
+                    kind
+                }
+            );
             assert!(!error.to_string().contains("nothing"), "{error}");
         }
         let (address, _) = server(with_length("200 OK", &"x".repeat(BODY_MAX))).await;
         let own = format!("http://{address}/");
-        let fetched = fetch(&Fetcher::new(tls_without_roots(), &[url(&own)]), &own).await.unwrap();
+        let fetched = fetch(&Fetcher::new(tls_without_roots(), &[url(&own)]), &own)
+            .await
+            .unwrap();
         assert_eq!(fetched.1.len(), BODY_MAX);
     }
 
@@ -244,6 +324,9 @@ mod tests {
         let fetcher = Fetcher::new(tls_without_roots(), &[url(&own)]);
         let begun = tokio::time::Instant::now();
         let error = fetch(&fetcher, &own).await.unwrap_err();
-        assert_eq!((error.kind, begun.elapsed().as_secs()), (FetchFailure::Timeout, 5));
+        assert_eq!(
+            (error.kind, begun.elapsed().as_secs()),
+            (FetchFailure::Timeout, 5)
+        );
     }
 }

@@ -1,14 +1,15 @@
 //! Texts that are no messages since a server writes in another way than MCP does.
 //!
-//! Owns what such a text looks like, and its description for people. Does not read it. Invariant: a text
-//! of MCP is never described.
+//! Owns what such a text looks like, and its description for people. Does not read it. Invariant: a
+//! text of MCP is never described.
 
 /// Returns what is wrong with a text that is no message, if it is a known mistake.
 pub(super) fn describe_foreign(text: &[u8]) -> Option<&'static str> {
     let start = text.trim_ascii_start();
     if start.len() >= 15 && start[..15].eq_ignore_ascii_case(b"content-length:") {
         return Some(
-            "it frames its messages with Content-Length headers, as the Language Server Protocol does; \
+            "it frames its messages with Content-Length headers, as the Language Server Protocol \
+             does; \
              MCP has one message a line",
         );
     }
@@ -40,7 +41,13 @@ mod tests {
         assert!(said(b"content-length:52").contains("Language Server Protocol"));
         assert!(said(&utf16(r#"{"jsonrpc":"2.0","id":1}"#)).contains("UTF-16"));
         assert!(said(b"\xff\xfe{\0").contains("UTF-16"));
-        for text in [&b"{\"jsonrpc\":\"2.0\"}"[..], b"Listening on 8080", b"", b"\0", b"Content-Type: x"] {
+        for text in [
+            &b"{\"jsonrpc\":\"2.0\"}"[..],
+            b"Listening on 8080",
+            b"",
+            b"\0",
+            b"Content-Type: x",
+        ] {
             assert_eq!(said(text), "");
         }
     }

@@ -1,15 +1,16 @@
 //! HTTP client of one origin.
 //!
-//! Owns the choice of connections: our own without TLS, a general client's pool with TLS. Also owns the parts that all
-//! requests to one endpoint share. Does not know messages. Invariant: every request goes to the origin that the client
-//! was made for.
+//! Owns the choice of connections: our own without TLS, a general client's pool with TLS. Also owns
+//! the parts that all requests to one endpoint share. Does not know messages. Invariant: every
+//! request goes to the origin that the client was made for.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, COOKIE, HOST, LOCATION, PROXY_AUTHORIZATION, USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, COOKIE, HOST, LOCATION,
+    PROXY_AUTHORIZATION, USER_AGENT,
 };
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri};
 use http_body_util::Full;
@@ -44,7 +45,8 @@ const REDIRECTS_MAX: usize = 5;
 #[derive(Clone)]
 pub(super) struct HttpClient {
     pool: HttpPool,
-    /// `None` where requests carry credentials of several clients: a cookie may stand for one of them.
+    /// `None` where requests carry credentials of several clients: a cookie may stand for one of
+    /// them.
     cookies: Option<Arc<CookieJar>>,
     credentials: Option<Arc<dyn CredentialSource>>,
     /// Share of the gateway's memory that decoders take.
@@ -65,52 +67,105 @@ enum HttpPool {
 type TlsPool = Client<ConnectTimeout<HttpsConnector<ProxyConnector>>, Full<Bytes>>;
 
 impl HttpClient {
-    /// Creates a client for the origin of a URL, through a Unix socket or a proxy if set. Connects nothing yet.
+    /// Creates a client for the origin of a URL, through a Unix socket or a proxy if set. Connects
+    /// nothing yet.
     ///
     /// Fails if the URL cannot be used.
-    pub(super) fn for_origin(settings: &HttpSettings, tls: &Arc<rustls::ClientConfig>) -> Result<Self, LinkError> {
+    pub(super) fn for_origin(
+        settings: &HttpSettings,
+        tls: &Arc<rustls::ClientConfig>,
+    ) -> Result<Self, LinkError> {
         let cookies = (!settings.forwards_credentials).then(Arc::default);
         let credentials = settings.credentials.clone();
         let memory = settings.memory.clone();
-        Ok(HttpClient { pool: HttpPool::for_origin(settings, tls)?, cookies, credentials, memory })
+        Ok(HttpClient {
+            pool: HttpPool::for_origin(settings, tls)?,
+            cookies,
+            credentials,
+            memory,
+        })
     }
 
-    /// Returns an endpoint of this origin with its common headers. Fails if the host is no valid header value.
-    pub(super) fn endpoint(&self, url: &url::Url, configured: HeaderList) -> Result<HttpEndpoint, LinkError> {
+    /// Returns an endpoint of this origin with its common headers. Fails if the host is no valid
+    /// header value.
+    pub(super) fn endpoint(
+        &self,
+        url: &url::Url,
+        configured: HeaderList,
+    ) -> Result<HttpEndpoint, LinkError> {
         let mut headers: HeaderMap = configured.into_iter().collect();
         // Some hosts refuse programs by their agent, so another one may be configured.
         let agent = HeaderValue::from_static(concat!("moongate/", env!("CARGO_PKG_VERSION")));
         headers.entry(USER_AGENT).or_insert(agent);
-        // Compressed events would wait for one another. Some hosts compress anyway: see `content_coding.rs`.
-        headers.entry(ACCEPT_ENCODING).or_insert(HeaderValue::from_static("identity"));
+        // Compressed events would wait for one another. Some hosts compress anyway: see
+        // `content_coding.rs`.
+        headers
+            .entry(ACCEPT_ENCODING)
+            .or_insert(HeaderValue::from_static("identity"));
         self.endpoint_with(url.clone(), headers)
     }
 
     fn endpoint_with(&self, url: url::Url, headers: HeaderMap) -> Result<HttpEndpoint, LinkError> {
         let route = self.pool.route(&url, headers.clone())?;
-        Ok(HttpEndpoint { route, origin: Arc::new(EndpointOrigin { client: self.clone(), url, headers }) })
+        Ok(HttpEndpoint {
+            route,
+            origin: Arc::new(EndpointOrigin {
+                client: self.clone(),
+                url,
+                headers,
+            }),
+        })
     }
 }
 
 impl HttpPool {
-    fn for_origin(settings: &HttpSettings, tls: &Arc<rustls::ClientConfig>) -> Result<Self, LinkError> {
-        let HttpSettings { url, socket, proxy, metadata, connect_timeout, dial, .. } = settings;
+    fn for_origin(
+        settings: &HttpSettings,
+        tls: &Arc<rustls::ClientConfig>,
+    ) -> Result<Self, LinkError> {
+        let HttpSettings {
+            url,
+            socket,
+            proxy,
+            metadata,
+            connect_timeout,
+            dial,
+            ..
+        } = settings;
         // One pool for each server: its idle connections cannot crowd out those of others.
-        let limits = PoolLimits { idle: POOL_IDLE, idle_time: POOL_IDLE_TIME };
+        let limits = PoolLimits {
+            idle: POOL_IDLE,
+            idle_time: POOL_IDLE_TIME,
+        };
         if let Some(path) = socket {
             let connector = PlainConnector::Unix(path.to_owned(), *connect_timeout);
-            return Ok(HttpPool::Plain(PlainClient::new(connector, to_uri(url)?, limits)));
+            return Ok(HttpPool::Plain(PlainClient::new(
+                connector,
+                to_uri(url)?,
+                limits,
+            )));
         }
         if let Some(dial) = dial {
-            return Ok(HttpPool::Plain(PlainClient::new(PlainConnector::Memory(dial.clone()), to_uri(url)?, limits)));
+            return Ok(HttpPool::Plain(PlainClient::new(
+                PlainConnector::Memory(dial.clone()),
+                to_uri(url)?,
+                limits,
+            )));
         }
         let tcp = TcpConnector::new(*connect_timeout, *metadata);
         let proxy = proxy.clone();
         if url.scheme() == "https" {
-            return Ok(HttpPool::Tls(Box::new(over_tls(tcp, proxy, *connect_timeout, tls))));
+            return Ok(HttpPool::Tls(Box::new(over_tls(
+                tcp,
+                proxy,
+                *connect_timeout,
+                tls,
+            ))));
         }
         let connector = ProxyConnector::forwarding(tcp, proxy.clone());
-        let connector = PlainConnector::Tcp(ConnectTimeout::new(connector, *connect_timeout).through(proxy.as_ref()));
+        let connector = PlainConnector::Tcp(
+            ConnectTimeout::new(connector, *connect_timeout).through(proxy.as_ref()),
+        );
         let plain = PlainClient::new(connector, to_uri(url)?, limits);
         Ok(match proxy {
             Some(proxy) => HttpPool::Forward(plain, Box::new(proxy)),
@@ -128,16 +183,27 @@ impl HttpPool {
                 if !headers.contains_key(HOST) {
                     headers.insert(HOST, host(&uri)?);
                 }
-                Ok(HttpRoute::Plain(pool.clone(), Arc::new(RequestTemplate::new(path.to_owned(), &headers))))
+                Ok(HttpRoute::Plain(
+                    pool.clone(),
+                    Arc::new(RequestTemplate::new(path.to_owned(), &headers)),
+                ))
             }
-            // RFC 9112, section 3.2.2: "a client MUST send the target URI in absolute-form as the request-target".
+            // RFC 9112, section 3.2.2: "a client MUST send the target URI in absolute-form as the
+            // request-target".
             HttpPool::Forward(pool, proxy) => {
                 let host = host(&uri)?;
                 let absolute = format!("http://{}{path}", host.to_str().unwrap_or_default());
                 // The proxy routes by the absolute URI, so `Host` must agree with it.
                 headers.insert(HOST, host);
-                headers.extend(proxy.authorization().map(|value| (PROXY_AUTHORIZATION, value.clone())));
-                Ok(HttpRoute::Plain(pool.clone(), Arc::new(RequestTemplate::new(absolute, &headers))))
+                headers.extend(
+                    proxy
+                        .authorization()
+                        .map(|value| (PROXY_AUTHORIZATION, value.clone())),
+                );
+                Ok(HttpRoute::Plain(
+                    pool.clone(),
+                    Arc::new(RequestTemplate::new(absolute, &headers)),
+                ))
             }
             HttpPool::Tls(pool) => Ok(HttpRoute::Tls(pool.clone(), Box::new((uri, headers)))),
         }
@@ -175,20 +241,32 @@ pub(super) struct HttpRequest {
     pub(super) headers: HeaderList,
     /// JSON; empty unless the method is POST.
     pub(super) body: Bytes,
-    /// `Cookie` header of the request itself, once those of the connection were added: a redirect sends the request again,
-    /// with other cookies perhaps.
+    /// `Cookie` header of the request itself, once those of the connection were added: a redirect
+    /// sends the request again, with other cookies perhaps.
     own_cookies: Option<Option<HeaderValue>>,
 }
 
 impl HttpRequest {
     /// Creates a POST with a message and the accepted media types.
     pub(super) fn post(accept: &'static str, headers: HeaderList, body: Bytes) -> Self {
-        HttpRequest { method: Method::POST, accept, headers, body, own_cookies: None }
+        HttpRequest {
+            method: Method::POST,
+            accept,
+            headers,
+            body,
+            own_cookies: None,
+        }
     }
 
     /// Creates a request without a body.
     pub(super) fn bare(method: Method, accept: &'static str, headers: HeaderList) -> Self {
-        HttpRequest { method, accept, headers, body: Bytes::new(), own_cookies: None }
+        HttpRequest {
+            method,
+            accept,
+            headers,
+            body: Bytes::new(),
+            own_cookies: None,
+        }
     }
 }
 
@@ -201,9 +279,12 @@ impl HttpEndpoint {
         }
     }
 
-    /// Sends a request. Its own headers replace common headers of the same name. Redirects within the origin that keep
-    /// the method are followed.
-    pub(super) async fn request(&self, mut request: HttpRequest) -> Result<Response<ResponseBody>, LinkError> {
+    /// Sends a request. Its own headers replace common headers of the same name. Redirects within
+    /// the origin that keep the method are followed.
+    pub(super) async fn request(
+        &self,
+        mut request: HttpRequest,
+    ) -> Result<Response<ResponseBody>, LinkError> {
         let response = match &self.origin.client.credentials {
             None => self.send(&mut request).await?,
             // Boxed: few connections have a source.
@@ -229,7 +310,10 @@ impl HttpEndpoint {
             let Some(target) = next.take() else { break };
             // Read, so that the connection can be reused.
             drain_body(response.into_body()).await;
-            let endpoint = self.origin.client.endpoint_with(target, self.origin.headers.clone())?;
+            let endpoint = self
+                .origin
+                .client
+                .endpoint_with(target, self.origin.headers.clone())?;
             response = endpoint.send(&mut request).await?;
             next = endpoint.redirect_target(&response);
         }
@@ -239,7 +323,10 @@ impl HttpEndpoint {
     /// Returns where a response redirects to, if that is within the origin and the method is kept.
     fn redirect_target(&self, response: &Response<ResponseBody>) -> Option<url::Url> {
         // The other statuses turn a POST into a GET, which is no message.
-        if !matches!(response.status(), StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT) {
+        if !matches!(
+            response.status(),
+            StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT
+        ) {
             return None;
         }
         let location = response.headers().get(LOCATION)?.to_str().ok()?;
@@ -258,7 +345,9 @@ impl HttpEndpoint {
     ) -> Result<Response<ResponseBody>, LinkError> {
         let sent = authorize(source, request).await?;
         let response = self.send(request).await?;
-        let Some(challenge) = AuthChallenge::of(response.status(), response.headers()) else { return Ok(response) };
+        let Some(challenge) = AuthChallenge::of(response.status(), response.headers()) else {
+            return Ok(response);
+        };
         if !source.on_refusal(sent.as_ref(), &challenge).await {
             return Ok(response);
         }
@@ -280,12 +369,18 @@ impl HttpEndpoint {
 
     /// Adds the cookies that the server set to those that the request has.
     fn add_cookies(&self, request: &mut HttpRequest) {
-        let Some(jar) = &self.origin.client.cookies else { return };
+        let Some(jar) = &self.origin.client.cookies else {
+            return;
+        };
         if let Some(own) = request.own_cookies.take() {
             request.headers.retain(|(name, _)| *name != COOKIE);
             request.headers.extend(own.map(|own| (COOKIE, own)));
         }
-        let own = request.headers.iter().find(|(name, _)| *name == COOKIE).map(|(_, value)| value.clone());
+        let own = request
+            .headers
+            .iter()
+            .find(|(name, _)| *name == COOKIE)
+            .map(|(_, value)| value.clone());
         let configured = own.as_ref().or_else(|| self.origin.headers.get(COOKIE));
         if let Some(cookies) = jar.header(self.origin.url.path(), configured) {
             request.headers.retain(|(name, _)| *name != COOKIE);
@@ -295,10 +390,17 @@ impl HttpEndpoint {
     }
 
     async fn transmit(&self, request: &HttpRequest) -> Result<Response<ResponseBody>, LinkError> {
-        let HttpRequest { method, accept, headers, body, .. } = request;
+        let HttpRequest {
+            method,
+            accept,
+            headers,
+            body,
+            ..
+        } = request;
         match &self.route {
             HttpRoute::Plain(pool, template) => {
-                pool.request(template.request(method, accept, headers, body.clone())).await
+                pool.request(template.request(method, accept, headers, body.clone()))
+                    .await
             }
             HttpRoute::Tls(pool, common) => {
                 let mut request = http::Request::new(Full::new(body.clone()));
@@ -317,17 +419,24 @@ impl HttpEndpoint {
                 }
                 // Boxed: the future is large, and TLS is not the hot path.
                 let answer = Box::pin(pool.request(request)).await;
-                Ok(answer.map_err(|e| unreachable_error(&e, common.0.host()))?.map(ResponseBody::Tls))
+                Ok(answer
+                    .map_err(|e| unreachable_error(&e, common.0.host()))?
+                    .map(ResponseBody::Tls))
             }
         }
     }
 }
 
 /// Gives a request the credential of now. Returns it.
-async fn authorize(source: &dyn CredentialSource, request: &mut HttpRequest) -> Result<Option<HeaderValue>, LinkError> {
+async fn authorize(
+    source: &dyn CredentialSource,
+    request: &mut HttpRequest,
+) -> Result<Option<HeaderValue>, LinkError> {
     let authorization = source.authorization().await?;
     request.headers.retain(|(name, _)| *name != AUTHORIZATION);
-    request.headers.extend(authorization.clone().map(|value| (AUTHORIZATION, value)));
+    request
+        .headers
+        .extend(authorization.clone().map(|value| (AUTHORIZATION, value)));
     Ok(authorization)
 }
 
@@ -355,7 +464,8 @@ fn over_tls(
         .timer(TokioTimer::new())
         .pool_idle_timeout(POOL_IDLE_TIME)
         .pool_max_idle_per_host(POOL_IDLE)
-        // All calls share one HTTP/2 connection. Without pings, one that hangs would be used for ever.
+        // All calls share one HTTP/2 connection. Without pings, one that hangs would be used for
+        // ever.
         .http2_keep_alive_interval(KEEPALIVE.0)
         .http2_keep_alive_timeout(KEEPALIVE.1)
         .build(ConnectTimeout::new(connector, connect_timeout).through(proxy.as_ref()))
@@ -368,7 +478,8 @@ fn host(uri: &Uri) -> Result<HeaderValue, LinkError> {
         Some(port) if port != 80 => format!("{name}:{port}"),
         _ => name.to_owned(),
     };
-    HeaderValue::try_from(host).map_err(|_| LinkError::Spawn("the URL's host cannot be sent".to_owned()))
+    HeaderValue::try_from(host)
+        .map_err(|_| LinkError::Spawn("the URL's host cannot be sent".to_owned()))
 }
 
 #[cfg(test)]
@@ -386,20 +497,34 @@ mod tests {
     async fn silent() -> (u16, Arc<rustls::ClientConfig>, tokio::task::JoinHandle<()>) {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let key = KeyPair::generate().unwrap();
-        let own = CertificateParams::new(["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
+        let own = CertificateParams::new(["localhost".to_owned()])
+            .unwrap()
+            .self_signed(&key)
+            .unwrap();
         let mut roots = rustls::RootCertStore::empty();
         roots.add(own.der().clone()).unwrap();
         let client = rustls::ClientConfig::builder_with_provider(provider.clone());
-        let client = client.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots);
-        let server = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let client = client
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots);
+        let server = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions();
         let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-        let mut server = server.unwrap().with_no_client_auth().with_single_cert(vec![own.der().clone()], key).unwrap();
+        let mut server = server
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![own.der().clone()], key)
+            .unwrap();
         server.alpn_protocols = vec![b"h2".to_vec()];
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let serving = tokio::spawn(async move {
             let (stream, _) = listener.accept().await.unwrap();
-            let _held = TlsAcceptor::from(Arc::new(server)).accept(stream).await.unwrap();
+            let _held = TlsAcceptor::from(Arc::new(server))
+                .accept(stream)
+                .await
+                .unwrap();
             // From here on only time is missing, not bytes.
             tokio::time::pause();
             std::future::pending().await

@@ -1,7 +1,7 @@
 //! Link errors of broken HTTP connections.
 //!
-//! Owns the translation of two HTTP clients' errors. Does not read responses (`status_error`). Invariant: a violation
-//! of HTTP is never reported as a closed connection.
+//! Owns the translation of two HTTP clients' errors. Does not read responses (`status_error`).
+//! Invariant: a violation of HTTP is never reported as a closed connection.
 
 use std::io::ErrorKind;
 
@@ -16,13 +16,18 @@ pub(super) fn connection_error(error: &ConnectionError, what: &str) -> LinkError
         ConnectionError::Parse(_) => LinkError::Protocol(error.to_string()),
         ConnectionError::Closed(_) => LinkError::Closed(format!("{what}: {error}")),
         // A body that its content coding does not fit.
-        ConnectionError::Io(error) if error.kind() == ErrorKind::InvalidData => LinkError::Protocol(error.to_string()),
+        ConnectionError::Io(error) if error.kind() == ErrorKind::InvalidData => {
+            LinkError::Protocol(error.to_string())
+        }
         ConnectionError::Io(error) => LinkError::Closed(format!("{what}: {}", error_chain(error))),
     }
 }
 
 /// Explains why a request to this host got no response.
-pub(super) fn unreachable_error(error: &hyper_util::client::legacy::Error, host: Option<&str>) -> LinkError {
+pub(super) fn unreachable_error(
+    error: &hyper_util::client::legacy::Error,
+    host: Option<&str>,
+) -> LinkError {
     if error.is_connect() {
         connect_hints::unreachable(error, host)
     } else {

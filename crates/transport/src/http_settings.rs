@@ -1,6 +1,7 @@
 //! Settings of a connection to one HTTP server.
 //!
-//! Owns the settings that both HTTP transports share. Does not check them. Invariant: the settings of a link never change.
+//! Owns the settings that both HTTP transports share. Does not check them. Invariant: the settings
+//! of a link never change.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
-//! HTTP+SSE, the HTTP transport before Streamable HTTP: one event stream from the server, one POST for each message.
+//! HTTP+SSE, the HTTP transport before Streamable HTTP: one event stream from the server, one POST
+//! for each message.
 //!
-//! Owns the stream and the endpoint that the server names for messages. Does not match answers to calls (`rpc_pipe`).
-//! Invariant: messages and credentials go only to the origin of the configured URL. The end of the stream ends the
-//! link.
+//! Owns the stream and the endpoint that the server names for messages. Does not match answers to
+//! calls (`rpc_pipe`). Invariant: messages and credentials go only to the origin of the configured
+//! URL. The end of the stream ends the link.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +41,8 @@ const ANSWER_TIME: Duration = Duration::from_secs(10);
 /// Limit of the bytes read without an event before the task yields.
 const SILENT_BYTES: usize = 256 * 1024;
 /// Limit of concurrent replies to server requests.
-// A server may send more requests before it has read the replies, so that one slow POST must not block the others.
+// A server may send more requests before it has read the replies, so that one slow POST must not
+// block the others.
 const ANSWERS_AT_ONCE: usize = 8;
 /// Limit of POSTs left open after the end of their calls.
 // A server that never ends its POSTs would hold one connection for each call.
@@ -68,16 +70,33 @@ impl SseLink {
     ) -> Result<Self, LinkError> {
         let client = HttpClient::for_origin(&settings, &tls)?;
         let stream = client.endpoint(&settings.url, settings.headers.clone())?;
-        let timed_out = |_| LinkError::Timeout(format!("the server named no endpoint within {ENDPOINT_TIME:?}"));
+        let timed_out = |_| {
+            LinkError::Timeout(format!(
+                "the server named no endpoint within {ENDPOINT_TIME:?}"
+            ))
+        };
         // One limit for all steps: a server may accept the connection and then say nothing.
         let opening = async {
-            let response =
-                stream.request(HttpRequest::bare(Method::GET, "text/event-stream", HeaderList::new())).await?;
+            let response = stream
+                .request(HttpRequest::bare(
+                    Method::GET,
+                    "text/event-stream",
+                    HeaderList::new(),
+                ))
+                .await?;
             if !response.status().is_success() {
-                return Err(read_status_error(response, stream.forward_proxy(), None, PathAdvice::Unproven).await);
+                return Err(read_status_error(
+                    response,
+                    stream.forward_proxy(),
+                    None,
+                    PathAdvice::Unproven,
+                )
+                .await);
             }
             if !is_event_stream(response.headers()) {
-                return Err(LinkError::Protocol("the answer to GET is no event stream".to_owned()));
+                return Err(LinkError::Protocol(
+                    "the answer to GET is no event stream".to_owned(),
+                ));
             }
             let mut events = SseEventReader {
                 body: response.into_body(),
@@ -87,7 +106,9 @@ impl SseLink {
             let endpoint = endpoint(&settings.url, events.next().await)?;
             Ok((events, client.endpoint(&endpoint, settings.headers)?))
         };
-        let (events, target) = tokio::time::timeout(ENDPOINT_TIME, opening).await.map_err(timed_out)??;
+        let (events, target) = tokio::time::timeout(ENDPOINT_TIME, opening)
+            .await
+            .map_err(timed_out)??;
         let settings = RpcPipeSettings {
             max_message: settings.max_message,
             backlog,
@@ -100,28 +121,44 @@ impl SseLink {
         let (pipe, outbox) = RpcPipe::framed(events.messages(), settings);
         let poster = Arc::new(MessagePoster(target));
         tokio::spawn(post_answers(outbox.into_replies(), poster.clone()));
-        Ok(SseLink { pipe: Arc::new(pipe), poster, lingering: Arc::new(Semaphore::new(LINGERING_MAX)) })
+        Ok(SseLink {
+            pipe: Arc::new(pipe),
+            poster,
+            lingering: Arc::new(Semaphore::new(LINGERING_MAX)),
+        })
     }
 }
 
-/// 2024-11-05/basic/transports.mdx, HTTP with SSE: "the server MUST send an `endpoint` event containing a URI for the
-/// client to use for sending messages".
-fn endpoint(base: &url::Url, first: Option<Result<SseEvent, LinkError>>) -> Result<url::Url, LinkError> {
+/// 2024-11-05/basic/transports.mdx, HTTP with SSE: "the server MUST send an `endpoint` event
+/// containing a URI for the client to use for sending messages".
+fn endpoint(
+    base: &url::Url,
+    first: Option<Result<SseEvent, LinkError>>,
+) -> Result<url::Url, LinkError> {
     let wrong = |what: String| LinkError::Protocol(what);
-    let event = first.ok_or_else(|| wrong("the event stream ended before its first event".to_owned()))??;
+    let event = first
+        .ok_or_else(|| wrong("the event stream ended before its first event".to_owned()))??;
     if event.kind.as_deref() != Some("endpoint") {
-        return Err(wrong("the first event does not say where messages go".to_owned()));
+        return Err(wrong(
+            "the first event does not say where messages go".to_owned(),
+        ));
     }
-    let named = std::str::from_utf8(&event.data).ok().filter(|named| named.len() <= ENDPOINT_MAX);
+    let named = std::str::from_utf8(&event.data)
+        .ok()
+        .filter(|named| named.len() <= ENDPOINT_MAX);
     // Most servers name a path, relative to the stream's URL.
     let named = named.and_then(|named| base.join(named.trim()).ok());
-    let named = named.ok_or_else(|| wrong("the server names an endpoint that is no URL".to_owned()))?;
-    // Messages carry the configured credentials and the input of clients, so another origin must not get them.
+    let named =
+        named.ok_or_else(|| wrong("the server names an endpoint that is no URL".to_owned()))?;
+    // Messages carry the configured credentials and the input of clients, so another origin must
+    // not get them.
     let same_user = named.username() == base.username() && named.password() == base.password();
     if named.origin() != base.origin() || !same_user {
         let theirs = named.origin().ascii_serialization();
         let ours = base.origin().ascii_serialization();
-        return Err(wrong(format!("the server names an endpoint at another origin, {theirs} instead of {ours}")));
+        return Err(wrong(format!(
+            "the server names an endpoint at another origin, {theirs} instead of {ours}"
+        )));
     }
     Ok(named)
 }
@@ -131,26 +168,40 @@ impl PipeLink for SseLink {
         &self.pipe
     }
 
-    fn send_message(&self, outgoing: OutgoingMessage) -> BoxFuture<'_, Result<LinkReply, LinkError>> {
+    fn send_message(
+        &self,
+        outgoing: OutgoingMessage,
+    ) -> BoxFuture<'_, Result<LinkReply, LinkError>> {
         async move {
             let OutgoingMessage { body, id, headers } = outgoing;
-            let reply = |messages| LinkReply { headers: HeaderMap::new(), status: 200, messages };
+            let reply = |messages| LinkReply {
+                headers: HeaderMap::new(),
+                status: 200,
+                messages,
+            };
             let Some(id) = id else {
-                let timed_out = |_| LinkError::Timeout(format!("a message was not taken within {POST_TIME:?}"));
-                let posted =
-                    tokio::time::timeout(POST_TIME, self.poster.post(body, headers)).await.map_err(timed_out)?;
+                let timed_out =
+                    |_| LinkError::Timeout(format!("a message was not taken within {POST_TIME:?}"));
+                let posted = tokio::time::timeout(POST_TIME, self.poster.post(body, headers))
+                    .await
+                    .map_err(timed_out)?;
                 self.close_if_forgotten(&posted);
                 return posted.map(|()| reply(stream::empty().boxed()));
             };
             // Registered before the POST, since the answer may come on the stream first.
             let messages = self.pipe.expect_reply(id)?;
             let ended = CancellationToken::new();
-            // The stream of the call holds the guard: when the call ends, its POST may be abandoned.
+            // The stream of the call holds the guard: when the call ends, its POST may be
+            // abandoned.
             let guard = ended.clone().drop_guard();
             tokio::spawn(post_request(
                 self.pipe.clone(),
                 self.poster.clone(),
-                OutgoingMessage { body, id: Some(id), headers },
+                OutgoingMessage {
+                    body,
+                    id: Some(id),
+                    headers,
+                },
                 wait_lingering(ended, self.lingering.clone()),
             ));
             let held = messages.map(move |message| {
@@ -186,11 +237,16 @@ impl Drop for SseLink {
 
 /// Sends replies to server requests, a few POSTs at once.
 async fn post_answers(answers: impl Stream<Item = Bytes>, poster: Arc<MessagePoster>) {
-    let posting = answers.map(|answer| tokio::time::timeout(ANSWER_TIME, poster.post(answer, Vec::new())));
-    posting.buffer_unordered(ANSWERS_AT_ONCE).for_each(|_| std::future::ready(())).await;
+    let posting =
+        answers.map(|answer| tokio::time::timeout(ANSWER_TIME, poster.post(answer, Vec::new())));
+    posting
+        .buffer_unordered(ANSWERS_AT_ONCE)
+        .for_each(|_| std::future::ready(()))
+        .await;
 }
 
-/// Sends a request without waiting for its POST. The answer comes on the stream, possibly before the POST ends.
+/// Sends a request without waiting for its POST. The answer comes on the stream, possibly before
+/// the POST ends.
 async fn post_request(
     pipe: Arc<RpcPipe>,
     poster: Arc<MessagePoster>,
@@ -219,18 +275,35 @@ async fn wait_lingering(ended: CancellationToken, lingering: Arc<Semaphore>) {
 
 /// True if the server refused a POST because it no longer knows its endpoint.
 fn is_unknown_endpoint(error: &LinkError) -> bool {
-    matches!(error, LinkError::Status { status: 404 | 410, .. })
+    matches!(
+        error,
+        LinkError::Status {
+            status: 404 | 410,
+            ..
+        }
+    )
 }
 
 fn unknown_endpoint_error() -> LinkError {
-    LinkError::Closed("the server no longer knows the endpoint that it named for messages".to_owned())
+    LinkError::Closed(
+        "the server no longer knows the endpoint that it named for messages".to_owned(),
+    )
 }
 
 impl MessagePoster {
     async fn post(&self, body: Bytes, headers: HeaderList) -> Result<(), LinkError> {
-        let response = self.0.request(HttpRequest::post("*/*", headers, body)).await?;
+        let response = self
+            .0
+            .request(HttpRequest::post("*/*", headers, body))
+            .await?;
         if !response.status().is_success() {
-            return Err(read_status_error(response, self.0.forward_proxy(), None, PathAdvice::Known).await);
+            return Err(read_status_error(
+                response,
+                self.0.forward_proxy(),
+                None,
+                PathAdvice::Known,
+            )
+            .await);
         }
         // The body means nothing, but reading it frees the connection.
         drain_body(response.into_body()).await;
@@ -238,7 +311,8 @@ impl MessagePoster {
     }
 }
 
-/// Events of a stream. One longer than `max_message` ends the link: the call that it answers cannot be read.
+/// Events of a stream. One longer than `max_message` ends the link: the call that it answers cannot
+/// be read.
 struct SseEventReader {
     body: ResponseBody,
     reader: SseDecoder,
@@ -267,23 +341,30 @@ impl SseEventReader {
             match self.body.data().await {
                 Ok(Some(data)) => {
                     read += data.len();
-                    if let Err(exhausted) = self.reservation.cover(self.reader.held() + data.len()) {
+                    if let Err(exhausted) = self.reservation.cover(self.reader.held() + data.len())
+                    {
                         return Some(Err(exhausted.into()));
                     }
                     self.reader.push(&data);
                 }
                 Ok(None) => return None,
-                Err(broken) => return Some(Err(connection_error(&broken, "the event stream broke off"))),
+                Err(broken) => {
+                    return Some(Err(connection_error(&broken, "the event stream broke off")));
+                }
             }
         }
     }
 
     /// Returns the messages: "Server messages are sent as SSE `message` events".
     fn messages(self) -> impl Stream<Item = Result<Bytes, LinkError>> + Send {
-        let events = stream::unfold(self, |mut events| async move { events.next().await.map(|event| (event, events)) });
+        let events = stream::unfold(self, |mut events| async move {
+            events.next().await.map(|event| (event, events))
+        });
         events.filter_map(|event| {
             std::future::ready(match event {
-                Ok(event) if event.kind.as_deref().is_none_or(|kind| kind == "message") => Some(Ok(event.data)),
+                Ok(event) if event.kind.as_deref().is_none_or(|kind| kind == "message") => {
+                    Some(Ok(event.data))
+                }
                 Ok(_) => None,
                 Err(error) => Some(Err(error)),
             })
@@ -298,16 +379,29 @@ mod tests {
     fn named(data: &str) -> Result<url::Url, LinkError> {
         let base = url::Url::parse("https://example.com:8443/mcp/sse?key=1").unwrap();
         let data = Bytes::copy_from_slice(data.as_bytes());
-        endpoint(&base, Some(Ok(SseEvent { kind: Some("endpoint".to_owned()), id: None, data })))
+        endpoint(
+            &base,
+            Some(Ok(SseEvent {
+                kind: Some("endpoint".to_owned()),
+                id: None,
+                data,
+            })),
+        )
     }
 
     #[test]
     fn messages_go_to_the_configured_origin_only() {
         for (data, uri) in [
-            ("/message?sessionId=1", "https://example.com:8443/message?sessionId=1"),
+            (
+                "/message?sessionId=1",
+                "https://example.com:8443/message?sessionId=1",
+            ),
             ("message", "https://example.com:8443/mcp/message"),
             ("?s=1", "https://example.com:8443/mcp/sse?s=1"),
-            (" https://example.com:8443/m \n", "https://example.com:8443/m"),
+            (
+                " https://example.com:8443/m \n",
+                "https://example.com:8443/m",
+            ),
         ] {
             assert_eq!(named(data).unwrap().to_string(), uri, "{data}");
         }
@@ -329,7 +423,11 @@ mod tests {
     #[test]
     fn the_first_event_must_name_the_endpoint() {
         let base = url::Url::parse("http://example.com/sse").unwrap();
-        let event = SseEvent { kind: None, id: None, data: Bytes::from_static(b"/message") };
+        let event = SseEvent {
+            kind: None,
+            id: None,
+            data: Bytes::from_static(b"/message"),
+        };
         assert!(endpoint(&base, Some(Ok(event))).is_err());
         assert!(endpoint(&base, None).is_err());
     }

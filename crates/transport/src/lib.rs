@@ -1,8 +1,8 @@
 //! Links to upstream servers.
 //!
-//! Owns pipes and HTTP connections that move JSON-RPC messages to a server and back. Knows no protocol revision:
-//! headers come from the caller, and only the id of a message is read. Invariant: every send ends, and a slow reader of
-//! one call delays no other call.
+//! Owns pipes and HTTP connections that move JSON-RPC messages to a server and back. Knows no
+//! protocol revision: headers come from the caller, and only the id of a message is read.
+//! Invariant: every send ends, and a slow reader of one call delays no other call.
 
 mod response_body;
 mod address_guard;
@@ -73,8 +73,8 @@ pub trait Link: Send + Sync {
     /// Sends a message. The messages in the reply to a request end with its answer.
     fn send(&self, outgoing: OutgoingMessage) -> BoxFuture<'_, Result<LinkReply, LinkError>>;
 
-    /// Sends a message whose event stream can be resumed if it ends early. The headers in `resume` go with each GET
-    /// that resumes it. Only some revisions allow this.
+    /// Sends a message whose event stream can be resumed if it ends early. The headers in `resume`
+    /// go with each GET that resumes it. Only some revisions allow this.
     fn send_resumable(
         &self,
         outgoing: OutgoingMessage,
@@ -85,27 +85,35 @@ pub trait Link: Send + Sync {
         self.send(outgoing)
     }
 
-    /// Sends the gateway's own reply to a server request on a pipe. Replies have their own room beside queued calls.
-    /// The caller waits for that room and reads nothing meanwhile.
+    /// Sends the gateway's own reply to a server request on a pipe. Replies have their own room
+    /// beside queued calls. The caller waits for that room and reads nothing meanwhile.
     fn reply(&self, body: Bytes) -> BoxFuture<'_, ()> {
-        let outgoing = OutgoingMessage { body, id: None, headers: HeaderList::new() };
+        let outgoing = OutgoingMessage {
+            body,
+            id: None,
+            headers: HeaderList::new(),
+        };
         self.send(outgoing).map(drop).boxed()
     }
 
     /// Opens the stream of messages that belong to no request.
     ///
-    /// `headers` go with the opening request, if the transport has one. Fails with [`LinkError::Status`] if the server
-    /// offers no such stream.
-    fn open_server_stream(&self, headers: HeaderList) -> BoxFuture<'_, Result<MessageStream, LinkError>>;
+    /// `headers` go with the opening request, if the transport has one. Fails with
+    /// [`LinkError::Status`] if the server offers no such stream.
+    fn open_server_stream(
+        &self,
+        headers: HeaderList,
+    ) -> BoxFuture<'_, Result<MessageStream, LinkError>>;
 
     /// Ends the session that `headers` identify. Never fails; takes a few seconds at most.
     fn close(&self, headers: HeaderList) -> BoxFuture<'_, ()>;
 
-    /// Waits until the link is unusable and returns the reason. Links that connect again for each message stay pending.
+    /// Waits until the link is unusable and returns the reason. Links that connect again for each
+    /// message stay pending.
     fn closed(&self) -> BoxFuture<'_, LinkError>;
 
-    /// Returns true once after each sign of life: a message, or a response from the server's host. Sent messages do not
-    /// count, and neither does input accepted without a response.
+    /// Returns true once after each sign of life: a message, or a response from the server's host.
+    /// Sent messages do not count, and neither does input accepted without a response.
     fn take_activity(&self) -> bool;
 
     /// Returns the number of messages received so far. Only pipes count them.
@@ -126,7 +134,8 @@ pub trait Link: Send + Sync {
         None
     }
 
-    /// Records the state of a probe, so that stderr lines that the probe causes are not logged as news.
+    /// Records the state of a probe, so that stderr lines that the probe causes are not logged as
+    /// news.
     fn set_probe_state(&self, probe: ProbeState) {
         let _ = probe;
     }
@@ -149,7 +158,8 @@ pub enum ProbeState {
 struct ActivityFlag(AtomicBool);
 
 impl ActivityFlag {
-    /// Records activity. A set flag is not written again, so the cache line stays shared between threads.
+    /// Records activity. A set flag is not written again, so the cache line stays shared between
+    /// threads.
     fn mark(&self) {
         if !self.0.load(Ordering::Relaxed) {
             self.0.store(true, Ordering::Relaxed);
@@ -214,8 +224,8 @@ pub enum MessageRoute {
     Answer(Bytes),
 }
 
-/// Selects the destination of a message on a pipe. Only the protocol revision can read that. The second argument tells
-/// whether the pipe awaits the response to a request.
+/// Selects the destination of a message on a pipe. Only the protocol revision can read that. The
+/// second argument tells whether the pipe awaits the response to a request.
 pub type CorrelateFn = Arc<dyn Fn(&RpcMessage, &dyn Fn(u64) -> bool) -> MessageRoute + Send + Sync>;
 
 /// Failure of a link.

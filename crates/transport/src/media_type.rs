@@ -1,6 +1,7 @@
 //! Media types of responses.
 //!
-//! Owns the reading of `Content-Type`. Does not read bodies. Invariant: parameters of a type do not matter.
+//! Owns the reading of `Content-Type`. Does not read bodies. Invariant: parameters of a type do not
+//! matter.
 
 use std::borrow::Cow;
 
@@ -18,7 +19,11 @@ pub(super) fn media_type(headers: &HeaderMap) -> Option<Cow<'_, str>> {
     let media = value.split(';').next().unwrap_or(value).trim();
     // RFC 9110, 8.3.1: "The type and subtype tokens are case-insensitive."
     let is_lower = !media.bytes().any(|byte| byte.is_ascii_uppercase());
-    Some(if is_lower { Cow::Borrowed(media) } else { Cow::Owned(media.to_ascii_lowercase()) })
+    Some(if is_lower {
+        Cow::Borrowed(media)
+    } else {
+        Cow::Owned(media.to_ascii_lowercase())
+    })
 }
 
 /// True if a response is an event stream.

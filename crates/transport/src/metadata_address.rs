@@ -16,10 +16,13 @@ const NAMES: [&str; 7] = [
     "rancher-metadata",
 ];
 /// Addresses beside the link-local ones: Alibaba Cloud, Oracle Cloud and Azure.
-const ADDRESSES: [Ipv4Addr; 3] =
-    [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(192, 0, 0, 192), Ipv4Addr::new(168, 63, 129, 16)];
-/// Link-local addresses that services have, also as the end of an IPv6 address in any network: EC2 and most others, and
-/// the containers of ECS and EKS.
+const ADDRESSES: [Ipv4Addr; 3] = [
+    Ipv4Addr::new(100, 100, 100, 200),
+    Ipv4Addr::new(192, 0, 0, 192),
+    Ipv4Addr::new(168, 63, 129, 16),
+];
+/// Link-local addresses that services have, also as the end of an IPv6 address in any network: EC2
+/// and most others, and the containers of ECS and EKS.
 const ENDS: [Ipv4Addr; 4] = [
     Ipv4Addr::new(169, 254, 169, 254),
     Ipv4Addr::new(169, 254, 170, 2),
@@ -46,7 +49,10 @@ pub enum MetadataAccess {
 
 /// Returns true for a host that is a metadata service by its name or its address.
 pub fn is_metadata_host(host: &str) -> bool {
-    let host = host.trim_matches(['[', ']']).trim_end_matches('.').to_ascii_lowercase();
+    let host = host
+        .trim_matches(['[', ']'])
+        .trim_end_matches('.')
+        .to_ascii_lowercase();
     let is_name = NAMES.iter().any(|name| host == *name) || host.starts_with("instance-data.");
     // A scope names the network card, and no other address.
     let address = host.split('%').next().unwrap_or_default();
@@ -68,13 +74,15 @@ pub fn is_metadata_address(address: IpAddr) -> bool {
     }
 }
 
-/// The whole link-local range, since containers and other clouds have theirs beside 169.254.169.254.
+/// The whole link-local range, since containers and other clouds have theirs beside
+/// 169.254.169.254.
 fn is_listed(address: Ipv4Addr) -> bool {
     address.is_link_local() || ADDRESSES.contains(&address)
 }
 
-/// Returns true for a network whose addresses stand for IPv4 addresses: mapped, compatible and translated ones
-/// (RFC 4291, RFC 2765), NAT64 (RFC 6052, RFC 8215), 6to4 (RFC 3056), Teredo (RFC 4380), ISATAP (RFC 5214).
+/// Returns true for a network whose addresses stand for IPv4 addresses: mapped, compatible and
+/// translated ones (RFC 4291, RFC 2765), NAT64 (RFC 6052, RFC 8215), 6to4 (RFC 3056), Teredo (RFC
+/// 4380), ISATAP (RFC 5214).
 fn is_translated(address: Ipv6Addr) -> bool {
     let segments = address.segments();
     let is_isatap = matches!(segments[4..6], [0 | 0x200, 0x5efe]);
@@ -85,7 +93,8 @@ fn is_translated(address: Ipv6Addr) -> bool {
     }
 }
 
-/// Returns the IPv4 addresses that may be embedded in an address. The end of the address is the last one.
+/// Returns the IPv4 addresses that may be embedded in an address. The end of the address is the
+/// last one.
 fn embedded(address: Ipv6Addr) -> [Ipv4Addr; 7] {
     let bytes = address.octets();
     let at = |places: [usize; 4]| Ipv4Addr::from(places.map(|place| bytes[place]));

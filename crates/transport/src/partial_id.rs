@@ -1,21 +1,22 @@
 //! Scanner for the `id` of a message that is too long to be buffered.
 //!
-//! Owns the state between two parts of the message. Does not keep the parts. Invariant: only an `id` of the outermost
-//! object counts.
+//! Owns the state between two parts of the message. Does not keep the parts. Invariant: only an
+//! `id` of the outermost object counts.
 
 use moongate_jsonrpc::message::echoed_number;
 
 /// Limit of the bytes of an id. Longer ones are nobody's.
 const ID_MAX: usize = 32;
 
-/// Incremental scanner for the `id` of a message. Some servers write it last, after a result that may hold ids of
-/// other things.
+/// Incremental scanner for the `id` of a message. Some servers write it last, after a result that
+/// may hold ids of other things.
 #[derive(Default)]
 pub struct PartialIdScanner {
     depth: usize,
     in_string: bool,
     escaped: bool,
-    /// Last string of the outermost object, up to the length that tells it from the keys that count.
+    /// Last string of the outermost object, up to the length that tells it from the keys that
+    /// count.
     key: Vec<u8>,
     /// Value after the key, while it is read.
     value: Option<Vec<u8>>,
@@ -35,8 +36,8 @@ impl PartialIdScanner {
         self.id
     }
 
-    /// Scans the next part of a server's message. Returns the id once it is known to be that of an answer: both sides
-    /// count their requests from one.
+    /// Scans the next part of a server's message. Returns the id once it is known to be that of an
+    /// answer: both sides count their requests from one.
     pub fn feed_answer(&mut self, part: &[u8]) -> Option<u64> {
         self.scan(part);
         self.id.filter(|_| self.has_outcome && !self.has_method)
@@ -68,7 +69,9 @@ impl PartialIdScanner {
                 b',' | b'}' | b']' => {
                     let value = self.value.take();
                     // A second id would be a duplicate member, which no sender means.
-                    self.id = self.id.or_else(|| value.and_then(|value| echoed_number(value.trim_ascii())));
+                    self.id = self
+                        .id
+                        .or_else(|| value.and_then(|value| echoed_number(value.trim_ascii())));
                     // The text was never parsed, so its brackets may be unbalanced.
                     self.depth -= usize::from(byte != b',' && self.depth > 0);
                 }
@@ -116,19 +119,29 @@ mod tests {
 
     fn id(text: &str, part: usize) -> Option<u64> {
         let mut scan = PartialIdScanner::default();
-        text.as_bytes().chunks(part).fold(None, |found, part| found.or(scan.feed(part)))
+        text.as_bytes()
+            .chunks(part)
+            .fold(None, |found, part| found.or(scan.feed(part)))
     }
 
     #[test]
     fn the_id_of_an_answer_is_not_that_of_a_request() {
         let answered = |text: &str| PartialIdScanner::default().feed_answer(text.as_bytes());
-        assert_eq!(answered(r#"{"jsonrpc":"2.0","id":17,"result":{"method":4"#), Some(17));
+        assert_eq!(
+            answered(r#"{"jsonrpc":"2.0","id":17,"result":{"method":4"#),
+            Some(17)
+        );
         assert_eq!(answered(r#"{"error":{"code":1},"id":17}"#), Some(17));
         assert_eq!(
-            answered(r#"{"jsonrpc":"2.0","id":17,"method":"sampling/createMessage","params":{"result":1"#),
+            answered(
+                r#"{"jsonrpc":"2.0","id":17,"method":"sampling/createMessage","params":{"result":1"#
+            ),
             None
         );
-        assert_eq!(answered(r#"{"method":"roots/list","id":17,"params":{}}"#), None);
+        assert_eq!(
+            answered(r#"{"method":"roots/list","id":17,"params":{}}"#),
+            None
+        );
         assert_eq!(answered(r#"{"level":30,"id":17,"msg":"#), None);
     }
 

@@ -1,7 +1,7 @@
 //! TLS client for a listener of our own, whose certificate file is at hand.
 //!
-//! Owns the check of that one certificate. Does not read configuration. Invariant: any other certificate is refused,
-//! even one of a trusted authority.
+//! Owns the check of that one certificate. Does not read configuration. Invariant: any other
+//! certificate is refused, even one of a trusted authority.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,11 +12,15 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
 
-/// Returns a TLS client that trusts only the first certificate of a PEM file. `None` if the file has none.
+/// Returns a TLS client that trusts only the first certificate of a PEM file. `None` if the file
+/// has none.
 pub fn tls_config_for(certificate: &Path) -> Option<Arc<rustls::ClientConfig>> {
     let certificate = CertificateDer::from_pem_file(certificate).ok()?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let verifier = Arc::new(PinnedCertificate { certificate, provider: provider.clone() });
+    let verifier = Arc::new(PinnedCertificate {
+        certificate,
+        provider: provider.clone(),
+    });
     let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .ok()?
@@ -26,8 +30,8 @@ pub fn tls_config_for(certificate: &Path) -> Option<Arc<rustls::ClientConfig>> {
     Some(Arc::new(config))
 }
 
-/// Verifier of one certificate. It ignores the name: the listener is reached at a local address, and its certificate
-/// carries the name that clients know.
+/// Verifier of one certificate. It ignores the name: the listener is reached at a local address,
+/// and its certificate carries the name that clients know.
 #[derive(Debug)]
 struct PinnedCertificate {
     certificate: CertificateDer<'static>,
@@ -46,7 +50,9 @@ impl ServerCertVerifier for PinnedCertificate {
         // Names, dates and issuers do not matter: the certificate itself is known.
         match end_entity.as_ref() == self.certificate.as_ref() {
             true => Ok(ServerCertVerified::assertion()),
-            false => Err(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure)),
+            false => Err(Error::InvalidCertificate(
+                CertificateError::ApplicationVerificationFailure,
+            )),
         }
     }
 
@@ -56,7 +62,12 @@ impl ServerCertVerifier for PinnedCertificate {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
+        verify_tls12_signature(
+            message,
+            certificate,
+            signature,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -66,10 +77,17 @@ impl ServerCertVerifier for PinnedCertificate {
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         // The signature must still be checked: it proves possession of the private key.
-        verify_tls13_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
+        verify_tls13_signature(
+            message,
+            certificate,
+            signature,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
     }
 }

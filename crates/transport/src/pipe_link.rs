@@ -1,7 +1,7 @@
 //! Links on a pipe that all calls share: a child, a socket, a WebSocket, HTTP+SSE.
 //!
-//! Owns the one implementation of [`Link`] for them. Does not open or read pipes (`rpc_pipe.rs`). Invariant: links of
-//! this kind differ only in how they send, close and start.
+//! Owns the one implementation of [`Link`] for them. Does not open or read pipes (`rpc_pipe.rs`).
+//! Invariant: links of this kind differ only in how they send, close and start.
 
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -19,7 +19,10 @@ pub trait PipeLink: Send + Sync {
     fn close_pipe(&self) -> BoxFuture<'_, ()>;
 
     /// Sends a message.
-    fn send_message(&self, outgoing: OutgoingMessage) -> BoxFuture<'_, Result<LinkReply, LinkError>> {
+    fn send_message(
+        &self,
+        outgoing: OutgoingMessage,
+    ) -> BoxFuture<'_, Result<LinkReply, LinkError>> {
         self.pipe().send(outgoing)
     }
 

@@ -1,7 +1,7 @@
 //! HTTP client of one server without TLS.
 //!
-//! Owns the route to the server: TCP, a forwarding proxy, a Unix socket or memory. Does not read responses. Invariant:
-//! every connection of its pool leads to the same server.
+//! Owns the route to the server: TCP, a forwarding proxy, a Unix socket or memory. Does not read
+//! responses. Invariant: every connection of its pool leads to the same server.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -38,15 +38,24 @@ pub(super) enum PlainConnector {
 
 impl PlainClient {
     pub(super) fn new(connector: PlainConnector, target: Uri, limits: PoolLimits) -> Arc<Self> {
-        Arc::new(PlainClient { connector, target, pool: ClientPool::new(limits) })
+        Arc::new(PlainClient {
+            connector,
+            target,
+            pool: ClientPool::new(limits),
+        })
     }
 
     /// Sends a request, over an idle connection if there is one.
-    pub(super) async fn request(&self, request: Box<EncodedRequest>) -> Result<Response<ResponseBody>, LinkError> {
+    pub(super) async fn request(
+        &self,
+        request: Box<EncodedRequest>,
+    ) -> Result<Response<ResponseBody>, LinkError> {
         match self.pool.request(request, || self.connect()).await {
             Ok(response) => Ok(response.map(ResponseBody::Plain)),
             Err(RequestError::Connect(error)) => Err(error),
-            Err(RequestError::Broken(error)) => Err(connection_error(&error, "the connection broke")),
+            Err(RequestError::Broken(error)) => {
+                Err(connection_error(&error, "the connection broke"))
+            }
         }
     }
 
@@ -62,7 +71,11 @@ impl PlainClient {
         Ok(match &self.connector {
             PlainConnector::Tcp(tcp) => {
                 let connected = tcp.clone().oneshot(self.target.clone()).await;
-                HttpIo::Tcp(connected.map_err(|e| unreachable(&*e, self.target.host()))?.into_inner())
+                HttpIo::Tcp(
+                    connected
+                        .map_err(|e| unreachable(&*e, self.target.host()))?
+                        .into_inner(),
+                )
             }
             PlainConnector::Unix(path, limit) => HttpIo::Unix(connect_unix(path, *limit).await?),
             PlainConnector::Memory(dial) => HttpIo::from(dial()?),

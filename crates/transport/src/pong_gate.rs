@@ -1,7 +1,8 @@
 //! Gate for a WebSocket peer that pings and reads no answers.
 //!
-//! Owns the count of pongs that the WebSocket library may hold for the peer. Does not send pongs: the library does, and
-//! puts each into a write buffer without a limit. Invariant: with [`UNSENT_MAX`] pongs unsent, nothing more is read.
+//! Owns the count of pongs that the WebSocket library may hold for the peer. Does not send pongs:
+//! the library does, and puts each into a write buffer without a limit. Invariant: with
+//! [`UNSENT_MAX`] pongs unsent, nothing more is read.
 
 use std::io;
 use std::pin::Pin;
@@ -12,7 +13,8 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Limit of pongs that wait to be written. What was read already may add a few.
-// More than one: a server may ping now and then while it blocks in writing a large result that a call waits for.
+// More than one: a server may ping now and then while it blocks in writing a large result that a
+// call waits for.
 const UNSENT_MAX: usize = 64;
 
 /// Count of pings whose pongs may be unsent. Clones share it.
@@ -30,18 +32,27 @@ impl UnsentPongs {
 pub(super) struct PongGate<S> {
     stream: S,
     unsent: UnsentPongs,
-    /// True if the last write was refused. The library writes until its buffer is empty, or until then.
+    /// True if the last write was refused. The library writes until its buffer is empty, or until
+    /// then.
     is_blocked: bool,
 }
 
 impl<S> PongGate<S> {
     pub(super) fn new(stream: S, unsent: UnsentPongs) -> Self {
-        PongGate { stream, unsent, is_blocked: false }
+        PongGate {
+            stream,
+            unsent,
+            is_blocked: false,
+        }
     }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for PongGate<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         if !self.is_blocked {
             self.unsent.0.store(0, Ordering::Relaxed);
         } else if self.unsent.0.load(Ordering::Relaxed) >= UNSENT_MAX {
@@ -53,7 +64,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for PongGate<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for PongGate<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.is_blocked = polled.is_pending();
         polled

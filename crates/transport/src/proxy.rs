@@ -1,7 +1,7 @@
 //! Addresses of forward proxies, and the choice of one for a server.
 //!
-//! Owns the meaning of proxy URLs and of the proxy environment variables. Does not connect (`tunnel`). Invariant: the
-//! credentials of a proxy appear in no text.
+//! Owns the meaning of proxy URLs and of the proxy environment variables. Does not connect
+//! (`tunnel`). Invariant: the credentials of a proxy appear in no text.
 
 use std::error::Error;
 use std::fmt;
@@ -59,12 +59,23 @@ impl ProxyAddress {
         if let Some((scheme, _)) = text.split_once("://")
             && !scheme.eq_ignore_ascii_case("http")
         {
-            let plain = !scheme.is_empty() && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
-            return Err(if plain { ProxyFault::Scheme(scheme.to_ascii_lowercase()) } else { ProxyFault::Url });
+            let plain = !scheme.is_empty()
+                && scheme
+                    .chars()
+                    .all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
+            return Err(if plain {
+                ProxyFault::Scheme(scheme.to_ascii_lowercase())
+            } else {
+                ProxyFault::Url
+            });
         }
         // The library has no parser for a single proxy, so it is asked for the proxy of any URL.
         let anywhere = Uri::from_static("http://mcp.invalid/");
-        let found = Matcher::builder().all(text).build().intercept(&anywhere).ok_or(ProxyFault::Url)?;
+        let found = Matcher::builder()
+            .all(text)
+            .build()
+            .intercept(&anywhere)
+            .ok_or(ProxyFault::Url)?;
         let authority = found.uri().authority().ok_or(ProxyFault::Url)?;
         let names_port = authority.as_str().len() > authority.host().len();
         let port = match authority.port_u16() {
@@ -80,7 +91,12 @@ impl ProxyAddress {
         }
         let host = authority.host().to_owned();
         let authorization = found.basic_auth().cloned();
-        Ok(ProxyAddress { host, port, authorization, source: source.into() })
+        Ok(ProxyAddress {
+            host,
+            port,
+            authorization,
+            source: source.into(),
+        })
     }
 
     /// Returns the host in the form of URLs.
@@ -96,18 +112,30 @@ impl ProxyAddress {
     /// Returns the address in the form of an HTTP connector.
     pub(super) fn uri(&self) -> Result<Uri, http::Error> {
         let authority = format!("{}:{}", self.host, self.port);
-        Uri::builder().scheme("http").authority(authority).path_and_query("/").build()
+        Uri::builder()
+            .scheme("http")
+            .authority(authority)
+            .path_and_query("/")
+            .build()
     }
 
     /// Creates an error that names the proxy.
     pub(super) fn error(&self, what: impl Into<String>, source: Option<BoxError>) -> ProxyError {
-        ProxyError { proxy: self.clone(), what: what.into(), source }
+        ProxyError {
+            proxy: self.clone(),
+            what: what.into(),
+            source,
+        }
     }
 }
 
 impl fmt::Display for ProxyAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the proxy {}:{} (from {})", self.host, self.port, self.source)
+        write!(
+            f,
+            "the proxy {}:{} (from {})",
+            self.host, self.port, self.source
+        )
     }
 }
 
@@ -131,7 +159,9 @@ impl ProxyError {
     /// Returns the proxy host that could not be reached, if a cause is a proxy.
     pub(super) fn host_in<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a str> {
         let mut causes = std::iter::successors(Some(error), |&error| error.source());
-        causes.find_map(|error| error.downcast_ref::<ProxyError>()).map(|error| error.proxy.host())
+        causes
+            .find_map(|error| error.downcast_ref::<ProxyError>())
+            .map(|error| error.proxy.host())
     }
 }
 
@@ -147,7 +177,8 @@ pub struct ProxyEnvironment {
 impl ProxyEnvironment {
     /// Reads the process environment and warns about variables that name no usable proxy.
     pub fn read() -> Self {
-        let (environment, faults) = ProxyEnvironment::from_variables(|name| std::env::var(name).ok());
+        let (environment, faults) =
+            ProxyEnvironment::from_variables(|name| std::env::var(name).ok());
         for (variable, fault) in faults {
             tracing::warn!(
                 variable,
@@ -158,20 +189,32 @@ impl ProxyEnvironment {
     }
 
     /// Returns the proxies of these variables, and the variables that are unusable.
-    fn from_variables(lookup: impl Fn(&str) -> Option<String>) -> (Self, Vec<(&'static str, ProxyFault)>) {
-        let set = |name: &'static str| Some((name, lookup(name).filter(|value| !value.trim().is_empty())?));
+    fn from_variables(
+        lookup: impl Fn(&str) -> Option<String>,
+    ) -> (Self, Vec<(&'static str, ProxyFault)>) {
+        let set = |name: &'static str| {
+            Some((name, lookup(name).filter(|value| !value.trim().is_empty())?))
+        };
         let mut faults = Vec::new();
         // As in curl and Python, the name in lower case comes first.
         let mut proxy = |names: [&'static str; 2]| {
             let (name, value) = names.into_iter().find_map(set)?;
-            ProxyAddress::parse(&value, name).map_err(|fault| faults.push((name, fault))).ok()
+            ProxyAddress::parse(&value, name)
+                .map_err(|fault| faults.push((name, fault)))
+                .ok()
         };
         let all = proxy(["all_proxy", "ALL_PROXY"]);
         let https = proxy(["https_proxy", "HTTPS_PROXY"]);
         // A CGI program gets a request's `Proxy` header as `HTTP_PROXY` (httpoxy, CVE-2016-5385).
         let is_cgi = lookup("REQUEST_METHOD").is_some();
-        let http = proxy(["http_proxy", if is_cgi { "http_proxy" } else { "HTTP_PROXY" }]);
-        let exceptions = ["no_proxy", "NO_PROXY"].into_iter().find_map(set).map(|(_, value)| value);
+        let http = proxy([
+            "http_proxy",
+            if is_cgi { "http_proxy" } else { "HTTP_PROXY" },
+        ]);
+        let exceptions = ["no_proxy", "NO_PROXY"]
+            .into_iter()
+            .find_map(set)
+            .map(|(_, value)| value);
         let environment = ProxyEnvironment {
             http: http.or_else(|| all.clone()),
             https: https.or(all),
@@ -182,16 +225,22 @@ impl ProxyEnvironment {
 
     /// Returns the proxy for a server's URL. Loopback addresses never use one.
     pub fn choose(&self, url: &url::Url) -> Option<ProxyAddress> {
-        let proxy = if matches!(url.scheme(), "https" | "wss") { &self.https } else { &self.http };
+        let proxy = if matches!(url.scheme(), "https" | "wss") {
+            &self.https
+        } else {
+            &self.http
+        };
         let host = url.host_str()?.trim_end_matches('.');
         let port = url.port_or_known_default()?;
-        let proxy = proxy.as_ref().filter(|_| !is_loopback(host) && !is_excepted(&self.exceptions, host, port));
+        let proxy = proxy
+            .as_ref()
+            .filter(|_| !is_loopback(host) && !is_excepted(&self.exceptions, host, port));
         proxy.cloned()
     }
 }
 
-/// True if `NO_PROXY` names a host. Entries are separated by commas or spaces: `.domain` or `*.domain`, with or without
-/// a port.
+/// True if `NO_PROXY` names a host. Entries are separated by commas or spaces: `.domain` or
+/// `*.domain`, with or without a port.
 fn is_excepted(exceptions: &str, host: &str, port: u16) -> bool {
     let entries = exceptions.split([',', ' ', '\t']).filter_map(|entry| {
         let entry = match entry.rsplit_once(':') {
@@ -203,35 +252,56 @@ fn is_excepted(exceptions: &str, host: &str, port: u16) -> bool {
             }
             _ => entry,
         };
-        let entry = if entry.starts_with("*.") { &entry[1..] } else { entry };
+        let entry = if entry.starts_with("*.") {
+            &entry[1..]
+        } else {
+            entry
+        };
         // A final dot marks a name as absolute (RFC 1034, section 3.1). It names the same host.
         Some(entry.trim_matches(['[', ']']).trim_end_matches('.'))
     });
     let entries: Vec<&str> = entries.filter(|entry| !entry.is_empty()).collect();
     // The scheme does not matter for exceptions.
-    let Ok(uri) = format!("http://{host}/").parse::<Uri>() else { return false };
+    let Ok(uri) = format!("http://{host}/").parse::<Uri>() else {
+        return false;
+    };
     // The library's `*` covers names only, not addresses.
     entries.contains(&"*")
-        || Matcher::builder().all("http://any").no(entries.join(",")).build().intercept(&uri).is_none()
+        || Matcher::builder()
+            .all("http://any")
+            .no(entries.join(","))
+            .build()
+            .intercept(&uri)
+            .is_none()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn environment(variables: &[(&str, &str)]) -> (ProxyEnvironment, Vec<(&'static str, ProxyFault)>) {
-        let lookup = |name: &str| Some(variables.iter().find(|(key, _)| *key == name)?.1.to_owned());
+    fn environment(
+        variables: &[(&str, &str)],
+    ) -> (ProxyEnvironment, Vec<(&'static str, ProxyFault)>) {
+        let lookup =
+            |name: &str| Some(variables.iter().find(|(key, _)| *key == name)?.1.to_owned());
         ProxyEnvironment::from_variables(lookup)
     }
 
     /// Returns the host of the proxy for a URL, given these variables.
     fn chosen(variables: &[(&str, &str)], url: &str) -> Option<String> {
-        Some(environment(variables).0.choose(&url::Url::parse(url).unwrap())?.host)
+        Some(
+            environment(variables)
+                .0
+                .choose(&url::Url::parse(url).unwrap())?
+                .host,
+        )
     }
 
     #[test]
     fn the_url_of_a_proxy_is_read() {
-        let read = |text: &str| ProxyAddress::parse(text, "x").map(|it| (it.host.clone(), it.port, it.authorization));
+        let read = |text: &str| {
+            ProxyAddress::parse(text, "x").map(|it| (it.host.clone(), it.port, it.authorization))
+        };
         let plain = |host: &str, port| Ok((host.to_owned(), port, None));
         assert_eq!(read("http://proxy.test:3128"), plain("proxy.test", 3128));
         assert_eq!(read(" HTTP://proxy.test/ "), plain("proxy.test", 80));
@@ -239,13 +309,23 @@ mod tests {
         assert_eq!(read("http://[::1]:3128"), plain("[::1]", 3128));
         let basic = read("http://user:p%40ss@proxy.test:1").unwrap().2.unwrap();
         assert!(basic == "Basic dXNlcjpwQHNz" && basic.is_sensitive());
-        for text in
-            ["", "http://", "http://:3128", "http://a:99999", "http://a:0", "http://a b", "http://u:p@h@x:1", "://a"]
-        {
+        for text in [
+            "",
+            "http://",
+            "http://:3128",
+            "http://a:99999",
+            "http://a:0",
+            "http://a b",
+            "http://u:p@h@x:1",
+            "://a",
+        ] {
             assert_eq!(read(text), Err(ProxyFault::Url), "{text:?}");
         }
         for scheme in ["https", "socks5", "socks5h", "ftp"] {
-            assert_eq!(read(&format!("{scheme}://proxy.test:1080")), Err(ProxyFault::Scheme(scheme.to_owned())));
+            assert_eq!(
+                read(&format!("{scheme}://proxy.test:1080")),
+                Err(ProxyFault::Scheme(scheme.to_owned()))
+            );
         }
     }
 
@@ -253,33 +333,79 @@ mod tests {
     fn a_proxys_credentials_are_in_no_text() {
         let proxy = ProxyAddress::parse("http://user:hush@proxy.test:3128", "HTTPS_PROXY").unwrap();
         let error = proxy.error("is away", None);
-        for text in [format!("{proxy}"), format!("{proxy:?}"), format!("{error} {error:?}")] {
-            assert!(text.contains("the proxy proxy.test:3128 (from HTTPS_PROXY)"), "{text}");
-            assert!(!text.contains("hush") && !text.contains("user") && !text.contains("Basic"), "{text}");
+        for text in [
+            format!("{proxy}"),
+            format!("{proxy:?}"),
+            format!("{error} {error:?}"),
+        ] {
+            assert!(
+                text.contains("the proxy proxy.test:3128 (from HTTPS_PROXY)"),
+                "{text}"
+            );
+            assert!(
+                !text.contains("hush") && !text.contains("user") && !text.contains("Basic"),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn each_variable_is_for_its_schemes() {
         let all = [("HTTP_PROXY", "http://h:1"), ("HTTPS_PROXY", "http://s:1")];
-        for (url, proxy) in
-            [("http://a.test", "h"), ("ws://a.test", "h"), ("https://a.test", "s"), ("wss://a.test", "s")]
-        {
+        for (url, proxy) in [
+            ("http://a.test", "h"),
+            ("ws://a.test", "h"),
+            ("https://a.test", "s"),
+            ("wss://a.test", "s"),
+        ] {
             assert_eq!(chosen(&all, url).as_deref(), Some(proxy), "{url}");
         }
         assert_eq!(chosen(&all[..1], "https://a.test"), None);
-        assert_eq!(chosen(&[("ALL_PROXY", "http://x:1")], "wss://a.test").as_deref(), Some("x"));
-        assert_eq!(chosen(&[("all_proxy", "x:1"), ("http_proxy", "h:1")], "http://a.test").as_deref(), Some("h"));
-        assert_eq!(chosen(&[("https_proxy", "low:1"), ("HTTPS_PROXY", "up:1")], "https://a").as_deref(), Some("low"));
-        assert_eq!(chosen(&[("HTTPS_PROXY", " "), ("ALL_PROXY", "x:1")], "https://a.test").as_deref(), Some("x"));
+        assert_eq!(
+            chosen(&[("ALL_PROXY", "http://x:1")], "wss://a.test").as_deref(),
+            Some("x")
+        );
+        assert_eq!(
+            chosen(
+                &[("all_proxy", "x:1"), ("http_proxy", "h:1")],
+                "http://a.test"
+            )
+            .as_deref(),
+            Some("h")
+        );
+        assert_eq!(
+            chosen(
+                &[("https_proxy", "low:1"), ("HTTPS_PROXY", "up:1")],
+                "https://a"
+            )
+            .as_deref(),
+            Some("low")
+        );
+        assert_eq!(
+            chosen(
+                &[("HTTPS_PROXY", " "), ("ALL_PROXY", "x:1")],
+                "https://a.test"
+            )
+            .as_deref(),
+            Some("x")
+        );
     }
 
     #[test]
     fn a_cgi_program_does_not_take_a_requests_header_for_a_proxy() {
         let cgi = ("REQUEST_METHOD", "GET");
-        assert_eq!(chosen(&[("HTTP_PROXY", "http://evil:1"), cgi], "http://a.test"), None);
-        assert_eq!(chosen(&[("http_proxy", "http://h:1"), cgi], "http://a.test").as_deref(), Some("h"));
-        assert_eq!(chosen(&[("HTTPS_PROXY", "http://s:1"), cgi], "https://a.test").as_deref(), Some("s"));
+        assert_eq!(
+            chosen(&[("HTTP_PROXY", "http://evil:1"), cgi], "http://a.test"),
+            None
+        );
+        assert_eq!(
+            chosen(&[("http_proxy", "http://h:1"), cgi], "http://a.test").as_deref(),
+            Some("h")
+        );
+        assert_eq!(
+            chosen(&[("HTTPS_PROXY", "http://s:1"), cgi], "https://a.test").as_deref(),
+            Some("s")
+        );
     }
 
     #[test]
@@ -294,10 +420,24 @@ mod tests {
             "[::1]",
             "[::ffff:127.0.0.1]",
         ] {
-            assert_eq!(chosen(&[("ALL_PROXY", "http://x:1")], &format!("http://{host}:8080/mcp")), None, "{host}");
+            assert_eq!(
+                chosen(
+                    &[("ALL_PROXY", "http://x:1")],
+                    &format!("http://{host}:8080/mcp")
+                ),
+                None,
+                "{host}"
+            );
         }
         for host in ["localhost.test", "128.0.0.1", "[::2]", "notlocalhost"] {
-            assert!(chosen(&[("ALL_PROXY", "http://x:1")], &format!("http://{host}/mcp")).is_some(), "{host}");
+            assert!(
+                chosen(
+                    &[("ALL_PROXY", "http://x:1")],
+                    &format!("http://{host}/mcp")
+                )
+                .is_some(),
+                "{host}"
+            );
         }
     }
 
@@ -333,14 +473,28 @@ mod tests {
             ("", "a.test", false),
         ] {
             let variables = [("http_proxy", "http://x:1"), ("NO_PROXY", exceptions)];
-            assert_eq!(chosen(&variables, &format!("http://{host}/mcp")).is_none(), excepted, "{exceptions} {host}");
+            assert_eq!(
+                chosen(&variables, &format!("http://{host}/mcp")).is_none(),
+                excepted,
+                "{exceptions} {host}"
+            );
         }
     }
 
     #[test]
     fn a_variable_of_no_use_is_named_and_the_next_one_counts() {
-        let (environment, faults) = environment(&[("HTTPS_PROXY", "socks5://s:1"), ("ALL_PROXY", "http://x:1")]);
-        assert_eq!(faults, [("HTTPS_PROXY", ProxyFault::Scheme("socks5".to_owned()))]);
-        assert_eq!(environment.choose(&url::Url::parse("https://a.test").unwrap()).unwrap().host, "x");
+        let (environment, faults) =
+            environment(&[("HTTPS_PROXY", "socks5://s:1"), ("ALL_PROXY", "http://x:1")]);
+        assert_eq!(
+            faults,
+            [("HTTPS_PROXY", ProxyFault::Scheme("socks5".to_owned()))]
+        );
+        assert_eq!(
+            environment
+                .choose(&url::Url::parse("https://a.test").unwrap())
+                .unwrap()
+                .host,
+            "x"
+        );
     }
 }

@@ -15,7 +15,8 @@ use crate::response_body::ResponseBody;
 
 /// Longest time that a finished event stream is drained, so that its connection can be reused.
 const DRAIN_TIME: Duration = Duration::from_millis(500);
-/// Limit of the bytes that are read without a meaning. A new connection costs less than more of them.
+/// Limit of the bytes that are read without a meaning. A new connection costs less than more of
+/// them.
 const DRAIN_BYTES: usize = 256 * 1024;
 
 /// Body that is read to its end without a meaning, so that its connection can be reused.
@@ -27,10 +28,14 @@ pub(super) struct DrainedBody {
 
 impl DrainedBody {
     pub(super) fn new(body: ResponseBody) -> Self {
-        DrainedBody { body: body.into_coded(), left: DRAIN_BYTES }
+        DrainedBody {
+            body: body.into_coded(),
+            left: DRAIN_BYTES,
+        }
     }
 
-    /// Reads what is there. Ready at the end of the body, or when more is to come than is worth reading.
+    /// Reads what is there. Ready at the end of the body, or when more is to come than is worth
+    /// reading.
     pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             match self.body.poll_data(cx) {
@@ -52,14 +57,16 @@ pub(super) async fn drain_body(body: ResponseBody) {
     DrainedBody::new(body).drain().await;
 }
 
-/// Reads a whole body, into one buffer if its length is known. Its bytes are reserved in a server's share; without one the
-/// limit must be small.
+/// Reads a whole body, into one buffer if its length is known. Its bytes are reserved in a server's
+/// share; without one the limit must be small.
 pub(super) async fn collect_body(
     mut body: ResponseBody,
     limit: usize,
     memory: Option<&MemoryShare>,
 ) -> Result<Bytes, LinkError> {
-    let length = body.length().map(|length| usize::try_from(length).unwrap_or(usize::MAX));
+    let length = body
+        .length()
+        .map(|length| usize::try_from(length).unwrap_or(usize::MAX));
     if length.is_some_and(|length| length > limit) {
         // Refused by the announced length, before any byte of the body is stored.
         return Err(LinkError::TooLarge { limit });
@@ -68,11 +75,19 @@ pub(super) async fn collect_body(
         return Ok(whole);
     }
     let mut reservation = memory.map(MemoryShare::begin);
-    let mut cover = |size| reservation.as_mut().map_or(Ok(()), |reservation| reservation.cover(size));
+    let mut cover = |size| {
+        reservation
+            .as_mut()
+            .map_or(Ok(()), |reservation| reservation.cover(size))
+    };
     cover(length.unwrap_or(0))?;
     // The announced length was compared with the limit, so a false one reserves no more than that.
     let mut all = BytesMut::with_capacity(length.unwrap_or(0));
-    while body.fill(&mut all).await.map_err(|broken| connection_error(&broken, "the answer broke off"))? {
+    while body
+        .fill(&mut all)
+        .await
+        .map_err(|broken| connection_error(&broken, "the answer broke off"))?
+    {
         if all.len() > limit {
             return Err(LinkError::TooLarge { limit });
         }

@@ -1,11 +1,13 @@
 //! Reaper: a second, tiny process that outlives the gateway by moments and ends its children.
 //!
-//! Owns the cleanup after a gateway that was killed (`kill -9`, out of memory). Does not stop children while the
-//! gateway lives (`stdio`). Invariant: every process with the run's tag in its environment is gone within two seconds
-//! of the gateway's end. Forks and new sessions do not escape.
+//! Owns the cleanup after a gateway that was killed (`kill -9`, out of memory). Does not stop
+//! children while the gateway lives (`stdio`). Invariant: every process with the run's tag in its
+//! environment is gone within two seconds of the gateway's end. Forks and new sessions do not
+//! escape.
 //!
-//! A parent-death signal would reach only the direct child, and is tied to the thread that started it. A pipe that ends
-//! with the gateway, and a tag that every descendant inherits, have neither fault.
+//! A parent-death signal would reach only the direct child, and is tied to the thread that started
+//! it. A pipe that ends with the gateway, and a tag that every descendant inherits, have neither
+//! fault.
 
 use parking_lot::Mutex;
 use std::io::{BufRead, Write};
@@ -25,9 +27,13 @@ pub struct Reaper {
 }
 
 impl Reaper {
-    /// Creates a reaper without a process. Children are still tagged, but survive a `kill -9` of the gateway.
+    /// Creates a reaper without a process. Children are still tagged, but survive a `kill -9` of
+    /// the gateway.
     pub fn disabled() -> Self {
-        Reaper { process: Mutex::new(None), run: new_run() }
+        Reaper {
+            process: Mutex::new(None),
+            run: new_run(),
+        }
     }
 
     /// Starts `program guard`.
@@ -45,12 +51,18 @@ impl Reaper {
             return Ok(());
         }
         let mut command = Command::new(program);
-        // Own process group: a Ctrl-C at the terminal must not reach the reaper before the gateway has ended.
-        // Without the gateway's environment, which may hold secrets.
+        // Own process group: a Ctrl-C at the terminal must not reach the reaper before the gateway
+        // has ended. Without the gateway's environment, which may hold secrets.
         command.args(["guard", &self.run]).env_clear();
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         let mut child = child_process::spawn_separately(&mut command)?;
-        let input = child.stdin.take().ok_or_else(|| std::io::Error::other("the guard has no input"))?;
+        let input = child
+            .stdin
+            .take()
+            .ok_or_else(|| std::io::Error::other("the guard has no input"))?;
         *process = Some((child, input));
         Ok(())
     }
@@ -93,12 +105,17 @@ fn new_run() -> String {
     format!("{:016x}", u64::from_be_bytes(bytes))
 }
 
-/// Runs the reaper process. It reads groups until the gateway's end of the pipe closes, then ends the remaining ones.
+/// Runs the reaper process. It reads groups until the gateway's end of the pipe closes, then ends
+/// the remaining ones.
 pub fn run_reaper(run: &str) {
     let mut groups = std::collections::BTreeSet::new();
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-        let Some((sign, group)) = line.split_at_checked(1) else { continue };
-        let Ok(group) = group.parse::<u32>() else { continue };
+        let Some((sign, group)) = line.split_at_checked(1) else {
+            continue;
+        };
+        let Ok(group) = group.parse::<u32>() else {
+            continue;
+        };
         if sign == "+" {
             groups.insert(group)
         } else {
@@ -106,7 +123,10 @@ pub fn run_reaper(run: &str) {
         };
     }
     if !groups.is_empty() {
-        groups.iter().copied().for_each(child_process::terminate_group);
+        groups
+            .iter()
+            .copied()
+            .for_each(child_process::terminate_group);
         // Time to exit after SIGTERM, within the two seconds of the invariant.
         sleep_blocking(Duration::from_millis(500));
     }

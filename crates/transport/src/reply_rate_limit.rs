@@ -1,7 +1,7 @@
 //! Rate limit and counter of the gateway's own replies to server requests.
 //!
-//! Owns the rate. Does not send. Invariant: after a first [`BURST`], a server gets at most [`PER_SECOND`] replies a
-//! second. A server that asks in a loop costs next to nothing.
+//! Owns the rate. Does not send. Invariant: after a first [`BURST`], a server gets at most
+//! [`PER_SECOND`] replies a second. A server that asks in a loop costs next to nothing.
 
 use parking_lot::Mutex;
 use std::time::Duration;
@@ -22,7 +22,9 @@ pub struct ReplyRateLimit(Mutex<Option<Instant>>);
 impl ReplyRateLimit {
     /// Waits for the slot of one reply. True if it had to wait.
     pub async fn wait_turn(&self) -> bool {
-        let Some(slot_time) = self.reserve_slot(Instant::now()) else { return false };
+        let Some(slot_time) = self.reserve_slot(Instant::now()) else {
+            return false;
+        };
         sleep_until(slot_time).await;
         true
     }
@@ -49,12 +51,19 @@ pub struct ReplyMeter {
 impl ReplyMeter {
     /// Creates a counter for this server.
     pub fn new(server: &str, metrics: &Metrics) -> Self {
-        ReplyMeter { server: server.to_owned(), requests: metrics.servers.requests.clone() }
+        ReplyMeter {
+            server: server.to_owned(),
+            requests: metrics.servers.requests.clone(),
+        }
     }
 
     /// Counts a reply. `late` is true if the server asks too often and had to wait.
     pub fn answered(&self, was_delayed: bool) {
-        self.count(if was_delayed { ReplyOutcome::Delayed } else { ReplyOutcome::Answered });
+        self.count(if was_delayed {
+            ReplyOutcome::Delayed
+        } else {
+            ReplyOutcome::Answered
+        });
     }
 
     /// Counts a request without a reply: the server reads none.
@@ -82,7 +91,11 @@ mod tests {
         for _ in 0..10 * PER_SECOND {
             pace.wait_turn().await;
         }
-        assert!(start.elapsed() >= Duration::from_secs(10), "{:?}", start.elapsed());
+        assert!(
+            start.elapsed() >= Duration::from_secs(10),
+            "{:?}",
+            start.elapsed()
+        );
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert!(!pace.wait_turn().await, "a quiet time makes it good");
     }

@@ -1,6 +1,7 @@
 //! Response bodies from our own connections or a general client.
 //!
-//! Owns the choice between them. Does not know messages. Invariant: both kinds report the same errors.
+//! Owns the choice between them. Does not know messages. Invariant: both kinds report the same
+//! errors.
 
 use std::io;
 use std::pin::pin;
@@ -81,7 +82,10 @@ impl ResponseBody {
     }
 
     /// Returns the next bytes. `None` at the end of the body.
-    pub(super) fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, ConnectionError>> {
+    pub(super) fn poll_data(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Bytes>, ConnectionError>> {
         match self {
             ResponseBody::Plain(body) => body.poll_data(cx),
             ResponseBody::Tls(body) => poll_frame(body, cx),
@@ -97,11 +101,16 @@ impl ResponseBody {
     }
 }
 
-fn poll_frame(body: &mut Incoming, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, ConnectionError>> {
+fn poll_frame(
+    body: &mut Incoming,
+    cx: &mut Context<'_>,
+) -> Poll<Result<Option<Bytes>, ConnectionError>> {
     loop {
         match ready!(pin!(&mut *body).poll_frame(cx)) {
             None => return Poll::Ready(Ok(None)),
-            Some(Err(error)) => return Poll::Ready(Err(ConnectionError::Io(io::Error::other(error)))),
+            Some(Err(error)) => {
+                return Poll::Ready(Err(ConnectionError::Io(io::Error::other(error))));
+            }
             // Trailers carry no meaning for MCP.
             Some(Ok(frame)) => {
                 if let Ok(data) = frame.into_data() {

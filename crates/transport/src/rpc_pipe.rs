@@ -1,9 +1,10 @@
 //! Newline-delimited JSON-RPC over one pipe that all calls share.
 //!
-//! Owns the table of open requests and the two tasks that read and write. Does not start processes (`stdio`).
-//! Invariant: the reading task waits for no call. A full call queue loses notifications, never the answer, and delays
-//! no other call. A server request without room gets an error. A server that reads no replies is itself not read for a
-//! while (`reply_queue`). The end of the pipe fails every open call at once, with the reason.
+//! Owns the table of open requests and the two tasks that read and write. Does not start processes
+//! (`stdio`). Invariant: the reading task waits for no call. A full call queue loses notifications,
+//! never the answer, and delays no other call. A server request without room gets an error. A
+//! server that reads no replies is itself not read for a while (`reply_queue`). The end of the pipe
+//! fails every open call at once, with the reason.
 
 mod line_codec;
 mod open_requests;
@@ -36,13 +37,15 @@ pub use pipe_shared::OnGarbage;
 use pipe_shared::PipeShared;
 use reply_queue::{QueuedLine, ReplyQueue};
 
-/// Limit of messages queued for one call. Further notifications are dropped; one place is reserved for the answer.
+/// Limit of messages queued for one call. Further notifications are dropped; one place is reserved
+/// for the answer.
 const CALL_QUEUE: usize = 256;
 /// Limit of queued messages that belong to no call.
 const EVENT_QUEUE: usize = 256;
 /// Limit of queued lines that wait to be written.
 const WRITE_QUEUE: usize = 1024;
-/// Longest wait for room in a full write queue. A longer wait means that the server does not read its input.
+/// Longest wait for room in a full write queue. A longer wait means that the server does not read
+/// its input.
 const WRITE_WAIT: Duration = Duration::from_secs(5);
 
 /// A pipe to a server.
@@ -60,7 +63,8 @@ pub struct RpcPipeSettings {
     pub max_message: usize,
     /// Byte budget of unread messages. Unwritten messages may take as many bytes again.
     pub backlog: Arc<ByteBudget>,
-    /// Finds the open call that a message belongs to when it carries no request id of ours. Runs under the pipe's lock.
+    /// Finds the open call that a message belongs to when it carries no request id of ours. Runs
+    /// under the pipe's lock.
     pub correlate: CorrelateFn,
     /// Called for each line that is no message.
     pub on_garbage: OnGarbage,
@@ -85,13 +89,16 @@ impl RpcPipe {
         let explain = settings.explain.take();
         let (pipe, outbox) = RpcPipe::new(settings);
         let shared = pipe.shared.clone();
-        pipe.read(explain, async move { read_lines(reader, &shared, limit, closed).await });
+        pipe.read(explain, async move {
+            read_lines(reader, &shared, limit, closed).await
+        });
         tokio::spawn(write_lines(writer, outbox));
         pipe
     }
 
-    /// Starts a pipe over messages that another protocol delimits. The owner writes what the returned queue yields. An
-    /// owner that sends calls itself finds only replies to server requests there.
+    /// Starts a pipe over messages that another protocol delimits. The owner writes what the
+    /// returned queue yields. An owner that sends calls itself finds only replies to server
+    /// requests there.
     pub(super) fn framed<S>(messages: S, mut settings: RpcPipeSettings) -> (Self, WriteQueue)
     where
         S: Stream<Item = Result<Bytes, LinkError>> + Send + 'static,
@@ -107,7 +114,9 @@ impl RpcPipe {
                 match messages.next().await {
                     Some(Ok(message)) => {
                         match shared.reserve(&message) {
-                            Ok(reservation) => take_line(reservation.attach(message), &shared, &mut replies),
+                            Ok(reservation) => {
+                                take_line(reservation.attach(message), &shared, &mut replies)
+                            }
                             Err(reason) => shared.fail_dropped(answered_id(&message), &reason),
                         }
                         shared.send_owed_replies(&mut replies).await;
@@ -126,10 +135,15 @@ impl RpcPipe {
         let (events, event_reader) = mpsc::channel(EVENT_QUEUE);
         let (to_write, messages) = mpsc::channel(WRITE_QUEUE);
         // `Semaphore::new` panics above its maximum.
-        let room = Arc::new(Semaphore::new(settings.backlog.limit().min(Semaphore::MAX_PERMITS)));
+        let room = Arc::new(Semaphore::new(
+            settings.backlog.limit().min(Semaphore::MAX_PERMITS),
+        ));
         let (replies, answers) = ReplyQueue::new(settings.backlog.replies.clone());
         let memory = settings.backlog.memory.clone();
-        let limits = MessageLimits { max_message: settings.max_message, memory };
+        let limits = MessageLimits {
+            max_message: settings.max_message,
+            memory,
+        };
         let shared = Arc::new(PipeShared {
             open: Mutex::new(OpenRequestTable::Calls(HashMap::new())),
             correlate: settings.correlate,
@@ -144,7 +158,11 @@ impl RpcPipe {
             mistake: OnceLock::new(),
             stop: CancellationToken::new(),
         });
-        let outbox = WriteQueue { messages, replies: answers, shared: shared.clone() };
+        let outbox = WriteQueue {
+            messages,
+            replies: answers,
+            shared: shared.clone(),
+        };
         (
             RpcPipe {
                 shared,
@@ -157,7 +175,11 @@ impl RpcPipe {
     }
 
     /// Spawns the reading task. Its end is the end of the pipe.
-    fn read(&self, explain: Option<ExplainEnd>, reading: impl Future<Output = LinkError> + Send + 'static) {
+    fn read(
+        &self,
+        explain: Option<ExplainEnd>,
+        reading: impl Future<Output = LinkError> + Send + 'static,
+    ) {
         let shared = self.shared.clone();
         tokio::spawn(async move {
             let end = tokio::select! {
@@ -184,10 +206,16 @@ impl RpcPipe {
         self.stop();
     }
 
-    /// Registers a request that is sent outside of this pipe. Dropping the returned stream removes the entry.
+    /// Registers a request that is sent outside of this pipe. Dropping the returned stream removes
+    /// the entry.
     pub(super) fn expect_reply(&self, id: u64) -> Result<MessageStream, LinkError> {
         let receiver = self.register(id)?;
-        Ok(PendingRequest { id, shared: self.shared.clone(), receiver }.into_messages())
+        Ok(PendingRequest {
+            id,
+            shared: self.shared.clone(),
+            receiver,
+        }
+        .into_messages())
     }
 
     /// Fails one open request.
@@ -195,7 +223,8 @@ impl RpcPipe {
         if let OpenRequestTable::Calls(calls) = &mut *self.shared.open.lock()
             && let Some(call) = calls.remove(&id)
         {
-            // One place is reserved for the end of a call. A closed channel means that the call is gone.
+            // One place is reserved for the end of a call. A closed channel means that the call is
+            // gone.
             let _ = call.try_send(CallMessage::end(Err(error)));
         }
     }
@@ -213,10 +242,13 @@ impl RpcPipe {
     fn register(&self, id: u64) -> Result<mpsc::Receiver<CallMessage>, LinkError> {
         match &mut *self.shared.open.lock() {
             // The pipe ended before this request was written, so a retry is safe.
-            OpenRequestTable::Broken(LinkError::Closed(reason)) => Err(LinkError::NotSent(reason.clone())),
+            OpenRequestTable::Broken(LinkError::Closed(reason)) => {
+                Err(LinkError::NotSent(reason.clone()))
+            }
             OpenRequestTable::Broken(error) => Err(error.clone()),
             OpenRequestTable::Calls(calls) => {
-                // Registered before the request is written: the answer may come before the write returns.
+                // Registered before the request is written: the answer may come before the write
+                // returns.
                 let (sender, receiver) = mpsc::channel(CALL_QUEUE);
                 calls.insert(id, sender);
                 Ok(receiver)
@@ -225,11 +257,14 @@ impl RpcPipe {
     }
 
     async fn write(&self, body: Bytes) -> Result<(), LinkError> {
-        // Reported as not sent: the writer is gone, so no byte of the message left and a retry is safe.
+        // Reported as not sent: the writer is gone, so no byte of the message left and a retry is
+        // safe.
         let writer_closed = || LinkError::NotSent("the server is being stopped".to_owned());
         let writer = self.writer.lock().clone().ok_or_else(writer_closed)?;
-        // A message may be larger than the whole budget. It then takes all of it and is written alone.
-        let size = write_cost(&body).min(u32::try_from(self.shared.backlog.limit()).unwrap_or(u32::MAX));
+        // A message may be larger than the whole budget. It then takes all of it and is written
+        // alone.
+        let size =
+            write_cost(&body).min(u32::try_from(self.shared.backlog.limit()).unwrap_or(u32::MAX));
         let line = match self.write_room.clone().try_acquire_many_owned(size) {
             Ok(permit) => writer.try_send((body, permit)),
             Err(_) => return self.write_when_room(&writer, body, size).await,
@@ -252,31 +287,51 @@ impl RpcPipe {
         size: u32,
     ) -> Result<(), LinkError> {
         let written = async {
-            let permit = self.write_room.clone().acquire_many_owned(size).await.ok()?;
+            let permit = self
+                .write_room
+                .clone()
+                .acquire_many_owned(size)
+                .await
+                .ok()?;
             writer.send((body, permit)).await.ok()
         };
         match tokio::time::timeout(WRITE_WAIT, written).await {
             Ok(Some(())) => Ok(()),
             Ok(None) => Err(LinkError::NotSent("the server is being stopped".to_owned())),
-            Err(_) => {
-                Err(LinkError::QueueFull("the server does not read its input, and too much waits for it".to_owned()))
-            }
+            Err(_) => Err(LinkError::QueueFull(
+                "the server does not read its input, and too much waits for it".to_owned(),
+            )),
         }
     }
 }
 
 impl RpcPipe {
-    pub(super) fn send(&self, outgoing: OutgoingMessage) -> BoxFuture<'_, Result<LinkReply, LinkError>> {
+    pub(super) fn send(
+        &self,
+        outgoing: OutgoingMessage,
+    ) -> BoxFuture<'_, Result<LinkReply, LinkError>> {
         async move {
             let Some(id) = outgoing.id else {
                 self.write(outgoing.body).await?;
-                return Ok(LinkReply { headers: HeaderMap::new(), status: 200, messages: stream::empty().boxed() });
+                return Ok(LinkReply {
+                    headers: HeaderMap::new(),
+                    status: 200,
+                    messages: stream::empty().boxed(),
+                });
             };
             let receiver = self.register(id)?;
             // From here on dropping the stream removes the entry, however the call ends.
-            let entry = PendingRequest { id, shared: self.shared.clone(), receiver };
+            let entry = PendingRequest {
+                id,
+                shared: self.shared.clone(),
+                receiver,
+            };
             self.write(outgoing.body).await?;
-            Ok(LinkReply { headers: HeaderMap::new(), status: 200, messages: entry.into_messages() })
+            Ok(LinkReply {
+                headers: HeaderMap::new(),
+                status: 200,
+                messages: entry.into_messages(),
+            })
         }
         .boxed()
     }
@@ -288,9 +343,12 @@ impl RpcPipe {
     pub(super) fn open_server_stream(&self) -> BoxFuture<'_, Result<MessageStream, LinkError>> {
         let events = self.events.lock().take();
         async move {
-            let mut events =
-                events.ok_or_else(|| LinkError::Protocol("the pipe's events are already being read".into()))?;
-            Ok(stream::poll_fn(move |cx| events.poll_recv(cx)).map(|(message, _)| Ok(message)).boxed())
+            let mut events = events.ok_or_else(|| {
+                LinkError::Protocol("the pipe's events are already being read".into())
+            })?;
+            Ok(stream::poll_fn(move |cx| events.poll_recv(cx))
+                .map(|(message, _)| Ok(message))
+                .boxed())
         }
         .boxed()
     }
@@ -298,7 +356,11 @@ impl RpcPipe {
     pub(super) fn closed(&self) -> BoxFuture<'_, LinkError> {
         let mut closed = self.shared.closed.subscribe();
         async move {
-            let reason = closed.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
+            let reason = closed
+                .wait_for(Option::is_some)
+                .await
+                .ok()
+                .and_then(|reason| reason.clone());
             reason.unwrap_or_else(|| LinkError::Closed("the pipe was closed".to_owned()))
         }
         .boxed()
@@ -328,7 +390,9 @@ struct PendingRequest {
 impl PendingRequest {
     fn into_messages(self) -> MessageStream {
         let mut entry = self;
-        stream::poll_fn(move |cx| entry.receiver.poll_recv(cx)).map(|waiting| waiting.message).boxed()
+        stream::poll_fn(move |cx| entry.receiver.poll_recv(cx))
+            .map(|waiting| waiting.message)
+            .boxed()
     }
 }
 

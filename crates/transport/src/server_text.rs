@@ -1,7 +1,8 @@
 //! Text of a server's message, from its bytes to the message or batch in it.
 //!
-//! Owns the replacement of bytes that are not UTF-8, and its memory. Does not decide whose message it is. Invariant: a
-//! replaced text has its bytes reserved before it is made, and is no longer than a message may be.
+//! Owns the replacement of bytes that are not UTF-8, and its memory. Does not decide whose message
+//! it is. Invariant: a replaced text has its bytes reserved before it is made, and is no longer
+//! than a message may be.
 
 use bytes::Bytes;
 use moongate_jsonrpc::message::{MalformedMessage, RpcPayload, ServerPayload, mended_length};
@@ -52,27 +53,45 @@ impl MessageLimits {
             false => text,
         };
         let malformed = match ServerPayload::parse(text, BATCH_MAX) {
-            Ok(ServerPayload(payload)) => return Ok(ReadPayload { payload, text: text.clone(), is_mended: false }),
+            Ok(ServerPayload(payload)) => {
+                return Ok(ReadPayload {
+                    payload,
+                    text: text.clone(),
+                    is_mended: false,
+                });
+            }
             Err(malformed) => malformed,
         };
-        let Some(length) = mended_length(text) else { return Err(malformed.into()) };
+        let Some(length) = mended_length(text) else {
+            return Err(malformed.into());
+        };
         if length > self.max_message {
-            return Err(UnreadText::NoRoom(LinkError::TooLarge { limit: self.max_message }));
+            return Err(UnreadText::NoRoom(LinkError::TooLarge {
+                limit: self.max_message,
+            }));
         }
         let mut reservation = self.memory.begin();
-        reservation.cover(length).map_err(|exhausted| UnreadText::NoRoom(exhausted.into()))?;
+        reservation
+            .cover(length)
+            .map_err(|exhausted| UnreadText::NoRoom(exhausted.into()))?;
         let mended = reservation.attach(Bytes::from(String::from_utf8_lossy(text).into_owned()));
-        let ServerPayload(payload) = ServerPayload::parse(&mended, BATCH_MAX).map_err(|_| malformed)?;
-        Ok(ReadPayload { payload, text: mended, is_mended: true })
+        let ServerPayload(payload) =
+            ServerPayload::parse(&mended, BATCH_MAX).map_err(|_| malformed)?;
+        Ok(ReadPayload {
+            payload,
+            text: mended,
+            is_mended: true,
+        })
     }
 }
 
 /// Returns a text without the byte order mark that it may begin with.
 ///
-/// RFC 8259, Character Encoding: parsers "MAY ignore the presence of a byte order mark rather than treating it as an
-/// error".
+/// RFC 8259, Character Encoding: parsers "MAY ignore the presence of a byte order mark rather than
+/// treating it as an error".
 pub(super) fn without_mark(text: &Bytes) -> Bytes {
-    text.strip_prefix(BYTE_ORDER_MARK).map_or_else(|| text.clone(), |rest| text.slice_ref(rest))
+    text.strip_prefix(BYTE_ORDER_MARK)
+        .map_or_else(|| text.clone(), |rest| text.slice_ref(rest))
 }
 
 impl UnreadText {
@@ -91,15 +110,26 @@ mod tests {
     use moongate_telemetry::{MemoryBudget, MemoryHolder, MemoryLimit, MemoryWatch, Metrics};
 
     fn answer(filler: usize) -> Bytes {
-        let text = [b"{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{\"a\":\"\xff", &*vec![b'x'; filler], b"\"}}"].concat();
+        let text = [
+            b"{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{\"a\":\"\xff",
+            &*vec![b'x'; filler],
+            b"\"}}",
+        ]
+        .concat();
         Bytes::from(text)
     }
 
     #[test]
     fn a_byte_order_mark_is_not_read() {
         let metrics = Metrics::new();
-        let budget = MemoryBudget::new(&MemoryWatch::new(MemoryLimit::Bytes(1 << 40), &metrics), &metrics);
-        let limits = MessageLimits { max_message: 100_000, memory: budget.share(MemoryHolder::Local) };
+        let budget = MemoryBudget::new(
+            &MemoryWatch::new(MemoryLimit::Bytes(1 << 40), &metrics),
+            &metrics,
+        );
+        let limits = MessageLimits {
+            max_message: 100_000,
+            memory: budget.share(MemoryHolder::Local),
+        };
         for text in [
             &b"\xef\xbb\xbf{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{}}"[..],
             b"\xef\xbb\xbf{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{\"a\":\"\xff\"}}",
@@ -112,14 +142,23 @@ mod tests {
     #[test]
     fn a_mended_text_is_reserved_and_bounded() {
         let metrics = Metrics::new();
-        let budget = MemoryBudget::new(&MemoryWatch::new(MemoryLimit::Bytes(1 << 40), &metrics), &metrics);
-        let limits = MessageLimits { max_message: 100_000, memory: budget.share(MemoryHolder::Local) };
+        let budget = MemoryBudget::new(
+            &MemoryWatch::new(MemoryLimit::Bytes(1 << 40), &metrics),
+            &metrics,
+        );
+        let limits = MessageLimits {
+            max_message: 100_000,
+            memory: budget.share(MemoryHolder::Local),
+        };
         let read = limits.read(&answer(50_000)).unwrap();
         assert!(read.is_mended);
         assert_eq!(budget.used(), read.text.len());
         drop(read);
         assert_eq!(budget.used(), 0);
         let over = Bytes::from([&answer(0)[..], &[b'\xff'; 40_000]].concat());
-        assert!(matches!(limits.read(&over), Err(UnreadText::NoRoom(LinkError::TooLarge { .. }))));
+        assert!(matches!(
+            limits.read(&over),
+            Err(UnreadText::NoRoom(LinkError::TooLarge { .. }))
+        ));
     }
 }

@@ -1,7 +1,8 @@
 //! Servers behind a TCP or Unix socket: newline-delimited JSON-RPC, as over standard streams.
 //!
-//! Owns connecting and the reasons of its failures. Does not read messages (`rpc_pipe`) or reconnect (the link's
-//! owner). Invariant: a peer that vanished is detected even on a silent connection.
+//! Owns connecting and the reasons of its failures. Does not read messages (`rpc_pipe`) or
+//! reconnect (the link's owner). Invariant: a peer that vanished is detected even on a silent
+//! connection.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -91,15 +92,24 @@ impl SocketLink {
             closed: "the server closed the connection",
             explain: None,
         };
-        SocketLink { pipe: RpcPipe::start(reader, writer, settings) }
+        SocketLink {
+            pipe: RpcPipe::start(reader, writer, settings),
+        }
     }
 }
 
-async fn tcp(address: &str, limit: Duration, metadata: MetadataAccess) -> Result<tokio::net::TcpStream, LinkError> {
+async fn tcp(
+    address: &str,
+    limit: Duration,
+    metadata: MetadataAccess,
+) -> Result<tokio::net::TcpStream, LinkError> {
     // The scheme is only there for the parser, which reads no host without one.
     let uri = format!("tcp://{address}").parse::<Uri>();
-    let uri = uri.map_err(|e| LinkError::Spawn(format!("the address {address} cannot be used: {e}")))?;
-    let connected = TcpConnector::with_keepalive(limit, metadata).oneshot(uri.clone()).await;
+    let uri =
+        uri.map_err(|e| LinkError::Spawn(format!("the address {address} cannot be used: {e}")))?;
+    let connected = TcpConnector::with_keepalive(limit, metadata)
+        .oneshot(uri.clone())
+        .await;
     let stream = connected.map_err(|e| unreachable(&*e, uri.host()))?;
     Ok(stream.into_inner())
 }
@@ -151,19 +161,39 @@ mod tests {
 
     #[tokio::test]
     async fn names_and_addresses_of_both_families_are_connected_to() {
-        for (bound, name) in [("127.0.0.1:0", "127.0.0.1"), ("127.0.0.1:0", "localhost"), ("[::1]:0", "[::1]")] {
+        for (bound, name) in [
+            ("127.0.0.1:0", "127.0.0.1"),
+            ("127.0.0.1:0", "localhost"),
+            ("[::1]:0", "[::1]"),
+        ] {
             // A machine without IPv6 has no such address to test.
-            let Ok(listener) = TcpListener::bind(bound).await else { continue };
+            let Ok(listener) = TcpListener::bind(bound).await else {
+                continue;
+            };
             let address = format!("{name}:{}", listener.local_addr().unwrap().port());
-            let link = SocketLink::open(settings(SocketAddress::Tcp(address))).await.unwrap();
+            let link = SocketLink::open(settings(SocketAddress::Tcp(address)))
+                .await
+                .unwrap();
             let (mut server, _) = listener.accept().await.unwrap();
             let body = bytes::Bytes::from_static(b"{\"jsonrpc\":\"2.0\",\"method\":\"x\"}");
-            link.send(OutgoingMessage { body, id: None, headers: Vec::new() }).await.unwrap();
+            link.send(OutgoingMessage {
+                body,
+                id: None,
+                headers: Vec::new(),
+            })
+            .await
+            .unwrap();
             let mut line = String::new();
-            BufReader::new(&mut server).read_line(&mut line).await.unwrap();
+            BufReader::new(&mut server)
+                .read_line(&mut line)
+                .await
+                .unwrap();
             assert_eq!(line, "{\"jsonrpc\":\"2.0\",\"method\":\"x\"}\n", "{name}");
             drop(server);
-            assert_eq!(link.closed().await.to_string(), "the server closed the connection");
+            assert_eq!(
+                link.closed().await.to_string(),
+                "the server closed the connection"
+            );
         }
     }
 
@@ -175,14 +205,19 @@ mod tests {
             let link = SocketLink::open(settings(address.clone())).await.unwrap();
             let (mut server, _) = listener.accept().await.unwrap();
             // The server does not close its side and keeps sending.
-            server.write_all(b"{\"jsonrpc\":\"2.0\",\"method\":\"x\"}\n").await.unwrap();
+            server
+                .write_all(b"{\"jsonrpc\":\"2.0\",\"method\":\"x\"}\n")
+                .await
+                .unwrap();
             if close {
                 link.close(Vec::new()).await;
                 assert_eq!(link.closed().await.to_string(), "the link was closed");
             }
             drop(link);
             let mut rest = Vec::new();
-            tokio::io::AsyncReadExt::read_to_end(&mut server, &mut rest).await.unwrap();
+            tokio::io::AsyncReadExt::read_to_end(&mut server, &mut rest)
+                .await
+                .unwrap();
             assert!(rest.is_empty());
         }
     }
@@ -196,13 +231,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket");
         let missing = refused(SocketAddress::Unix(path.clone())).await;
-        assert!(missing.contains("there is no socket at") && missing.contains("is the server running?"), "{missing}");
+        assert!(
+            missing.contains("there is no socket at") && missing.contains("is the server running?"),
+            "{missing}"
+        );
         drop(tokio::net::UnixListener::bind(&path).unwrap());
         let left = refused(SocketAddress::Unix(path.clone())).await;
         assert!(left.contains("nobody listens at"), "{left}");
         // Root may open everything.
         let denied = unix_connect_error(&path, &io::ErrorKind::PermissionDenied.into()).to_string();
-        assert!(denied.contains("may not open") && denied.contains("socket"), "{denied}");
+        assert!(
+            denied.contains("may not open") && denied.contains("socket"),
+            "{denied}"
+        );
         let full = unix_connect_error(&path, &io::ErrorKind::WouldBlock.into()).to_string();
         assert!(full.contains("wait to be accepted"), "{full}");
     }
@@ -213,7 +254,10 @@ mod tests {
         let address = listener.local_addr().unwrap().to_string();
         drop(listener);
         let reason = refused(SocketAddress::Tcp(address)).await;
-        assert!(reason.starts_with("cannot connect to 127.0.0.1: ") && reason.contains("refused"), "{reason}");
+        assert!(
+            reason.starts_with("cannot connect to 127.0.0.1: ") && reason.contains("refused"),
+            "{reason}"
+        );
         let reason = refused(SocketAddress::Tcp("no-such-host.invalid:1".to_owned())).await;
         assert!(reason.contains("dns error"), "{reason}");
     }

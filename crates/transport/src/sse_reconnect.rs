@@ -1,7 +1,8 @@
 //! Reconnects of event streams that end too early.
 //!
-//! Owns the waiting and the attempts. Does not read events (`event_stream`). Invariant: a reconnect waits at least
-//! as long as the server asked, never longer than [`RETRY_MAX`], and only streams with an event id are resumed.
+//! Owns the waiting and the attempts. Does not read events (`event_stream`). Invariant: a reconnect
+//! waits at least as long as the server asked, never longer than [`RETRY_MAX`], and only streams
+//! with an event id are resumed.
 
 use std::time::Duration;
 
@@ -21,7 +22,8 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const RETRY_DEFAULT: Duration = Duration::from_secs(1);
 /// Limit of the delay that a server may ask for. A longer one counts as the end of the stream.
 const RETRY_MAX: Duration = Duration::from_secs(600);
-/// Shortest delay after a stream without messages, whatever the server said. Doubles with each such stream in a row.
+/// Shortest delay after a stream without messages, whatever the server said. Doubles with each such
+/// stream in a row.
 // A server that ends each stream at once and asks for `retry: 0` would be polled in a loop.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// Limit of that doubling.
@@ -53,7 +55,10 @@ pub(super) fn with_reconnects(events: EventStream, plan: SseReconnect) -> Messag
         empty_streams: 0,
         finished: false,
     };
-    stream::unfold(state, |mut state| async move { state.next().await.map(|message| (message, state)) }).boxed()
+    stream::unfold(state, |mut state| async move {
+        state.next().await.map(|message| (message, state))
+    })
+    .boxed()
 }
 
 struct ReconnectingStream {
@@ -73,7 +78,8 @@ impl ReconnectingStream {
             let end = match self.events.next().await {
                 Some(Ok(message)) => {
                     self.empty_streams = 0;
-                    self.finished = self.plan.options.id.is_some() && matches!(message, RpcMessage::Response(_));
+                    self.finished = self.plan.options.id.is_some()
+                        && matches!(message, RpcMessage::Response(_));
                     return Some(Ok(message));
                 }
                 // A broken connection is one of the ways in which a stream ends early.
@@ -100,22 +106,29 @@ impl ReconnectingStream {
     fn record_position(&mut self) {
         let reader = self.events.reader();
         if let Some(id) = reader.last_id() {
-            self.last_event_id = HeaderValue::from_str(id).ok().filter(|id| id.len() <= ID_MAX);
+            self.last_event_id = HeaderValue::from_str(id)
+                .ok()
+                .filter(|id| id.len() <= ID_MAX);
         }
         if let Some(ms) = reader.retry_ms() {
             self.retry = Duration::from_millis(ms);
         }
     }
 
-    /// Resumes the stream. 2025-11-25/basic/transports.mdx, Resumability and Redelivery: "If the client wishes to
-    /// resume after a disconnection (whether due to network failure or server-initiated closure), it SHOULD issue an
-    /// HTTP GET to the MCP endpoint, and include the `Last-Event-ID` header".
+    /// Resumes the stream. 2025-11-25/basic/transports.mdx, Resumability and Redelivery: "If the
+    /// client wishes to resume after a disconnection (whether due to network failure or
+    /// server-initiated closure), it SHOULD issue an HTTP GET to the MCP endpoint, and include the
+    /// `Last-Event-ID` header".
     async fn reconnect(&mut self) -> Option<EventStream> {
         let last = self.last_event_id.clone()?;
         for _ in 0..FAILURES_MAX {
-            // Sending Messages to the Server: "The client MUST respect the `retry` field, waiting the given number of
-            // milliseconds before attempting to reconnect."
-            let delay = self.retry.max(PAUSE_MIN.saturating_mul(1 << self.empty_streams.min(16)).min(PAUSE_MAX));
+            // Sending Messages to the Server: "The client MUST respect the `retry` field, waiting
+            // the given number of milliseconds before attempting to reconnect."
+            let delay = self.retry.max(
+                PAUSE_MIN
+                    .saturating_mul(1 << self.empty_streams.min(16))
+                    .min(PAUSE_MAX),
+            );
             if delay > RETRY_MAX {
                 return None;
             }
@@ -124,11 +137,16 @@ impl ReconnectingStream {
             (self.plan.on_resume)();
             let mut request = self.plan.request.clone();
             request.headers.push((LAST_EVENT_ID, last.clone()));
-            let Ok(Ok(response)) = tokio::time::timeout(HEAD_TIME, self.plan.target.request(request)).await else {
+            let Ok(Ok(response)) =
+                tokio::time::timeout(HEAD_TIME, self.plan.target.request(request)).await
+            else {
                 continue;
             };
             if response.status().is_success() && is_event_stream(response.headers()) {
-                return Some(EventStream::new(response.into_body(), self.plan.options.clone()));
+                return Some(EventStream::new(
+                    response.into_body(),
+                    self.plan.options.clone(),
+                ));
             }
             // Only failures that may pass are retried; any other status is the server's final word.
             if !(response.status().is_server_error() || response.status().as_u16() == 429) {

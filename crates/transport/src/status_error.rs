@@ -1,6 +1,7 @@
 //! Link errors of responses with a status other than 2xx.
 //!
-//! Owns the hints for people. Does not retry. Invariant: a slow or large body never delays the error for long.
+//! Owns the hints for people. Does not retry. Invariant: a slow or large body never delays the
+//! error for long.
 
 use std::time::Duration;
 
@@ -40,25 +41,49 @@ pub(super) async fn read_status_error(
 ) -> LinkError {
     let (head, body) = response.into_parts();
     // The body only adds detail to the error, so a slow one must not delay the call for long.
-    let body = tokio::time::timeout(Duration::from_secs(5), collect_body(body, REFUSAL_BYTES, None)).await;
-    let mut error = status_error(head.status, &head.headers, body.ok().and_then(Result::ok), advice);
+    let body = tokio::time::timeout(
+        Duration::from_secs(5),
+        collect_body(body, REFUSAL_BYTES, None),
+    )
+    .await;
+    let mut error = status_error(
+        head.status,
+        &head.headers,
+        body.ok().and_then(Result::ok),
+        advice,
+    );
     // Another request's error says nothing to this caller. Its words are in the hint.
     if let LinkError::Status { message, .. } = &mut error
-        && !message.as_deref().is_some_and(|message| is_error_for(message, id))
+        && !message
+            .as_deref()
+            .is_some_and(|message| is_error_for(message, id))
     {
         *message = None;
     }
     // A forwarding proxy reports its own errors with the same statuses.
-    if let (LinkError::Status { status: 403 | 407 | 500.., hint, .. }, Some(proxy)) = (&mut error, proxy) {
-        hint.push_str(&format!("; it came through {proxy}, which may have said so itself"));
+    if let (
+        LinkError::Status {
+            status: 403 | 407 | 500..,
+            hint,
+            ..
+        },
+        Some(proxy),
+    ) = (&mut error, proxy)
+    {
+        hint.push_str(&format!(
+            "; it came through {proxy}, which may have said so itself"
+        ));
     }
     error
 }
 
-/// True for an error about the request with this id. One without an id is about the only message that was sent.
+/// True for an error about the request with this id. One without an id is about the only message
+/// that was sent.
 fn is_error_for(message: &RpcMessage, id: Option<u64>) -> bool {
     match message {
-        RpcMessage::Response(response) => response.outcome.is_err() && id.is_none_or(|id| is_for(response, id)),
+        RpcMessage::Response(response) => {
+            response.outcome.is_err() && id.is_none_or(|id| is_for(response, id))
+        }
         RpcMessage::Request(_) | RpcMessage::Notification(_) => false,
     }
 }
@@ -76,10 +101,12 @@ pub(super) fn status_error(
             format!(": it redirects to {to:?}, which is not followed; configure that URL")
         }
         // RFC 9728, WWW-Authenticate Response: the parameter names the start of the login.
-        (StatusCode::UNAUTHORIZED, _) if names_login(headers) => ": the server wants an OAuth login, which this \
+        (StatusCode::UNAUTHORIZED, _) if names_login(headers) => {
+            ": the server wants an OAuth login, which this \
             version cannot do; until it can, get a token in another way, and set \
             `headers = { Authorization = \"Bearer ${TOKEN}\" }`"
-            .to_owned(),
+                .to_owned()
+        }
         (StatusCode::NOT_FOUND, _) if advice == PathAdvice::Unproven => {
             ": there is nothing at this path; is `url` complete? Most servers are at /mcp, \
             older ones at /sse"
@@ -89,16 +116,26 @@ pub(super) fn status_error(
             ": the configured credentials are missing or refused".to_owned()
         }
         (StatusCode::TOO_MANY_REQUESTS, _) => ": too many requests".to_owned(),
-        (StatusCode::PROXY_AUTHENTICATION_REQUIRED, _) => ": the proxy on the way wants other credentials; write \
+        (StatusCode::PROXY_AUTHENTICATION_REQUIRED, _) => {
+            ": the proxy on the way wants other credentials; write \
             `USER:PASSWORD@` before its host (`proxy`, or HTTP_PROXY)"
-            .to_owned(),
+                .to_owned()
+        }
         _ => String::new(),
     };
     let message = body.as_ref().and_then(read_message).map(Box::new);
-    let said = body.and_then(|body| error_words(headers, &body)).map(|said| format!("; it said: {said}"));
+    let said = body
+        .and_then(|body| error_words(headers, &body))
+        .map(|said| format!("; it said: {said}"));
     let hint = hint + &said.unwrap_or_default();
     let challenge = AuthChallenge::of(status, headers).map(Box::new);
-    LinkError::Status { status: status.as_u16(), hint, message, retry_after, challenge }
+    LinkError::Status {
+        status: status.as_u16(),
+        hint,
+        message,
+        retry_after,
+        challenge,
+    }
 }
 
 fn read_message(body: &Bytes) -> Option<RpcMessage> {
@@ -115,8 +152,13 @@ fn read_message(body: &Bytes) -> Option<RpcMessage> {
 }
 
 fn names_login(headers: &HeaderMap) -> bool {
-    let challenges = headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok());
-    challenges.into_iter().any(|challenge| challenge.to_ascii_lowercase().contains("resource_metadata"))
+    let challenges = headers
+        .get_all(WWW_AUTHENTICATE)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
+    challenges
+        .into_iter()
+        .any(|challenge| challenge.to_ascii_lowercase().contains("resource_metadata"))
 }
 
 fn header(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
@@ -134,15 +176,34 @@ mod tests {
             if let Some(challenge) = challenge {
                 headers.insert(WWW_AUTHENTICATE, http::HeaderValue::from_static(challenge));
             }
-            status_error(StatusCode::from_u16(status).unwrap(), &headers, None, PathAdvice::Unproven).to_string()
+            status_error(
+                StatusCode::from_u16(status).unwrap(),
+                &headers,
+                None,
+                PathAdvice::Unproven,
+            )
+            .to_string()
         };
-        let login = r#"Bearer error="invalid_token", resource_metadata="https://x.example/.well-known/y""#;
-        assert!(said(401, Some(login)).contains("OAuth login, which this version cannot do; until it can"));
-        assert!(said(401, Some(login)).contains("headers = {"), "{}", said(401, Some(login)));
+        let login =
+            r#"Bearer error="invalid_token", resource_metadata="https://x.example/.well-known/y""#;
+        assert!(
+            said(401, Some(login))
+                .contains("OAuth login, which this version cannot do; until it can")
+        );
+        assert!(
+            said(401, Some(login)).contains("headers = {"),
+            "{}",
+            said(401, Some(login))
+        );
         assert!(said(401, Some("Bearer")).contains("credentials are missing or refused"));
         assert!(said(404, None).contains("is `url` complete"));
         assert_eq!(said(500, None), "HTTP status 500");
-        let known = status_error(StatusCode::NOT_FOUND, &HeaderMap::new(), None, PathAdvice::Known);
+        let known = status_error(
+            StatusCode::NOT_FOUND,
+            &HeaderMap::new(),
+            None,
+            PathAdvice::Known,
+        );
         assert_eq!(known.to_string(), "HTTP status 404");
     }
 }

@@ -1,7 +1,8 @@
 //! Standard error of a child process: recent lines, logging and the likely reason of a failure.
 //!
-//! Owns the last lines and the log level of each. Does not start the child (`stdio`). Invariant: a child never blocks
-//! on its stderr, and lines that are held back are logged within [`PROBE_HOLD_TIME`].
+//! Owns the last lines and the log level of each. Does not start the child (`stdio`). Invariant: a
+//! child never blocks on its stderr, and lines that are held back are logged within
+//! [`PROBE_HOLD_TIME`].
 
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -26,7 +27,8 @@ const LOG_RATE_MAX: u32 = 50;
 const PROBE_HOLD_TIME: Duration = Duration::from_secs(1);
 /// Limit of lines that are held back.
 const HELD_LINES_MAX: usize = 256;
-/// Time after a refused probe in which lines may still be about it. The stdout and stderr of a child are not in step.
+/// Time after a refused probe in which lines may still be about it. The stdout and stderr of a
+/// child are not in step.
 const PROBE_ECHO_TIME: Duration = Duration::from_millis(500);
 /// Longest wait for the end of the stream after the child exits. Grandchildren may hold it open.
 const EXIT_READ_TIME: Duration = Duration::from_millis(200);
@@ -68,8 +70,13 @@ impl StderrTail {
 
     /// Reads until the stream ends.
     pub(super) async fn drain(self, server: String, stderr: impl AsyncRead + Unpin) {
-        let mut log =
-            StderrLog { server, held: VecDeque::new(), suppressed_until: None, second: Instant::now(), logged: 0 };
+        let mut log = StderrLog {
+            server,
+            held: VecDeque::new(),
+            suppressed_until: None,
+            second: Instant::now(),
+            logged: 0,
+        };
         let mut reader = BufReader::new(stderr);
         let mut line = Vec::new();
         // Another process may have written here before.
@@ -78,9 +85,11 @@ impl StderrTail {
         loop {
             let due = log.held.front().map(|(due, _)| *due);
             tokio::select! {
-                // Input first: lines written before an answer must be held by the time that answer is known.
+                // Input first: lines written before an answer must be held by the time that answer
+                // is known.
                 biased;
-                // An endless line is taken in pieces. If this future is dropped, the bytes read so far stay in `line`.
+                // An endless line is taken in pieces. If this future is dropped, the bytes read so
+                // far stay in `line`.
                 read = take_line(&mut reader, &mut line) => {
                     if !read {
                         break;
@@ -95,8 +104,10 @@ impl StderrTail {
                     self.push(text);
                 }
                 // The held lines are released as soon as the result of the probe is known.
-                Ok(()) = probe.changed() => log.on_probe(*probe.borrow_and_update(), Instant::now()),
-                () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                Ok(()) = probe.changed() => log.on_probe(*probe.borrow_and_update(),
+                    Instant::now()),
+                () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)),
+                    if due.is_some() => {
                     log.release(Instant::now());
                 }
             }
@@ -148,7 +159,8 @@ impl StderrLog {
             {
                 self.write_warning(&oldest, now);
             }
-            self.held.push_back((now + PROBE_HOLD_TIME, line.to_owned()));
+            self.held
+                .push_back((now + PROBE_HOLD_TIME, line.to_owned()));
         } else {
             self.write_warning(line, now);
         }
@@ -183,7 +195,8 @@ impl StderrLog {
         if self.logged <= LOG_RATE_MAX {
             tracing::info!(target: "moongate::stderr", server, "{}", logs::redact(line));
         } else if self.logged == LOG_RATE_MAX + 1 {
-            tracing::info!(target: "moongate::stderr", server, "more lines in this second are not logged");
+            tracing::info!(target: "moongate::stderr", server, "more lines in this second are not \
+                logged");
         }
     }
 
@@ -237,20 +250,32 @@ const NOISE: [&str; 9] = [
     "during handling of the above exception",
 ];
 
-/// Returns the line that most likely explains a failure: the last with an error in it, else the last with any text.
+/// Returns the line that most likely explains a failure: the last with an error in it, else the
+/// last with any text.
 fn telling(lines: &[String]) -> Option<&str> {
     let says_something = |line: &&str| {
         let lower = line.to_ascii_lowercase();
         let noise = NOISE.iter().any(|noise| lower.contains(noise));
         // Stack frames and closing brackets explain nothing.
-        let frame = ["at ", "file \"", "code:", "errno:", "syscall:", "throw "].iter().any(|f| lower.starts_with(f));
+        let frame = ["at ", "file \"", "code:", "errno:", "syscall:", "throw "]
+            .iter()
+            .any(|f| lower.starts_with(f));
         !noise && !frame && line.chars().any(char::is_alphanumeric)
     };
-    let lines = || lines.iter().rev().map(|line| line.trim()).filter(says_something);
+    let lines = || {
+        lines
+            .iter()
+            .rev()
+            .map(|line| line.trim())
+            .filter(says_something)
+    };
     let says_error = |line: &&str| {
         let lower = line.to_ascii_lowercase();
         // npm starts every line of a paragraph with the word "error".
-        let message = ["npm error", "npm err!"].iter().find_map(|npm| lower.strip_prefix(npm)).unwrap_or(&lower);
+        let message = ["npm error", "npm err!"]
+            .iter()
+            .find_map(|npm| lower.strip_prefix(npm))
+            .unwrap_or(&lower);
         SAYS_ERROR.iter().any(|mark| message.contains(mark))
     };
     lines().find(says_error).or_else(|| lines().next())
@@ -270,15 +295,34 @@ mod tests {
 
     #[test]
     fn the_last_line_with_an_error_in_it_tells_why() {
-        let node = "node:internal/modules/cjs/loader:1228\n  throw err;\n  ^\n\nError: Cannot find module '/x/y.js'\n    at Module._resolve (node:internal:1)\n  code: 'MODULE_NOT_FOUND',\n  requireStack: []\n}\n\nNode.js v22.23.3";
+        let node = "node:internal/modules/cjs/loader:1228\n  throw err;\n  ^\n\nError: Cannot find \
+                    module '/x/y.js'\n    at Module._resolve (node:internal:1)\n  code: \
+                    'MODULE_NOT_FOUND',\n  requireStack: []\n}\n\nNode.js v22.23.3";
         assert_eq!(of(node).unwrap(), "Error: Cannot find module '/x/y.js'");
-        let npm = "npm error code E404\nnpm error 404 Not Found - GET https://npm.example.com/@x%2fy - Not found\nnpm error 404\nnpm error 404  '@x/y@*' is not in this registry.\nnpm error 404\nnpm error 404 Note that you can also install from a\nnpm error 404 tarball, folder, http url, or git folder.\nnpm error A complete log of this run can be found in: /home/me/.npm/_logs/2026-debug-0.log";
-        assert_eq!(of(npm).unwrap(), "npm error 404  '@x/y@*' is not in this registry.");
-        let python = "Traceback (most recent call last):\n  File \"/x/y.py\", line 1, in <module>\n    import z\nModuleNotFoundError: No module named 'z'";
-        assert_eq!(of(python).unwrap(), "ModuleNotFoundError: No module named 'z'");
-        let said = "Please set SLACK_BOT_TOKEN and SLACK_TEAM_ID environment variables\nNode.js v22.23.3";
+        let npm = "npm error code E404\nnpm error 404 Not Found - GET \
+                   https://npm.example.com/@x%2fy - Not found\nnpm error 404\nnpm error 404  \
+                   '@x/y@*' is not in this registry.\nnpm error 404\nnpm error 404 Note that you \
+                   can also install from a\nnpm error 404 tarball, folder, http url, or git \
+                   folder.\nnpm error A complete log of this run can be found in: \
+                   /home/me/.npm/_logs/2026-debug-0.log";
+        assert_eq!(
+            of(npm).unwrap(),
+            "npm error 404  '@x/y@*' is not in this registry."
+        );
+        let python = "Traceback (most recent call last):\n  File \"/x/y.py\", line 1, in \
+                      <module>\n    import z\nModuleNotFoundError: No module named 'z'";
+        assert_eq!(
+            of(python).unwrap(),
+            "ModuleNotFoundError: No module named 'z'"
+        );
+        let said =
+            "Please set SLACK_BOT_TOKEN and SLACK_TEAM_ID environment variables\nNode.js v22.23.3";
         assert_eq!(of(said).unwrap(), said.lines().next().unwrap());
-        assert_eq!(of("starting\nusage: x --port N\n\n").unwrap(), "usage: x --port N", "without an error, the last");
+        assert_eq!(
+            of("starting\nusage: x --port N\n\n").unwrap(),
+            "usage: x --port N",
+            "without an error, the last"
+        );
         assert_eq!(of("Node.js v22.23.3\n}"), None);
     }
 
@@ -294,7 +338,12 @@ mod tests {
         let tail = StderrTail::default();
         let logged = capture();
         let draining = tokio::spawn(tail.clone().drain("x".to_owned(), ours));
-        StderrChild { stderr, tail, logged, draining }
+        StderrChild {
+            stderr,
+            tail,
+            logged,
+            draining,
+        }
     }
 
     impl StderrChild {
@@ -308,16 +357,31 @@ mod tests {
     async fn stderr_after_a_refused_probe_is_logged_at_debug() {
         let mut child = child();
         child.tail.set_probe_state(ProbeState::Sent);
-        child.write("Failed to validate request: 51 validation errors\n").await;
-        assert_eq!(child.logged.lines(), [] as [&str; 0], "nobody knows yet what it is about");
+        child
+            .write("Failed to validate request: 51 validation errors\n")
+            .await;
+        assert_eq!(
+            child.logged.lines(),
+            [] as [&str; 0],
+            "nobody knows yet what it is about"
+        );
         child.tail.set_probe_state(ProbeState::Refused);
         child.write("of which this is the last\n").await;
         tokio::time::sleep(PROBE_ECHO_TIME).await;
         child.write("something of its own\n").await;
         let lines = child.logged.lines();
-        assert!(lines[0].starts_with("DEBUG") && lines[0].contains("Failed to validate"), "{lines:?}");
-        assert!(lines[1].starts_with("DEBUG") && lines[1].contains("the last"), "{lines:?}");
-        assert!(lines[2].starts_with("INFO") && lines[2].contains("its own") && lines.len() == 3, "{lines:?}");
+        assert!(
+            lines[0].starts_with("DEBUG") && lines[0].contains("Failed to validate"),
+            "{lines:?}"
+        );
+        assert!(
+            lines[1].starts_with("DEBUG") && lines[1].contains("the last"),
+            "{lines:?}"
+        );
+        assert!(
+            lines[2].starts_with("INFO") && lines[2].contains("its own") && lines.len() == 3,
+            "{lines:?}"
+        );
         assert_eq!(child.tail.lines().len(), 3, "all are kept");
     }
 
@@ -325,15 +389,27 @@ mod tests {
     async fn stderr_without_a_response_is_logged_soon() {
         let mut child = child();
         child.tail.set_probe_state(ProbeState::Sent);
-        child.write("Open this page to log in: https://example.com\n").await;
+        child
+            .write("Open this page to log in: https://example.com\n")
+            .await;
         tokio::time::sleep(PROBE_HOLD_TIME).await;
-        assert!(child.logged.lines()[0].starts_with("INFO"), "{:?}", child.logged.lines());
+        assert!(
+            child.logged.lines()[0].starts_with("INFO"),
+            "{:?}",
+            child.logged.lines()
+        );
         child.write("Error: no login\nNode.js v22").await;
         drop(child.stderr);
         child.draining.await.unwrap();
         let lines = child.logged.lines();
-        assert!(lines[1].contains("no login") && lines[1].starts_with("INFO"), "its end is news: {lines:?}");
-        assert_eq!(child.tail.likely_exit_reason().await.unwrap(), "Error: no login");
+        assert!(
+            lines[1].contains("no login") && lines[1].starts_with("INFO"),
+            "its end is news: {lines:?}"
+        );
+        assert_eq!(
+            child.tail.likely_exit_reason().await.unwrap(),
+            "Error: no login"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -347,7 +423,8 @@ mod tests {
         let lines = child.logged.lines();
         assert_eq!(lines.len(), LOG_RATE_MAX as usize + 1, "{lines:?}");
         assert!(
-            lines[LOG_RATE_MAX as usize].contains("not logged") && child.tail.lines().len() == LINES_MAX,
+            lines[LOG_RATE_MAX as usize].contains("not logged")
+                && child.tail.lines().len() == LINES_MAX,
             "{lines:?}"
         );
     }

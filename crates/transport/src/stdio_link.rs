@@ -1,7 +1,8 @@
 //! Child processes with their standard streams as an [`RpcPipe`].
 //!
-//! Owns the process: its start, its exit status and its end. Does not read messages (`rpc_pipe`). Invariant: when a
-//! link is closed or its child exits, no process that the child started is left behind.
+//! Owns the process: its start, its exit status and its end. Does not read messages (`rpc_pipe`).
+//! Invariant: when a link is closed or its child exits, no process that the child started is left
+//! behind.
 
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
@@ -71,8 +72,11 @@ impl StdioLink {
     /// Starts the child. Must be called on the runtime.
     pub fn start(settings: StdioSettings) -> Result<Self, LinkError> {
         static CHILDREN: AtomicU64 = AtomicU64::new(0);
-        let tag = settings.reaper.child_tag(CHILDREN.fetch_add(1, Ordering::Relaxed));
-        let mut child = ChildTree::spawn(command(&settings, &tag)).map_err(|e| spawn_error(&settings, &e))?;
+        let tag = settings
+            .reaper
+            .child_tag(CHILDREN.fetch_add(1, Ordering::Relaxed));
+        let mut child =
+            ChildTree::spawn(command(&settings, &tag)).map_err(|e| spawn_error(&settings, &e))?;
         let gone = || LinkError::Closed("the child has no standard streams".to_owned());
         let pid = child.pid();
         // At once: the gateway may die at any time after the start.
@@ -95,12 +99,24 @@ impl StdioLink {
             },
         );
         let stop = CancellationToken::new();
-        let process = ChildProcess { child, pid, tag, reaper: settings.reaper, stop: stop.clone() };
+        let process = ChildProcess {
+            child,
+            pid,
+            tag,
+            reaper: settings.reaper,
+            stop: stop.clone(),
+        };
         tokio::spawn(async move {
             process.watch(exited_sender).await;
             ended_sender.send_replace(true);
         });
-        Ok(StdioLink { pipe, pid, stop, exited: ended, stderr: tail })
+        Ok(StdioLink {
+            pipe,
+            pid,
+            stop,
+            exited: ended,
+            stderr: tail,
+        })
     }
 }
 
@@ -146,8 +162,8 @@ struct ChildProcess {
 }
 
 impl ChildProcess {
-    /// Waits for the child to exit, by itself or when stopped, and publishes the exit status at once. Returns when no
-    /// process of the child is left.
+    /// Waits for the child to exit, by itself or when stopped, and publishes the exit status at
+    /// once. Returns when no process of the child is left.
     async fn watch(mut self, exited: watch::Sender<Option<String>>) {
         let stop = self.stop.clone();
         let status = tokio::select! {
@@ -158,7 +174,8 @@ impl ChildProcess {
             Ok(status) => describe(status),
             Err(e) => format!("its end could not be observed: {e}"),
         }));
-        // The first process has exited. Those left in its group, or tagged outside of it, are killed now.
+        // The first process has exited. Those left in its group, or tagged outside of it, are
+        // killed now.
         self.child.kill();
         let tag = self.tag.clone();
         // The scan of /proc blocks.
@@ -167,7 +184,8 @@ impl ChildProcess {
         self.reaper.unregister_group(self.pid);
     }
 
-    /// Stops the child. 2026-07-28/basic/transports/stdio.mdx, Shutdown: close the input, wait, terminate, then kill.
+    /// Stops the child. 2026-07-28/basic/transports/stdio.mdx, Shutdown: close the input, wait,
+    /// terminate, then kill.
     async fn end(&mut self) -> std::io::Result<ExitStatus> {
         // The input is closed already, by `close` or by dropping the pipe.
         if let Ok(status) = timeout(STOP_STEP_TIME, self.child.wait()).await {
@@ -194,7 +212,10 @@ fn command(settings: &StdioSettings, tag: &str) -> Command {
     if let Some(cwd) = &settings.cwd {
         command.current_dir(cwd);
     }
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command
 }
 
@@ -204,9 +225,14 @@ fn spawn_error(settings: &StdioSettings, error: &std::io::Error) -> LinkError {
         std::io::ErrorKind::NotFound => {
             let path = std::env::var("PATH").unwrap_or_default();
             match &settings.cwd {
-                Some(cwd) if !cwd.is_dir() => format!("working directory not found: {}", cwd.display()),
+                Some(cwd) if !cwd.is_dir() => {
+                    format!("working directory not found: {}", cwd.display())
+                }
                 _ if command.starts_with('~') => {
-                    format!("command not found: {command}; `~` is a matter of shells: write ${{HOME}} in its place")
+                    format!(
+                        "command not found: {command}; `~` is a matter of shells: write ${{HOME}} \
+                         in its place"
+                    )
                 }
                 _ => format!("command not found: {command} (PATH={path})"),
             }
@@ -225,7 +251,10 @@ fn describe(status: ExitStatus) -> String {
 }
 
 /// Adds the exit status to the end of the pipe. The status mostly arrives a moment later.
-async fn with_exit_status(error: LinkError, mut exited: watch::Receiver<Option<String>>) -> LinkError {
+async fn with_exit_status(
+    error: LinkError,
+    mut exited: watch::Receiver<Option<String>>,
+) -> LinkError {
     match timeout(EXIT_WAIT, exited.wait_for(Option::is_some)).await {
         Ok(Ok(ending)) => LinkError::Closed(ending.clone().unwrap_or_default()),
         _ => error,

@@ -1,7 +1,7 @@
 //! TCP connectors to servers.
 //!
-//! Owns the options of their sockets, and which addresses they dial. Does not know proxies or TLS. Invariant: no
-//! connection to a server or a proxy is opened elsewhere.
+//! Owns the options of their sockets, and which addresses they dial. Does not know proxies or TLS.
+//! Invariant: no connection to a server or a proxy is opened elsewhere.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -19,14 +19,17 @@ use crate::address_resolver::AddressResolver;
 use crate::metadata_address::MetadataAccess;
 
 /// TCP keepalive: idle time before the first probe, time between probes, and their number.
-pub(super) const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
+pub(super) const KEEPALIVE: (Duration, Duration, u32) =
+    (Duration::from_secs(30), Duration::from_secs(10), 3);
 
 /// Longest time that sent data may stay unacknowledged.
 #[cfg(target_os = "linux")]
-// tcp(7): the time that "transmitted data may remain unacknowledged" before the connection is closed.
+// tcp(7): the time that "transmitted data may remain unacknowledged" before the connection is
+// closed.
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// TCP connector for any scheme. It resolves the name and tries each address that its server may be at.
+/// TCP connector for any scheme. It resolves the name and tries each address that its server may be
+/// at.
 #[derive(Clone)]
 pub(super) struct TcpConnector {
     tcp: HttpConnector<AddressResolver>,
@@ -52,8 +55,8 @@ impl TcpConnector {
         TcpConnector { tcp, guard }
     }
 
-    /// Creates a connector for long connections. A peer that vanished is detected within about a minute, whether data
-    /// was sent to it or not.
+    /// Creates a connector for long connections. A peer that vanished is detected within about a
+    /// minute, whether data was sent to it or not.
     pub(super) fn with_keepalive(connect_timeout: Duration, metadata: MetadataAccess) -> Self {
         TcpConnector::new(connect_timeout, metadata).limit_unacknowledged()
     }
@@ -63,7 +66,8 @@ impl TcpConnector {
         self.guard
     }
 
-    /// Limits the time of data in flight, which keepalive does not probe. Only Linux has the option.
+    /// Limits the time of data in flight, which keepalive does not probe. Only Linux has the
+    /// option.
     fn limit_unacknowledged(self) -> Self {
         #[cfg(target_os = "linux")]
         let this = {
@@ -89,7 +93,11 @@ impl Service<Uri> for TcpConnector {
     fn call(&mut self, uri: Uri) -> Self::Future {
         // The resolver sees names only.
         match self.guard.check_host(uri.host().unwrap_or_default()) {
-            Ok(()) => self.tcp.call(uri).map(|connected| connected.map_err(Into::into)).boxed(),
+            Ok(()) => self
+                .tcp
+                .call(uri)
+                .map(|connected| connected.map_err(Into::into))
+                .boxed(),
             Err(refused) => std::future::ready(Err(refused.into())).boxed(),
         }
     }

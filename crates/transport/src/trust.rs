@@ -1,7 +1,7 @@
 //! Trust in the certificates of servers.
 //!
-//! Owns the root certificates: the system's, and those of a server's `ca`. Does not connect. Invariant: without its own
-//! file, a server is checked against the system's roots and no others.
+//! Owns the root certificates: the system's, and those of a server's `ca`. Does not connect.
+//! Invariant: without its own file, a server is checked against the system's roots and no others.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -23,7 +23,8 @@ pub fn system_roots() -> RootCertStore {
     roots
 }
 
-/// Returns a client configuration for plain HTTP, which saves the time to read the system's certificates.
+/// Returns a client configuration for plain HTTP, which saves the time to read the system's
+/// certificates.
 pub fn tls_without_roots() -> Arc<ClientConfig> {
     client_config(RootCertStore::empty())
 }
@@ -62,11 +63,20 @@ impl CaFile {
         }
         let mut roots = RootCertStore::empty();
         for (i, certificate) in certificates.iter().enumerate() {
-            // Strict here: the file has a few certificates, and a broken one is an operator's mistake.
+            // Strict here: the file has a few certificates, and a broken one is an operator's
+            // mistake.
             let added = roots.add(certificate.clone());
-            added.map_err(|error| format!("has a certificate that cannot be used, the {}. of it: {error}", i + 1))?;
+            added.map_err(|error| {
+                format!(
+                    "has a certificate that cannot be used, the {}. of it: {error}",
+                    i + 1
+                )
+            })?;
         }
-        Ok(CaFile(Arc::new(CaCertificates { certificates, tls: OnceLock::new() })))
+        Ok(CaFile(Arc::new(CaCertificates {
+            certificates,
+            tls: OnceLock::new(),
+        })))
     }
 
     /// Returns a client configuration that trusts these authorities and `roots`.
@@ -101,7 +111,10 @@ mod tests {
     fn authority() -> String {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.self_signed(&KeyPair::generate().unwrap()).unwrap().pem()
+        params
+            .self_signed(&KeyPair::generate().unwrap())
+            .unwrap()
+            .pem()
     }
 
     #[test]
@@ -119,7 +132,12 @@ mod tests {
     fn a_file_without_usable_authorities_is_refused() {
         let problem = |text: &str| CaFile::parse(text.as_bytes()).unwrap_err();
         assert_eq!(problem("no certificate here"), "has no certificate");
-        assert!(problem("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").contains("the 1. of it"));
-        assert!(problem("-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n").contains("PEM"));
+        assert!(
+            problem("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+                .contains("the 1. of it")
+        );
+        assert!(
+            problem("-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n").contains("PEM")
+        );
     }
 }

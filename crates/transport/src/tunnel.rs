@@ -1,7 +1,8 @@
 //! TCP connections to a server: direct, to a forwarding proxy, or through a proxy's tunnel.
 //!
-//! Owns CONNECT. Does not choose the proxy (`proxy`) and does not know TLS. Invariant: a proxy learns only the server's
-//! host and port, and its own credentials. Its response is read only to the end of the head.
+//! Owns CONNECT. Does not choose the proxy (`proxy`) and does not know TLS. Invariant: a proxy
+//! learns only the server's host and port, and its own credentials. Its response is read only to
+//! the end of the head.
 
 use std::task::{Context, Poll};
 
@@ -41,12 +42,18 @@ enum ProxyRoute {
 impl ProxyConnector {
     /// Creates a connector to the proxy if there is one, in place of the server.
     pub(super) fn forwarding(tcp: TcpConnector, proxy: Option<ProxyAddress>) -> Self {
-        ProxyConnector { tcp, route: proxy.map_or(ProxyRoute::Direct, ProxyRoute::Forward) }
+        ProxyConnector {
+            tcp,
+            route: proxy.map_or(ProxyRoute::Direct, ProxyRoute::Forward),
+        }
     }
 
     /// Creates a connector to the server, through the proxy if there is one.
     pub(super) fn tunneling(tcp: TcpConnector, proxy: Option<ProxyAddress>) -> Self {
-        ProxyConnector { tcp, route: proxy.map_or(ProxyRoute::Direct, ProxyRoute::Tunnel) }
+        ProxyConnector {
+            tcp,
+            route: proxy.map_or(ProxyRoute::Direct, ProxyRoute::Tunnel),
+        }
     }
 
     /// Returns the proxy that gets requests in place of the server.
@@ -58,12 +65,19 @@ impl ProxyConnector {
     }
 
     /// Connects to the proxy itself.
-    fn reach(&mut self, proxy: &ProxyAddress) -> BoxFuture<'static, Result<TokioIo<TcpStream>, BoxError>> {
+    fn reach(
+        &mut self,
+        proxy: &ProxyAddress,
+    ) -> BoxFuture<'static, Result<TokioIo<TcpStream>, BoxError>> {
         let connecting = proxy.uri().map(|uri| self.tcp.call(uri));
         let proxy = proxy.clone();
         async move {
-            let unreachable = |error: BoxError| BoxError::from(proxy.error("cannot be reached", Some(error)));
-            connecting.map_err(|error| unreachable(error.into()))?.await.map_err(unreachable)
+            let unreachable =
+                |error: BoxError| BoxError::from(proxy.error("cannot be reached", Some(error)));
+            connecting
+                .map_err(|error| unreachable(error.into()))?
+                .await
+                .map_err(unreachable)
         }
         .boxed()
     }
@@ -102,18 +116,27 @@ impl Service<Uri> for ProxyConnector {
 /// Returns the host and port of a server.
 fn authority(uri: &Uri) -> String {
     // CONNECT names a port in any case: RFC 9110, section 9.3.6, has "There is no default port".
-    let usual = if uri.scheme_str() == Some("https") { 443 } else { 80 };
-    format!("{}:{}", uri.host().unwrap_or_default(), uri.port_u16().unwrap_or(usual))
+    let usual = if uri.scheme_str() == Some("https") {
+        443
+    } else {
+        80
+    };
+    format!(
+        "{}:{}",
+        uri.host().unwrap_or_default(),
+        uri.port_u16().unwrap_or(usual)
+    )
 }
 
-/// Asks a proxy for a tunnel to a server. RFC 9110, section 9.3.6: "Any 2xx (Successful) response indicates that the
-/// sender (and all inbound proxies) will switch to tunnel mode".
+/// Asks a proxy for a tunnel to a server. RFC 9110, section 9.3.6: "Any 2xx (Successful) response
+/// indicates that the sender (and all inbound proxies) will switch to tunnel mode".
 async fn open_tunnel<S>(stream: &mut S, proxy: &ProxyAddress, to: &str) -> Result<(), ProxyError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let agent = concat!("moongate/", env!("CARGO_PKG_VERSION"));
-    let mut head = format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\nUser-Agent: {agent}\r\n").into_bytes();
+    let mut head =
+        format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\nUser-Agent: {agent}\r\n").into_bytes();
     if let Some(value) = proxy.authorization() {
         for part in [&b"Proxy-Authorization: "[..], value.as_bytes(), b"\r\n"] {
             head.extend_from_slice(part);
@@ -130,17 +153,27 @@ where
         // Never reads past the limit, whatever the proxy sends.
         let room = HEAD_MAX - answer.len();
         if room == 0 {
-            return Err(proxy.error(format!("answered CONNECT with more than {HEAD_MAX} bytes of headers"), None));
+            return Err(proxy.error(
+                format!("answered CONNECT with more than {HEAD_MAX} bytes of headers"),
+                None,
+            ));
         }
-        let read = (&mut *stream).take(room as u64).read_buf(&mut answer).await.map_err(broken)?;
+        let read = (&mut *stream)
+            .take(room as u64)
+            .read_buf(&mut answer)
+            .await
+            .map_err(broken)?;
         if read == 0 {
             return Err(proxy.error("closed the connection without an answer to CONNECT", None));
         }
-        while let Some((status, length)) = parse_head(&answer).map_err(|what| proxy.error(what, None))? {
+        while let Some((status, length)) =
+            parse_head(&answer).map_err(|what| proxy.error(what, None))?
+        {
             match status {
                 // Interim responses decide nothing.
                 100..=199 => drop(answer.drain(..length)),
-                // Both TLS and HTTP clients speak first, so the server cannot have sent anything yet.
+                // Both TLS and HTTP clients speak first, so the server cannot have sent anything
+                // yet.
                 200..=299 if answer.len() > length => {
                     return Err(proxy.error("answered CONNECT with more than headers", None));
                 }
@@ -156,20 +189,32 @@ fn parse_head(bytes: &[u8]) -> Result<Option<(u16, usize)>, String> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut response = httparse::Response::new(&mut headers);
     match response.parse(bytes) {
-        Ok(httparse::Status::Complete(length)) => Ok(Some((response.code.unwrap_or_default(), length))),
+        Ok(httparse::Status::Complete(length)) => {
+            Ok(Some((response.code.unwrap_or_default(), length)))
+        }
         Ok(httparse::Status::Partial) => Ok(None),
-        Err(httparse::Error::TooManyHeaders) => Err(format!("answered CONNECT with more than {HEADERS_MAX} headers")),
-        Err(error) => Err(format!("answered CONNECT with what is no HTTP ({error}); is it an HTTP proxy?")),
+        Err(httparse::Error::TooManyHeaders) => Err(format!(
+            "answered CONNECT with more than {HEADERS_MAX} headers"
+        )),
+        Err(error) => Err(format!(
+            "answered CONNECT with what is no HTTP ({error}); is it an HTTP proxy?"
+        )),
     }
 }
 
 /// Explains a refusal and names a remedy.
 fn refusal(status: u16, proxy: &ProxyAddress, to: &str) -> String {
     match status {
-        407 if proxy.authorization().is_some() => format!("refused the credentials in its URL (status {status})"),
-        407 => format!("wants credentials (status {status}): write `USER:PASSWORD@` before its host, percent-encoded"),
+        407 if proxy.authorization().is_some() => {
+            format!("refused the credentials in its URL (status {status})")
+        }
+        407 => format!(
+            "wants credentials (status {status}): write `USER:PASSWORD@` before its host, \
+             percent-encoded"
+        ),
         403 => format!(
-            "does not allow connections to {to} (status {status}): let its rules allow that, or go past it with NO_PROXY or \
+            "does not allow connections to {to} (status {status}): let its rules allow that, or go \
+             past it with NO_PROXY or \
              `proxy = \"none\"`"
         ),
         status => format!("did not connect to {to} (status {status})"),
@@ -186,7 +231,9 @@ mod tests {
         let (mut ours, mut theirs) = tokio::io::duplex(64 * 1024);
         theirs.write_all(answer).await.unwrap();
         theirs.shutdown().await.unwrap();
-        let opened = open_tunnel(&mut ours, &proxy, "mcp.test:443").await.map_err(|error| error.to_string());
+        let opened = open_tunnel(&mut ours, &proxy, "mcp.test:443")
+            .await
+            .map_err(|error| error.to_string());
         drop(ours);
         let mut asked = String::new();
         theirs.read_to_string(&mut asked).await.unwrap();
@@ -195,8 +242,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_tunnel_is_asked_for_with_the_proxys_own_credentials() {
-        let (opened, asked) =
-            opened("http://user:p%40ss@proxy.test:3128", b"HTTP/1.1 200 Fine\r\nVia: x\r\n\r\n").await;
+        let (opened, asked) = opened(
+            "http://user:p%40ss@proxy.test:3128",
+            b"HTTP/1.1 200 Fine\r\nVia: x\r\n\r\n",
+        )
+        .await;
         assert_eq!(opened, Ok(()));
         let lines = [
             "CONNECT mcp.test:443 HTTP/1.1",
@@ -210,12 +260,27 @@ mod tests {
     #[tokio::test]
     async fn a_refused_connect_is_explained() {
         let many = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "y".repeat(HEAD_MAX));
-        let lines = format!("HTTP/1.1 200 OK\r\n{}\r\n", "x: y\r\n".repeat(HEADERS_MAX + 1));
+        let lines = format!(
+            "HTTP/1.1 200 OK\r\n{}\r\n",
+            "x: y\r\n".repeat(HEADERS_MAX + 1)
+        );
         for (answer, words) in [
-            (&b"HTTP/1.1 407 No\r\n\r\n"[..], "wants credentials (status 407)"),
-            (b"HTTP/1.1 403 No\r\n\r\n", "does not allow connections to mcp.test:443 (status 403)"),
-            (b"HTTP/1.1 502 No\r\n\r\n", "did not connect to mcp.test:443 (status 502)"),
-            (b"HTTP/1.1 302 No\r\nLocation: http://elsewhere.test/\r\n\r\n", "(status 302)"),
+            (
+                &b"HTTP/1.1 407 No\r\n\r\n"[..],
+                "wants credentials (status 407)",
+            ),
+            (
+                b"HTTP/1.1 403 No\r\n\r\n",
+                "does not allow connections to mcp.test:443 (status 403)",
+            ),
+            (
+                b"HTTP/1.1 502 No\r\n\r\n",
+                "did not connect to mcp.test:443 (status 502)",
+            ),
+            (
+                b"HTTP/1.1 302 No\r\nLocation: http://elsewhere.test/\r\n\r\n",
+                "(status 302)",
+            ),
             (b"HTTP/1.1 200 OK\r\n\r\nSSH-2.0", "more than headers"),
             (b"HTTP/1.1 200 OK\r\n", "closed the connection"),
             (b"", "closed the connection"),
@@ -225,7 +290,10 @@ mod tests {
         ] {
             let (opened, asked) = opened("http://proxy.test:3128", answer).await;
             let received = opened.unwrap_err();
-            assert!(received.starts_with("the proxy proxy.test:3128 (from servers.a.proxy) "), "{received}");
+            assert!(
+                received.starts_with("the proxy proxy.test:3128 (from servers.a.proxy) "),
+                "{received}"
+            );
             assert!(received.contains(words), "{received}");
             assert!(!asked.contains("Authorization"), "{asked}");
         }
@@ -233,7 +301,11 @@ mod tests {
 
     #[tokio::test]
     async fn interim_answers_and_every_2xx_are_taken() {
-        let (opened, _) = opened("proxy.test", b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.0 204 Fine\r\n\r\n").await;
+        let (opened, _) = opened(
+            "proxy.test",
+            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.0 204 Fine\r\n\r\n",
+        )
+        .await;
         assert_eq!(opened, Ok(()));
     }
 

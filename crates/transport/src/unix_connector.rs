@@ -1,7 +1,7 @@
 //! Connections to Unix sockets.
 //!
-//! Owns connecting and the reasons of its failures. Does not read or write. Invariant: every attempt ends within its
-//! limit.
+//! Owns connecting and the reasons of its failures. Does not read or write. Invariant: every
+//! attempt ends within its limit.
 
 use std::io;
 use std::path::Path;
@@ -14,7 +14,9 @@ use crate::LinkError;
 
 /// Connects to the Unix socket at this path.
 pub(super) async fn connect_unix(path: &Path, limit: Duration) -> Result<UnixStream, LinkError> {
-    let connecting = timeout(limit, UnixStream::connect(path)).await.map_err(|_| connect_timed_out(limit))?;
+    let connecting = timeout(limit, UnixStream::connect(path))
+        .await
+        .map_err(|_| connect_timed_out(limit))?;
     connecting.map_err(|e| unix_connect_error(path, &e))
 }
 
@@ -23,23 +25,30 @@ pub(super) fn connect_timed_out(limit: Duration) -> LinkError {
     LinkError::Unreachable(format!("cannot connect: nobody accepted within {limit:?}"))
 }
 
-/// Explains why a Unix socket cannot be connected to. Every reason may pass: the server may be about to create its
-/// socket, or to change its permissions.
+/// Explains why a Unix socket cannot be connected to. Every reason may pass: the server may be
+/// about to create its socket, or to change its permissions.
 pub(super) fn unix_connect_error(path: &Path, error: &io::Error) -> LinkError {
     // A missing path, a refusal and a full queue need different remedies.
     let path = path.display();
     LinkError::Unreachable(match error.kind() {
-        io::ErrorKind::NotFound => format!("cannot connect: there is no socket at {path}; is the server running?"),
+        io::ErrorKind::NotFound => {
+            format!("cannot connect: there is no socket at {path}; is the server running?")
+        }
         io::ErrorKind::PermissionDenied => {
             format!(
-                "cannot connect: the user of the gateway may not open {path}; it needs to write to the socket, and to \
+                "cannot connect: the user of the gateway may not open {path}; it needs to write to \
+                 the socket, and to \
                  enter each directory above it"
             )
         }
         io::ErrorKind::ConnectionRefused => {
-            format!("cannot connect: nobody listens at {path}; it is no socket, or its server has ended")
+            format!(
+                "cannot connect: nobody listens at {path}; it is no socket, or its server has ended"
+            )
         }
-        io::ErrorKind::WouldBlock => format!("cannot connect: too many connections wait to be accepted at {path}"),
+        io::ErrorKind::WouldBlock => {
+            format!("cannot connect: too many connections wait to be accepted at {path}")
+        }
         _ => format!("cannot connect to {path}: {error}"),
     })
 }

@@ -1,10 +1,11 @@
 //! WebSocket towards a server, with one JSON-RPC message in each text frame.
 //!
-//! No revision of the specification has this transport; there is a proposal (SEP-1288). This client follows the common
-//! part of the SDKs' own WebSocket transports: the subprotocol `mcp`, one message a frame, one client a connection.
-//! Owns the handshake, the pings and the meaning of close codes. Does not match answers to calls (`rpc_pipe`).
-//! Invariant: a silent connection, without even an answer to a ping, is closed. A server that pings is read no faster
-//! than it reads the answers.
+//! No revision of the specification has this transport; there is a proposal (SEP-1288). This client
+//! follows the common part of the SDKs' own WebSocket transports: the subprotocol `mcp`, one
+//! message a frame, one client a connection. Owns the handshake, the pings and the meaning of close
+//! codes. Does not match answers to calls (`rpc_pipe`). Invariant: a silent connection, without
+//! even an answer to a ping, is closed. A server that pings is read no faster than it reads the
+//! answers.
 
 use parking_lot::Mutex;
 use std::io;
@@ -49,7 +50,8 @@ const CLOSE_TIME: Duration = Duration::from_secs(1);
 /// Size of the read and write buffers that each connection holds, in bytes.
 const READ_BUFFER: usize = 16 * 1024;
 
-/// Pings of a connection. They keep intermediaries from closing it, and detect a server that has disappeared.
+/// Pings of a connection. They keep intermediaries from closing it, and detect a server that has
+/// disappeared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WebSocketPing {
     /// Time between two pings; zero sends none.
@@ -60,7 +62,10 @@ pub struct WebSocketPing {
 
 impl Default for WebSocketPing {
     fn default() -> Self {
-        WebSocketPing { interval: Duration::from_secs(20), timeout: Duration::from_secs(20) }
+        WebSocketPing {
+            interval: Duration::from_secs(20),
+            timeout: Duration::from_secs(20),
+        }
     }
 }
 
@@ -69,12 +74,22 @@ const NEVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 impl WebSocketPing {
     fn next_ping(self) -> Instant {
-        Instant::now() + if self.interval.is_zero() { NEVER } else { self.interval }
+        Instant::now()
+            + if self.interval.is_zero() {
+                NEVER
+            } else {
+                self.interval
+            }
     }
 
     /// Returns the time at which a silent connection is closed.
     fn give_up_at(self, last_received: &LastReceived) -> Instant {
-        last_received.last() + if self.interval.is_zero() { NEVER } else { self.silence() }
+        last_received.last()
+            + if self.interval.is_zero() {
+                NEVER
+            } else {
+                self.silence()
+            }
     }
 
     /// Returns the longest silence that is allowed.
@@ -114,21 +129,36 @@ pub struct WsLink {
 
 impl WsLink {
     /// Connects and agrees on the subprotocol.
-    pub async fn open(settings: WsSettings, tls: &Arc<rustls::ClientConfig>) -> Result<Self, LinkError> {
+    pub async fn open(
+        settings: WsSettings,
+        tls: &Arc<rustls::ClientConfig>,
+    ) -> Result<Self, LinkError> {
         let limit = settings.connect_timeout;
-        let through = settings.proxy.as_ref().map_or(String::new(), |proxy| format!(" through {proxy}"));
-        let timed_out = |_| LinkError::Unreachable(format!("cannot connect: no handshake within {limit:?}{through}"));
+        let through = settings
+            .proxy
+            .as_ref()
+            .map_or(String::new(), |proxy| format!(" through {proxy}"));
+        let timed_out = |_| {
+            LinkError::Unreachable(format!(
+                "cannot connect: no handshake within {limit:?}{through}"
+            ))
+        };
         let connecting = async {
             let target = connector_uri(&settings.url)?;
             let host = target.host().map(str::to_owned);
-            let connected =
-                connector(TcpConnector::with_keepalive(limit, settings.metadata), settings.proxy.clone(), tls)
-                    .oneshot(target)
-                    .await;
+            let connected = connector(
+                TcpConnector::with_keepalive(limit, settings.metadata),
+                settings.proxy.clone(),
+                tls,
+            )
+            .oneshot(target)
+            .await;
             let stream = connected.map_err(|e| unreachable(&*e, host.as_deref()))?;
             WsLink::handshake(TokioIo::new(stream), settings).await
         };
-        tokio::time::timeout(limit, connecting).await.map_err(timed_out)?
+        tokio::time::timeout(limit, connecting)
+            .await
+            .map_err(timed_out)?
     }
 
     /// Performs the handshake on a connection and starts to exchange messages.
@@ -146,12 +176,17 @@ impl WsLink {
             .write_buffer_size(READ_BUFFER);
         let request = request(&settings.url, settings.headers)?;
         let unsent = UnsentPongs::default();
-        let opened = client_async_with_config(request, PongGate::new(stream, unsent.clone()), Some(config)).await;
+        let opened =
+            client_async_with_config(request, PongGate::new(stream, unsent.clone()), Some(config))
+                .await;
         let (stream, _) = opened.map_err(handshake_error)?;
         let (sink, stream) = stream.split();
         let last_received = LastReceived::default();
-        let pings =
-            PingReplies { unsent, rate_limit: ReplyRateLimit::default(), meter: settings.backlog.replies.clone() };
+        let pings = PingReplies {
+            unsent,
+            rate_limit: ReplyRateLimit::default(),
+            meter: settings.backlog.replies.clone(),
+        };
         let frames = frames(stream, last_received.clone(), pings);
         let messages = messages(frames, settings.on_garbage.clone(), limit);
         let settings = RpcPipeSettings {
@@ -170,9 +205,18 @@ impl WsLink {
 
 /// Returns the URL in the form of an HTTP connector, which knows no `ws` schemes.
 fn connector_uri(url: &url::Url) -> Result<Uri, LinkError> {
-    let scheme = if url.scheme() == "wss" { "https" } else { "http" };
-    let authority = url.as_str().split_once("://").and_then(|(_, rest)| rest.split(['/', '?', '#']).next());
-    format!("{scheme}://{}/", authority.unwrap_or_default()).parse().map_err(|e| invalid_request(&e))
+    let scheme = if url.scheme() == "wss" {
+        "https"
+    } else {
+        "http"
+    };
+    let authority = url
+        .as_str()
+        .split_once("://")
+        .and_then(|(_, rest)| rest.split(['/', '?', '#']).next());
+    format!("{scheme}://{}/", authority.unwrap_or_default())
+        .parse()
+        .map_err(|e| invalid_request(&e))
 }
 
 fn invalid_request(error: &dyn std::error::Error) -> LinkError {
@@ -193,9 +237,15 @@ fn connector(
 }
 
 fn request(url: &url::Url, configured: HeaderList) -> Result<Request<()>, LinkError> {
-    let mut request = url.as_str().into_client_request().map_err(|e| invalid_request(&e))?;
+    let mut request = url
+        .as_str()
+        .into_client_request()
+        .map_err(|e| invalid_request(&e))?;
     let headers = request.headers_mut();
-    headers.insert("sec-websocket-protocol", HeaderValue::from_static(SUBPROTOCOL));
+    headers.insert(
+        "sec-websocket-protocol",
+        HeaderValue::from_static(SUBPROTOCOL),
+    );
     headers.extend(configured);
     let agent = HeaderValue::from_static(concat!("moongate/", env!("CARGO_PKG_VERSION")));
     headers.entry(USER_AGENT).or_insert(agent);
@@ -207,12 +257,29 @@ fn handshake_error(error: Error) -> LinkError {
     match error {
         Error::Http(response) => {
             let (head, body) = response.into_parts();
-            let refused = status_error(head.status, &head.headers, body.map(Bytes::from), PathAdvice::Unproven);
+            let refused = status_error(
+                head.status,
+                &head.headers,
+                body.map(Bytes::from),
+                PathAdvice::Unproven,
+            );
             match refused {
                 // A 2xx comes from a plain HTTP server: a WebSocket handshake ends with 101.
-                LinkError::Status { status, hint, message, retry_after, challenge } if head.status.is_success() => {
+                LinkError::Status {
+                    status,
+                    hint,
+                    message,
+                    retry_after,
+                    challenge,
+                } if head.status.is_success() => {
                     let hint = format!("{hint}: it does not speak WebSocket at that URL");
-                    LinkError::Status { status, hint, message, retry_after, challenge }
+                    LinkError::Status {
+                        status,
+                        hint,
+                        message,
+                        retry_after,
+                        challenge,
+                    }
                 }
                 refused => refused,
             }
@@ -220,10 +287,16 @@ fn handshake_error(error: Error) -> LinkError {
         Error::Protocol(ProtocolError::SecWebSocketSubProtocolError(
             SubProtocolError::NoSubProtocol | SubProtocolError::InvalidSubProtocol,
         )) => LinkError::Protocol(format!(
-            "the server speaks WebSocket, but did not agree on the subprotocol {SUBPROTOCOL:?}; is it an MCP server?"
+            "the server speaks WebSocket, but did not agree on the subprotocol {SUBPROTOCOL:?}; is \
+             it an MCP server?"
         )),
-        Error::Io(error) => LinkError::Closed(format!("the connection broke in the handshake: {error}")),
-        error => LinkError::Protocol(format!("the WebSocket handshake failed: {}", error_chain(&error))),
+        Error::Io(error) => {
+            LinkError::Closed(format!("the connection broke in the handshake: {error}"))
+        }
+        error => LinkError::Protocol(format!(
+            "the WebSocket handshake failed: {}",
+            error_chain(&error)
+        )),
     }
 }
 
@@ -249,8 +322,9 @@ impl LastReceived {
 
 /// Replies to the server's pings, which the WebSocket library sends while it is read.
 ///
-/// RFC 6455, section 5.5.3, lets an endpoint that has several pings to answer "elect to send a Pong frame for only the
-/// most recently processed Ping frame". A server that pings in a loop is read no faster than it may ask for replies.
+/// RFC 6455, section 5.5.3, lets an endpoint that has several pings to answer "elect to send a Pong
+/// frame for only the most recently processed Ping frame". A server that pings in a loop is read no
+/// faster than it may ask for replies.
 struct PingReplies {
     unsent: UnsentPongs,
     rate_limit: ReplyRateLimit,
@@ -307,7 +381,10 @@ fn messages(
             Ok(Frame::Ping(_) | Frame::Pong(_) | Frame::Frame(_)) => None,
             // The id of the oversized message is unknown, so every open call fails with it.
             Err(Error::Capacity(_)) => Some(Err(LinkError::TooLarge { limit })),
-            Err(error) => Some(Err(LinkError::Closed(format!("the connection broke: {}", error_chain(&error))))),
+            Err(error) => Some(Err(LinkError::Closed(format!(
+                "the connection broke: {}",
+                error_chain(&error)
+            )))),
         })
     })
 }
@@ -335,7 +412,11 @@ fn close_reason(close: Option<&CloseFrame>) -> String {
     };
     // The reason is the server's text, and ends up in logs and errors.
     let text = logs::redact(&logs::one_line(reason.as_str()));
-    let text = if text.is_empty() { text } else { format!(": {text}") };
+    let text = if text.is_empty() {
+        text
+    } else {
+        format!(": {text}")
+    };
     format!("the server closed the connection with code {code} ({meaning}){text}")
 }
 
@@ -357,7 +438,8 @@ async fn write<S>(
             () = tokio::time::sleep_until(ping.min(pings.give_up_at(&last_received))) => {
                 if Instant::now() >= pings.give_up_at(&last_received) {
                     let silence = pings.silence();
-                    let silence = format!("nothing came from the server for {silence:?}, not even an answer to a ping");
+                    let silence = format!("nothing came from the server for {silence:?}, not even \
+                        an answer to a ping");
                     // No close frame: a peer that is gone would not read it.
                     return outbox.fail(LinkError::Closed(silence));
                 }
@@ -390,7 +472,8 @@ async fn write<S>(
 
 fn text(message: Bytes) -> Result<Frame, Error> {
     let text = Utf8Bytes::try_from(message);
-    text.map(Frame::Text).map_err(|e| Error::Io(io::Error::new(io::ErrorKind::InvalidData, e)))
+    text.map(Frame::Text)
+        .map_err(|e| Error::Io(io::Error::new(io::ErrorKind::InvalidData, e)))
 }
 
 impl PipeLink for WsLink {

@@ -23,7 +23,9 @@ impl ConnectionOwner {
     pub fn matches(&self, caller: &Caller) -> bool {
         match self {
             ConnectionOwner::Session(session) => caller.session.as_ref() == Some(session),
-            ConnectionOwner::Stateless(id) => caller.session.is_none() && caller.principal.id == *id,
+            ConnectionOwner::Stateless(id) => {
+                caller.session.is_none() && caller.principal.id == *id
+            }
             ConnectionOwner::Principal(id) => caller.principal.id == *id,
             ConnectionOwner::Era(of) => era_of(caller.revision) == *of,
         }
@@ -33,15 +35,24 @@ impl ConnectionOwner {
     pub fn spans_principals(&self) -> bool {
         match self {
             ConnectionOwner::Era(_) => true,
-            ConnectionOwner::Session(_) | ConnectionOwner::Stateless(_) | ConnectionOwner::Principal(_) => false,
+            ConnectionOwner::Session(_)
+            | ConnectionOwner::Stateless(_)
+            | ConnectionOwner::Principal(_) => false,
         }
     }
 
     /// Returns all owners that match this caller.
     pub(crate) fn candidates_of(caller: &Caller) -> Vec<ConnectionOwner> {
         let id = caller.principal.id;
-        let owner = caller.session.clone().map_or(ConnectionOwner::Stateless(id), ConnectionOwner::Session);
-        vec![owner, ConnectionOwner::Principal(id), ConnectionOwner::Era(era_of(caller.revision))]
+        let owner = caller
+            .session
+            .clone()
+            .map_or(ConnectionOwner::Stateless(id), ConnectionOwner::Session);
+        vec![
+            owner,
+            ConnectionOwner::Principal(id),
+            ConnectionOwner::Era(era_of(caller.revision)),
+        ]
     }
 }
 
@@ -59,8 +70,14 @@ mod tests {
             ConnectionOwner::Session(ByteString::from("s")).matches(&session)
                 && !ConnectionOwner::Session(ByteString::from("s")).matches(&other)
         );
-        assert!(ConnectionOwner::Stateless(1).matches(&stateless) && !ConnectionOwner::Stateless(1).matches(&session));
-        assert!(ConnectionOwner::Principal(1).matches(&session) && ConnectionOwner::Principal(1).matches(&stateless));
+        assert!(
+            ConnectionOwner::Stateless(1).matches(&stateless)
+                && !ConnectionOwner::Stateless(1).matches(&session)
+        );
+        assert!(
+            ConnectionOwner::Principal(1).matches(&session)
+                && ConnectionOwner::Principal(1).matches(&stateless)
+        );
         assert!(!ConnectionOwner::Principal(1).matches(&other));
     }
 }

@@ -1,5 +1,5 @@
-//! Events of servers for the gateway. Owns the audience of each event. Does not deliver events (`gateway`). Invariant:
-//! a sink never blocks.
+//! Events of servers for the gateway. Owns the audience of each event. Does not deliver events
+//! (`gateway`). Invariant: a sink never blocks.
 
 use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;

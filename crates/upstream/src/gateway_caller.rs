@@ -1,5 +1,6 @@
-//! Caller that stands for the gateway itself. Owns its identity for lists, subscriptions and descriptions. Does not
-//! stand for any client. Invariant: it declares no capabilities, and no client has its principal.
+//! Caller that stands for the gateway itself. Owns its identity for lists, subscriptions and
+//! descriptions. Does not stand for any client. Invariant: it declares no capabilities, and no
+//! client has its principal.
 
 use std::sync::{Arc, OnceLock};
 

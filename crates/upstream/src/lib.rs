@@ -1,6 +1,6 @@
-//! Upstream server: its connections, lists, health and calls. Owns what the server offers and the start of each call.
-//! Does not merge servers (`gateway`) or encode messages (`protocol`). Invariant: a server that hangs or fails delays
-//! no call to another one.
+//! Upstream server: its connections, lists, health and calls. Owns what the server offers and the
+//! start of each call. Does not merge servers (`gateway`) or encode messages (`protocol`).
+//! Invariant: a server that hangs or fails delays no call to another one.
 
 // In reading order. Each module may use only the ones above it; `tests/tidy.rs` checks that.
 mod settings;
@@ -36,12 +36,16 @@ use crate::supervisor::state_log_policy::StateLogPolicy;
 use crate::supervisor::stderr_history::StderrHistory;
 use crate::supervisor::supervised_server::SupervisedServer;
 use moongate_jsonrpc::json::{ByteString, JsonObject};
-use moongate_model::{Call, Caller, Error, ItemKind, Notification, ServerDescription, UpstreamState};
+use moongate_model::{
+    Call, Caller, Error, ItemKind, Notification, ServerDescription, UpstreamState,
+};
 use moongate_protocol::Era;
 pub use moongate_transport::MemoryPipe;
 
 pub use all_servers::demand_counter::DemandCounter;
-pub use all_servers::owner_subscriptions::{OwnerSubscriptionGuard, OwnerSubscriptions, SubscriptionTopic};
+pub use all_servers::owner_subscriptions::{
+    OwnerSubscriptionGuard, OwnerSubscriptions, SubscriptionTopic,
+};
 pub use all_servers::session_store::client_session_digest;
 pub use all_servers::{ServerDialer, UpstreamRuntime};
 pub use call::UpstreamCall;
@@ -56,12 +60,13 @@ pub use lists::definition_checks::DefinitionCheck;
 pub use lists::eras::EraLists;
 pub use lists::fetch::{ItemList, ServerLists, list_all, offers_list};
 pub use settings::{
-    BackoffSettings, BreakerSettings, ConnectTarget, HttpTransport, ListLimits, NetworkSettings, PingSettings,
-    ServerSettings,
+    BackoffSettings, BreakerSettings, ConnectTarget, HttpTransport, ListLimits, NetworkSettings,
+    PingSettings, ServerSettings,
 };
 pub use status::UpstreamStatus;
 
-/// Longest time of a stop. The supervisor closes the link, which takes a moment and never more than the link's steps.
+/// Longest time of a stop. The supervisor closes the link, which takes a moment and never more than
+/// the link's steps.
 const STOP_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Configured server with its connections, lists and health.
@@ -81,7 +86,11 @@ pub struct Upstream {
 
 impl Upstream {
     /// Creates a server that is not connected. [`Upstream::run`] connects it.
-    pub fn new(settings: ServerSettings, common: Arc<UpstreamRuntime>, sink: Arc<dyn EventSink>) -> Arc<Self> {
+    pub fn new(
+        settings: ServerSettings,
+        common: Arc<UpstreamRuntime>,
+        sink: Arc<dyn EventSink>,
+    ) -> Arc<Self> {
         let server = ServerContext::new(settings, common, sink);
         let lists = Arc::new(ListStore::new(server.clone()));
         let pool = Arc::new(ConnectionPool::new(server.clone(), lists.clone()));
@@ -118,7 +127,8 @@ impl Upstream {
     /// Stops the server's processes and connections, and waits for that.
     pub async fn stop(&self) {
         self.server.stop.cancel();
-        // Dedicated connections first: the supervisor, which is awaited next, closes only the shared one.
+        // Dedicated connections first: the supervisor, which is awaited next, closes only the
+        // shared one.
         self.pool.close_dedicated().await;
         let _ = tokio::time::timeout(STOP_TIMEOUT, self.supervised.stopped.cancelled()).await;
     }
@@ -127,8 +137,14 @@ impl Upstream {
     pub async fn drain(&self, bound: Duration) {
         // First, so that no list is persisted from here on.
         self.lists.cache.stop_persisting();
-        if tokio::time::timeout(bound, self.calls.open_calls.wait_finished()).await.is_err() {
-            tracing::warn!(server = self.settings.name, "calls still open after gateway.drain = {bound:?}");
+        if tokio::time::timeout(bound, self.calls.open_calls.wait_finished())
+            .await
+            .is_err()
+        {
+            tracing::warn!(
+                server = self.settings.name,
+                "calls still open after gateway.drain = {bound:?}"
+            );
         }
         // The next process must not resume sessions of a server that was replaced.
         self.pool.discard_persisted();
@@ -142,7 +158,8 @@ impl Upstream {
 
     // === settings and replacement ===
 
-    /// Applies settings that can change on a live connection. See [`ServerSettings::same_connection`].
+    /// Applies settings that can change on a live connection. See
+    /// [`ServerSettings::same_connection`].
     pub fn apply_settings(&self, settings: &ServerSettings) {
         let before = self.server.apply_settings(settings);
         self.calls.apply_settings(&before, settings);
@@ -163,8 +180,12 @@ impl Upstream {
         if let Some(handshake) = other.pool.last_handshake() {
             self.pool.restore_handshake((*handshake).clone());
         }
-        self.pool.seen_input_flag.restore(other.pool.seen_input_flag.seen_requests());
-        self.pool.legacy_tools.restore(&other.pool.legacy_tools.names());
+        self.pool
+            .seen_input_flag
+            .restore(other.pool.seen_input_flag.seen_requests());
+        self.pool
+            .legacy_tools
+            .restore(&other.pool.legacy_tools.names());
         self.lists.copy_from(&other.lists);
     }
 
@@ -194,7 +215,11 @@ impl Upstream {
 
     /// Counts a restart of the server's process.
     pub fn count_restart(&self) {
-        self.server.metrics().servers.restarts.inc(&self.settings.name);
+        self.server
+            .metrics()
+            .servers
+            .restarts
+            .inc(&self.settings.name);
     }
 
     // === status ===
@@ -222,7 +247,9 @@ impl Upstream {
 
     /// Returns the number of calls that run at the server.
     pub fn inflight(&self) -> usize {
-        self.calls.concurrency.in_use(self.live_settings().max_concurrency)
+        self.calls
+            .concurrency
+            .in_use(self.live_settings().max_concurrency)
     }
 
     /// Returns the number of calls in the concurrency queue.
@@ -247,13 +274,18 @@ impl Upstream {
         self.pool.has_session_connection(session)
     }
 
-    /// Returns the connections that clients of an era share: the revision and the process id, if there is one.
+    /// Returns the connections that clients of an era share: the revision and the process id, if
+    /// there is one.
     pub fn shared_connections(&self) -> Vec<(&'static str, Option<u32>)> {
-        self.pool.all_shared().iter().map(|connection| (connection.revision, connection.link.pid())).collect()
+        self.pool
+            .all_shared()
+            .iter()
+            .map(|connection| (connection.revision, connection.link.pid()))
+            .collect()
     }
 
-    /// Returns the server's description. While disconnected, this is the last known one, perhaps of a previous
-    /// process.
+    /// Returns the server's description. While disconnected, this is the last known one, perhaps of
+    /// a previous process.
     pub fn description(&self) -> Option<ServerDescription> {
         self.pool.description()
     }
@@ -268,10 +300,11 @@ impl Upstream {
         transport_name(&self.settings.connect, self.pool.shared().as_deref())
     }
 
-    /// Returns why the rules of the server's revision forbid to expose a tool. `None` if they allow it.
-    /// `era`: the era of the face that lists it.
+    /// Returns why the rules of the server's revision forbid to expose a tool. `None` if they allow
+    /// it. `era`: the era of the face that lists it.
     pub fn tool_problem(&self, era: Era, definition: &JsonObject) -> Option<String> {
-        // The rules of the last handshake: its lists stay while the server is disconnected, and so do their rules.
+        // The rules of the last handshake: its lists stay while the server is disconnected, and so
+        // do their rules.
         let handshake = self.pool.last_handshake()?;
         moongate_protocol::tool_problem(era, handshake.is_multiplexed, definition)
     }
@@ -283,8 +316,8 @@ impl Upstream {
 
     // === lists ===
 
-    /// Returns the items of both eras, for rules and operators. While the server is disconnected, these are the last
-    /// good ones.
+    /// Returns the items of both eras, for rules and operators. While the server is disconnected,
+    /// these are the last good ones.
     pub fn lists(&self) -> Arc<ServerLists> {
         self.lists.load_eras().all().clone()
     }
@@ -305,14 +338,14 @@ impl Upstream {
         self.lists.replace(Arc::new(items));
     }
 
-    /// Returns for how many milliseconds a list counts as fresh. `None`: its age says nothing. A list that has
-    /// expired is fetched again for the next reader.
+    /// Returns for how many milliseconds a list counts as fresh. `None`: its age says nothing. A
+    /// list that has expired is fetched again for the next reader.
     pub fn list_ttl(&self, kind: ItemKind) -> Option<u64> {
         self.lists.ttl(kind)
     }
 
-    /// Requests a fetch of one list and waits for it. Skipped if the server is not ready, or shortly after the last
-    /// one if no call ended since.
+    /// Requests a fetch of one list and waits for it. Skipped if the server is not ready, or
+    /// shortly after the last one if no call ended since.
     pub async fn relist_now(&self, kind: ItemKind) {
         // In other states the lists are fetched anyway, once the server is ready.
         if self.server.state() == UpstreamState::Ready {
@@ -320,19 +353,28 @@ impl Upstream {
         }
     }
 
-    /// Requests a fetch of one list for a client of an era, and waits for it. Opens the face in that era first, because
-    /// its list may have items that the other one has not.
+    /// Requests a fetch of one list for a client of an era, and waits for it. Opens the face in
+    /// that era first, because its list may have items that the other one has not.
     pub async fn relist_for(&self, era: Era, kind: ItemKind) {
-        if self.server.state() != UpstreamState::Ready || self.lists.connected_faces() == ConnectedFaces::Both {
+        if self.server.state() != UpstreamState::Ready
+            || self.lists.connected_faces() == ConnectedFaces::Both
+        {
             return self.relist_now(kind).await;
         }
         // A face that takes longer lists its items for the next call.
-        let is_open = tokio::time::timeout(RELIST_WAIT, self.pool.open_face(era)).await.unwrap_or_default();
-        let faces = if is_open { ConnectedFaces::Both } else { self.lists.connected_faces() };
+        let is_open = tokio::time::timeout(RELIST_WAIT, self.pool.open_face(era))
+            .await
+            .unwrap_or_default();
+        let faces = if is_open {
+            ConnectedFaces::Both
+        } else {
+            self.lists.connected_faces()
+        };
         self.lists.relist(kind, faces).await;
     }
 
-    /// Returns true if the lists are those of a previous process, and the server has not confirmed them yet.
+    /// Returns true if the lists are those of a previous process, and the server has not confirmed
+    /// them yet.
     pub fn is_unconfirmed(&self) -> bool {
         self.lists.cache.is_unconfirmed()
     }
@@ -342,10 +384,12 @@ impl Upstream {
         self.lists.cache.is_listed()
     }
 
-    /// Restores a row of a previous process. Returns false if the row is of no use. A server that was listed
-    /// meanwhile keeps its own lists.
+    /// Restores a row of a previous process. Returns false if the row is of no use. A server that
+    /// was listed meanwhile keeps its own lists.
     pub fn restore(&self, row: &Bytes, longest: Duration) -> bool {
-        let Some(row) = RestoredServer::parse(row, longest, &self.settings) else { return false };
+        let Some(row) = RestoredServer::parse(row, longest, &self.settings) else {
+            return false;
+        };
         // Restored even if the server was listed meanwhile: the record only ever grows.
         self.pool.seen_input_flag.restore(row.seen_requests);
         self.lists.cache.restore_seen_requests(row.seen_requests);
@@ -369,8 +413,13 @@ impl Upstream {
         if settings_digest(&self.settings).as_bytes() != &row[..] {
             return false;
         }
-        self.lists.cache.was_slow.store(true, std::sync::atomic::Ordering::Relaxed);
-        self.server.status.send_modify(|status| status.was_slow = status.state == UpstreamState::Starting);
+        self.lists
+            .cache
+            .was_slow
+            .store(true, std::sync::atomic::Ordering::Relaxed);
+        self.server
+            .status
+            .send_modify(|status| status.was_slow = status.state == UpstreamState::Starting);
         true
     }
 
@@ -378,18 +427,26 @@ impl Upstream {
 
     /// Sets the resources whose changes clients subscribed to, by the server's own URIs.
     pub fn subscribe(&self, uris: Vec<ByteString>) {
-        let known = self.server.metrics().clients.subscriptions.series(&self.settings.name);
+        let known = self
+            .server
+            .metrics()
+            .clients
+            .subscriptions
+            .series(&self.settings.name);
         known.set(i64::try_from(uris.len()).unwrap_or(i64::MAX));
         if self.lists.resources.set(uris) {
             self.pool.demand().recheck();
         }
     }
 
-    /// Tries a subscription on the shared connection, once there is one. For servers that deny the capability and
-    /// were not tried yet.
+    /// Tries a subscription on the shared connection, once there is one. For servers that deny the
+    /// capability and were not tried yet.
     pub async fn try_subscription(&self, uri: &ByteString) -> Result<(), Error> {
         let connection = self.pool.wait_connected().await?;
-        match connection.server.try_subscriptions(&gateway_caller(), std::slice::from_ref(uri)) {
+        match connection
+            .server
+            .try_subscriptions(&gateway_caller(), std::slice::from_ref(uri))
+        {
             Some(trial) => trial.await,
             None => Ok(()),
         }
@@ -400,7 +457,8 @@ impl Upstream {
         self.pool.notify_connections_of(caller, &notification);
     }
 
-    /// Sends the notification of an extension on the connection that has the caller's calls, if it is open.
+    /// Sends the notification of an extension on the connection that has the caller's calls, if it
+    /// is open.
     pub fn notify_extension(&self, caller: &Arc<Caller>, notification: Notification) {
         if let Some(connection) = self.pool.connections_of(caller).last() {
             connection.server.notify(caller, notification);
@@ -409,27 +467,41 @@ impl Upstream {
 
     // === calls ===
 
-    /// Waits until the server has answered to the subscription of a resource, on each connection whose updates the caller
-    /// gets. An error is the refusal of the connection that has the caller's calls.
-    pub async fn confirm_subscription(&self, caller: &Arc<Caller>, uri: &ByteString) -> Result<(), Error> {
+    /// Waits until the server has answered to the subscription of a resource, on each connection
+    /// whose updates the caller gets. An error is the refusal of the connection that has the
+    /// caller's calls.
+    pub async fn confirm_subscription(
+        &self,
+        caller: &Arc<Caller>,
+        uri: &ByteString,
+    ) -> Result<(), Error> {
         let answers = self.pool.connections_of(caller).into_iter();
-        let answers = answers.filter_map(|connection| connection.server.confirm_subscription(caller, uri));
+        let answers =
+            answers.filter_map(|connection| connection.server.confirm_subscription(caller, uri));
         let answers = futures_util::future::join_all(answers);
         // The subscription stays, and a server that is as slow as this may still take it.
-        let answers = tokio::time::timeout(self.server.timeouts.call(), answers).await.unwrap_or_default();
+        let answers = tokio::time::timeout(self.server.timeouts.call(), answers)
+            .await
+            .unwrap_or_default();
         answers.into_iter().next_back().unwrap_or(Ok(()))
     }
 
     // === calls ===
 
     #[cfg(test)]
-    pub(crate) fn call(self: &Arc<Self>, caller: &Arc<Caller>, call: Call) -> moongate_model::Exchange {
+    pub(crate) fn call(
+        self: &Arc<Self>,
+        caller: &Arc<Caller>,
+        call: Call,
+    ) -> moongate_model::Exchange {
         moongate_model::Exchange::new(self.begin_call(caller, call))
     }
 
-    /// Starts a call of a client. It waits for a concurrency permit and for a connection within the call's limits.
+    /// Starts a call of a client. It waits for a concurrency permit and for a connection within the
+    /// call's limits.
     ///
-    /// The one entry for calls. Fetched lists and pings of the supervisor use its own connection instead.
+    /// The one entry for calls. Fetched lists and pings of the supervisor use its own connection
+    /// instead.
     pub fn begin_call(self: &Arc<Self>, caller: &Arc<Caller>, call: Call) -> UpstreamCall {
         self.current().calls.start(caller, call)
     }

@@ -1,5 +1,6 @@
-//! Context of one server, for all of its parts. Owns its settings, its published status and the sink of its events.
-//! Does not connect, list or call. Invariant: it uses no other part of the server.
+//! Context of one server, for all of its parts. Owns its settings, its published status and the
+//! sink of its events. Does not connect, list or call. Invariant: it uses no other part of the
+//! server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,7 +43,11 @@ pub(crate) struct ServerContext {
 
 impl ServerContext {
     /// Creates the context of a server that is not connected.
-    pub(crate) fn new(settings: ServerSettings, common: Arc<UpstreamRuntime>, sink: Arc<dyn EventSink>) -> Arc<Self> {
+    pub(crate) fn new(
+        settings: ServerSettings,
+        common: Arc<UpstreamRuntime>,
+        sink: Arc<dyn EventSink>,
+    ) -> Arc<Self> {
         Arc::new(ServerContext {
             name: ByteString::from(settings.name.as_str()),
             live_settings: ArcSwap::from_pointee(settings.clone()),
@@ -73,15 +78,23 @@ impl ServerContext {
 
     /// Applies settings that can change on a live connection. Returns those before.
     pub(crate) fn apply_settings(&self, settings: &ServerSettings) -> Arc<ServerSettings> {
-        // Only what can change on a live connection is taken over. The rest waits for the next connection.
-        let before = self.live_settings.swap(Arc::new(self.settings.with_live_settings(settings)));
-        self.timeouts.update(settings.timeout, settings.input_timeout);
+        // Only what can change on a live connection is taken over. The rest waits for the next
+        // connection.
+        let before = self
+            .live_settings
+            .swap(Arc::new(self.settings.with_live_settings(settings)));
+        self.timeouts
+            .update(settings.timeout, settings.input_timeout);
         before
     }
 
     /// Publishes a notification of the server.
     pub(crate) fn publish(&self, audience: Audience, notification: Notification) {
-        self.sink.publish(UpstreamEvent { server: self.name.clone(), audience, notification });
+        self.sink.publish(UpstreamEvent {
+            server: self.name.clone(),
+            audience,
+            notification,
+        });
     }
 
     /// Signals that the items or the description of the server changed.
@@ -110,7 +123,11 @@ impl ServerContext {
         }
         // Every state has a gauge. Exactly one of them is 1.
         for other in UpstreamState::ALL {
-            let gauge = self.metrics().servers.up.series((&self.settings.name, ServerStateName(other.name())));
+            let gauge = self
+                .metrics()
+                .servers
+                .up
+                .series((&self.settings.name, ServerStateName(other.name())));
             gauge.set(i64::from(other == state));
         }
     }

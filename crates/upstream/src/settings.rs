@@ -1,6 +1,6 @@
-//! Settings of one server, as the config resolved them. Owns the defaults and which settings can change on a live
-//! connection. Does not read the config (`config`). Invariant: equal settings mean that a reload leaves the server
-//! alone.
+//! Settings of one server, as the config resolved them. Owns the defaults and which settings can
+//! change on a live connection. Does not read the config (`config`). Invariant: equal settings mean
+//! that a reload leaves the server alone.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -36,9 +36,11 @@ pub struct ServerSettings {
     pub metadata: MetadataAccess,
     /// Revision to speak without a probe. Its name is checked by `protocol`.
     pub protocol: Option<String>,
-    /// True if each client meets the server in its own era, if the server speaks both and no revision is set.
+    /// True if each client meets the server in its own era, if the server speaks both and no
+    /// revision is set.
     pub as_client: bool,
-    /// True if the server is another gateway, which knows names that its lists from memory do not have yet.
+    /// True if the server is another gateway, which knows names that its lists from memory do not
+    /// have yet.
     pub is_gateway: bool,
     /// Era to try first where none is known. A server that refuses it is opened in the other one.
     pub first_era: Option<Era>,
@@ -52,9 +54,11 @@ pub struct ServerSettings {
     pub share: SharingMode,
     /// Longest time of a call, from sending it to its end.
     pub timeout: Duration,
-    /// Longest time for a user to answer an input request. The call's own time stands still meanwhile.
+    /// Longest time for a user to answer an input request. The call's own time stands still
+    /// meanwhile.
     pub input_timeout: Duration,
-    /// Longest time to open a connection (TCP and TLS), and to wait for a server that is not connected yet.
+    /// Longest time to open a connection (TCP and TLS), and to wait for a server that is not
+    /// connected yet.
     pub connect_timeout: Duration,
     /// Longest time for a child process to become ready.
     pub start_timeout: Duration,
@@ -109,7 +113,12 @@ pub struct ListLimits {
 
 impl Default for ListLimits {
     fn default() -> Self {
-        ListLimits { items: 10_000, pages: 1000, bytes: 16 * 1024 * 1024, depth: 100 }
+        ListLimits {
+            items: 10_000,
+            pages: 1000,
+            bytes: 16 * 1024 * 1024,
+            depth: 100,
+        }
     }
 }
 
@@ -195,7 +204,10 @@ pub struct BackoffSettings {
 
 impl Default for BackoffSettings {
     fn default() -> Self {
-        BackoffSettings { min: Duration::from_millis(500), max: Duration::from_secs(30) }
+        BackoffSettings {
+            min: Duration::from_millis(500),
+            max: Duration::from_secs(30),
+        }
     }
 }
 
@@ -210,14 +222,18 @@ pub struct BreakerSettings {
 
 impl Default for BreakerSettings {
     fn default() -> Self {
-        BreakerSettings { failures: 10, open: Duration::from_secs(10) }
+        BreakerSettings {
+            failures: 10,
+            open: Duration::from_secs(10),
+        }
     }
 }
 
 /// Pings that find dead connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PingSettings {
-    /// Silence before a ping. With calls open, no ping is sent before one of them had its full time. Zero: never.
+    /// Silence before a ping. With calls open, no ping is sent before one of them had its full
+    /// time. Zero: never.
     pub interval: Duration,
     /// Longest time for an answer to a ping.
     pub timeout: Duration,
@@ -227,20 +243,34 @@ pub struct PingSettings {
 
 impl Default for PingSettings {
     fn default() -> Self {
-        PingSettings { interval: Duration::from_secs(60), timeout: Duration::from_secs(10), misses: 3 }
+        PingSettings {
+            interval: Duration::from_secs(60),
+            timeout: Duration::from_secs(10),
+            misses: 3,
+        }
     }
 }
 
 impl ServerSettings {
-    /// Returns true if these settings can replace `other` on its live connection. Such settings concern the look of
-    /// items, times and sizes. Any setting not named here needs another connection.
+    /// Returns true if these settings can replace `other` on its live connection. Such settings
+    /// concern the look of items, times and sizes. Any setting not named here needs another
+    /// connection.
     pub fn same_connection(&self, other: &ServerSettings) -> bool {
         other.with_live_settings(self) == *self
     }
 
     /// Returns these settings, with those of `other` that can change on a live connection.
     pub(crate) fn with_live_settings(&self, other: &ServerSettings) -> ServerSettings {
-        let ServerSettings { prefix, title, icon, description, tools, resources, prompts, .. } = other.clone();
+        let ServerSettings {
+            prefix,
+            title,
+            icon,
+            description,
+            tools,
+            resources,
+            prompts,
+            ..
+        } = other.clone();
         ServerSettings {
             prefix,
             title,

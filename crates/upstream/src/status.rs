@@ -1,5 +1,5 @@
-//! Status of one server, for people and for metrics. Owns the state with its reason. Does not change a state
-//! (`supervisor`). Invariant: a server that is not connected has a reason.
+//! Status of one server, for people and for metrics. Owns the state with its reason. Does not
+//! change a state (`supervisor`). Invariant: a server that is not connected has a reason.
 
 use tokio::time::Instant;
 
@@ -34,31 +34,41 @@ pub struct UpstreamStatus {
 }
 
 impl UpstreamStatus {
-    /// Returns the time since when the server is as it is: since when it is connected, or since when it is not. Failed
-    /// attempts and the pauses between them are one outage.
+    /// Returns the time since when the server is as it is: since when it is connected, or since
+    /// when it is not. Failed attempts and the pauses between them are one outage.
     pub fn since(&self) -> Option<Instant> {
         match self.state {
-            UpstreamState::Starting | UpstreamState::BackingOff | UpstreamState::NeedsLogin | UpstreamState::Failed => {
-                self.disconnected_since.or(self.state_since)
-            }
+            UpstreamState::Starting
+            | UpstreamState::BackingOff
+            | UpstreamState::NeedsLogin
+            | UpstreamState::Failed => self.disconnected_since.or(self.state_since),
             _ => self.state_since,
         }
     }
 
-    /// Creates the status of a server that was never connected. A misconfigured one has failed from the first moment,
-    /// so that nobody waits for an attempt that is never made.
+    /// Creates the status of a server that was never connected. A misconfigured one has failed from
+    /// the first moment, so that nobody waits for an attempt that is never made.
     pub(crate) fn initial(target: &ConnectTarget) -> Self {
         let now = Some(Instant::now());
         let (state, reason) = match target {
             ConnectTarget::Misconfigured { reason } => (UpstreamState::Failed, reason.clone()),
             _ => (UpstreamState::Starting, NOT_TRIED.to_owned()),
         };
-        UpstreamStatus { state, reason, disconnected_since: now, state_since: now, ..UpstreamStatus::default() }
+        UpstreamStatus {
+            state,
+            reason,
+            disconnected_since: now,
+            state_since: now,
+            ..UpstreamStatus::default()
+        }
     }
 
     /// Explains in one line, which clients may read, why a server was never connected.
     pub(crate) fn explain_absence(&self, server: &str) -> String {
-        let mut text = format!("Server \"{server}\" is not connected ({})", self.state.name());
+        let mut text = format!(
+            "Server \"{server}\" is not connected ({})",
+            self.state.name()
+        );
         if !self.reason.is_empty() {
             text.push_str(": ");
             text.push_str(&connect_hints::without_container_hint(&self.reason));
@@ -74,7 +84,9 @@ mod tests {
 
     #[test]
     fn a_misconfigured_server_has_failed_before_its_supervisor_runs() {
-        let target = ConnectTarget::Misconfigured { reason: "GH is not set".to_owned() };
+        let target = ConnectTarget::Misconfigured {
+            reason: "GH is not set".to_owned(),
+        };
         let status = UpstreamStatus::initial(&target);
         assert_eq!(status.state, UpstreamState::Failed);
         assert_eq!(status.reason, "GH is not set");

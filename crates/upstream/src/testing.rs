@@ -1,5 +1,6 @@
-//! Servers for unit tests: pipes in memory with a function at the other end. Owns the wire form, HTTP included. Does
-//! not decide what a server answers: each test does. Invariant: no process and no socket is opened.
+//! Servers for unit tests: pipes in memory with a function at the other end. Owns the wire form,
+//! HTTP included. Does not decide what a server answers: each test does. Invariant: no process and
+//! no socket is opened.
 
 use parking_lot::Mutex;
 use std::io;
@@ -50,7 +51,8 @@ impl ServerSide {
     /// Sends a notification of a subscription.
     pub(super) fn send_on_subscription(&self, method: &str, id: &Value) {
         let meta = json!({"io.modelcontextprotocol/subscriptionId": id});
-        self.send(json!({"jsonrpc": "2.0", "method": method, "params": {"_meta": meta, "notifications": {}}}));
+        self.send(json!({"jsonrpc": "2.0", "method": method,
+            "params": {"_meta": meta, "notifications": {}}}));
     }
 
     /// Answers like every legacy server. Returns false for other methods.
@@ -59,9 +61,13 @@ impl ServerSide {
         match message["method"].as_str().unwrap_or_default() {
             "initialize" => self.answer(
                 message,
-                &json!({"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": {"name": "a", "version": "1"}}),
+                &json!({"protocolVersion": "2025-11-25", "capabilities": capabilities,
+                    "serverInfo": {"name": "a", "version": "1"}}),
             ),
-            "tools/list" => self.answer(message, &json!({"tools": [{"name": "t", "inputSchema": {"type": "object"}}]})),
+            "tools/list" => self.answer(
+                message,
+                &json!({"tools": [{"name": "t", "inputSchema": {"type": "object"}}]}),
+            ),
             method => return method.starts_with("notifications/"),
         }
         true
@@ -86,7 +92,13 @@ impl ChangingServer {
         let tools = AtomicUsize::new(1);
         let listed = AtomicUsize::new(0);
         let prompts = Duration::from_secs(2);
-        Arc::new(ChangingServer { tools, listed, acknowledges, prompts, listener: Mutex::default() })
+        Arc::new(ChangingServer {
+            tools,
+            listed,
+            acknowledges,
+            prompts,
+            listener: Mutex::default(),
+        })
     }
 
     /// Adds a tool and notifies the subscriber.
@@ -108,7 +120,8 @@ impl ChangingServer {
         let list_changed = json!({"listChanged": true});
         let result = match message["method"].as_str().unwrap() {
             "server/discover" => {
-                json!({"supportedVersions": ["2026-07-28"], "capabilities": {"tools": list_changed, "prompts": list_changed}})
+                json!({"supportedVersions": ["2026-07-28"],
+                    "capabilities": {"tools": list_changed, "prompts": list_changed}})
             }
             "subscriptions/listen" => {
                 let changing = self.clone();
@@ -147,15 +160,21 @@ impl ChangingServer {
     }
 }
 
-/// Creates a context that always dials this server: a function that handles each message of each connection.
-pub(super) fn dialing(serve: impl Fn(&ServerSide, &Value) + Send + Sync + 'static) -> Arc<UpstreamRuntime> {
+/// Creates a context that always dials this server: a function that handles each message of each
+/// connection.
+pub(super) fn dialing(
+    serve: impl Fn(&ServerSide, &Value) + Send + Sync + 'static,
+) -> Arc<UpstreamRuntime> {
     let serve = Arc::new(serve);
     let dialed = AtomicUsize::new(0);
     let shared = UpstreamRuntime::new(Arc::new(Metrics::new()), Reaper::disabled());
     Arc::new(shared.with_dialer(Arc::new(move |_| {
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
         let (out, says) = mpsc::channel(MESSAGES_MAX);
-        let talk = ServerSide { out, nth: dialed.fetch_add(1, Ordering::Relaxed) };
+        let talk = ServerSide {
+            out,
+            nth: dialed.fetch_add(1, Ordering::Relaxed),
+        };
         tokio::spawn(converse(theirs, talk, says, serve.clone()));
         let (reader, writer) = tokio::io::split(ours);
         Ok((Box::new(reader), Box::new(writer)))
@@ -224,7 +243,9 @@ pub(super) fn dialing_http(
         tokio::spawn(async move {
             let service = service_fn(|request| respond(request, serve.clone()));
             // Scripted breaks end the connection with an error.
-            let _ = http1::Builder::new().serve_connection(TokioIo::new(theirs), service).await;
+            let _ = http1::Builder::new()
+                .serve_connection(TokioIo::new(theirs), service)
+                .await;
         });
         let (reader, writer) = tokio::io::split(ours);
         Ok((Box::new(reader), Box::new(writer)))
@@ -237,19 +258,32 @@ async fn respond(
 ) -> io::Result<Response<Full<Bytes>>> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
-    let session = head.headers.get("mcp-session-id").map(|id| id.to_str().unwrap().to_owned());
+    let session = head
+        .headers
+        .get("mcp-session-id")
+        .map(|id| id.to_str().unwrap().to_owned());
     let message = serde_json::from_slice(&body).unwrap_or_default();
-    let asked = ScriptedRequest { verb: head.method, session, message };
+    let asked = ScriptedRequest {
+        verb: head.method,
+        session,
+        message,
+    };
     let (result, session) = match serve(&asked) {
         ScriptedAnswer::Result(result, session) => (result, session),
         ScriptedAnswer::Later(result) => (result.await.map_err(io::Error::other)?, None),
         ScriptedAnswer::Events(messages) => {
-            let events: String = messages.iter().map(|message| format!("data: {message}\n\n")).collect();
+            let events: String = messages
+                .iter()
+                .map(|message| format!("data: {message}\n\n"))
+                .collect();
             let response = Response::builder().header("content-type", "text/event-stream");
             return Ok(response.body(Full::from(events)).unwrap());
         }
         ScriptedAnswer::Status(status) => {
-            return Ok(Response::builder().status(status).body(Full::default()).unwrap());
+            return Ok(Response::builder()
+                .status(status)
+                .body(Full::default())
+                .unwrap());
         }
         ScriptedAnswer::Broken => return Err(io::Error::other("broken")),
     };
@@ -274,14 +308,22 @@ pub(super) fn settings_http() -> ServerSettings {
         transport: HttpTransport::Streamable,
         network: NetworkSettings::default(),
     };
-    ServerSettings { protocol: Some("2025-11-25".to_owned()), ..ServerSettings::new("a", connect) }
+    ServerSettings {
+        protocol: Some("2025-11-25".to_owned()),
+        ..ServerSettings::new("a", connect)
+    }
 }
 
 /// Settings of a server on a pipe.
 pub(super) fn settings() -> ServerSettings {
     ServerSettings::new(
         "a",
-        ConnectTarget::Stdio { command: "none".to_owned(), args: Vec::new(), env: Vec::new(), cwd: None },
+        ConnectTarget::Stdio {
+            command: "none".to_owned(),
+            args: Vec::new(),
+            env: Vec::new(),
+            cwd: None,
+        },
     )
 }
 
@@ -333,7 +375,12 @@ pub(super) mod memory {
         pub(crate) fn new(ways: &[ServerBehaviour]) -> Arc<Self> {
             let (last, first) = ways.split_last().unwrap();
             let ways = Mutex::new(first.iter().rev().copied().collect());
-            Arc::new(MemoryServer { ways, last: *last, dialed: AtomicUsize::default(), open: AtomicUsize::default() })
+            Arc::new(MemoryServer {
+                ways,
+                last: *last,
+                dialed: AtomicUsize::default(),
+                open: AtomicUsize::default(),
+            })
         }
 
         pub(crate) fn dialed(&self) -> usize {
@@ -363,10 +410,20 @@ pub(super) mod memory {
         }
 
         /// Creates an upstream to this server. It speaks the newest revision with sessions.
-        pub(crate) fn upstream(self: &Arc<Self>, change: impl Fn(&mut ServerSettings)) -> Arc<Upstream> {
-            let connect =
-                ConnectTarget::Stdio { command: "memory".to_owned(), args: Vec::new(), env: Vec::new(), cwd: None };
-            let mut settings = ServerSettings { share: SharingMode::Session, ..ServerSettings::new("a", connect) };
+        pub(crate) fn upstream(
+            self: &Arc<Self>,
+            change: impl Fn(&mut ServerSettings),
+        ) -> Arc<Upstream> {
+            let connect = ConnectTarget::Stdio {
+                command: "memory".to_owned(),
+                args: Vec::new(),
+                env: Vec::new(),
+                cwd: None,
+            };
+            let mut settings = ServerSettings {
+                share: SharingMode::Session,
+                ..ServerSettings::new("a", connect)
+            };
             settings.protocol = Some("2025-11-25".to_owned());
             change(&mut settings);
             let memory = self.clone();
@@ -396,19 +453,26 @@ pub(super) mod memory {
             let info = json!({"name": "memory", "version": "1"});
             let result = match method {
                 "initialize" => {
-                    json!({"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info})
+                    json!({"protocolVersion": "2025-11-25", "capabilities": {"tools": {}},
+                        "serverInfo": info})
                 }
                 "tools/list" => json!({"tools": []}),
                 _ => json!({"content": []}),
             };
             let answer = json!({"jsonrpc": "2.0", "id": message["id"], "result": result});
-            writer.write_all(format!("{answer}\n").as_bytes()).await.ok();
+            writer
+                .write_all(format!("{answer}\n").as_bytes())
+                .await
+                .ok();
         }
     }
 
     /// Creates a call of a tool.
     pub(crate) fn tool(name: &str) -> Call {
-        Call::new(McpMethod::CallTool, JsonObject::new().with("name", RawJson::string(name)))
+        Call::new(
+            McpMethod::CallTool,
+            JsonObject::new().with("name", RawJson::string(name)),
+        )
     }
 
     /// Calls a tool in a task of its own.

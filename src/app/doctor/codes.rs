@@ -1,7 +1,7 @@
 //! Codes of `moongate doctor`, each declared once.
 //!
-//! Owns code, severity, title, reason and remedy. Does not look for anything (the files beside it). Invariant: the page
-//! of codes has exactly these, since it is made of them.
+//! Owns code, severity, title, reason and remedy. Does not look for anything (the files beside it).
+//! Invariant: the page of codes has exactly these, since it is made of them.
 
 use moongate_api::FindingSeverity;
 
@@ -36,7 +36,8 @@ macro_rules! codes {
             pub(crate) fn info(self) -> CodeInfo {
                 match self {
                     $(DoctorCode::$name => CodeInfo {
-                        id: $id, severity: FindingSeverity::$severity, title: $title, why: $why, fix: $fix,
+                        id: $id, severity: FindingSeverity::$severity, title: $title, why: $why,
+                            fix: $fix,
                     }),*
                 }
             }
@@ -60,13 +61,15 @@ codes! {
         "Set the variable where the gateway starts, or give a default: `${NAME:-value}`."
     LiteralSecret "MG-C05" Warning "A secret stands in the config"
         "Copies of the file, such as commits and backups, carry it along."
-        "Write `${NAME}` or `${file:/path}`, as `moongate import --env-file FILE` does. A key is written as its `hash`."
+        "Write `${NAME}` or `${file:/path}`, as `moongate import --env-file FILE` does. A key is \
+         written as its `hash`."
     OpenFile "MG-C06" Warning "Others can read or write the config"
         "A reader learns its secrets. A writer can start programs as you."
         "`chmod 600 FILE`; `moongate doctor --fix` does it."
     UnpinnedPackage "MG-C07" Warning "A package has no version"
         "Each start runs whatever version is newest, also a hijacked one."
-        "Name the version that you looked at. For packages of `moongate popular`, `moongate doctor --fix` \
+        "Name the version that you looked at. For packages of `moongate popular`, `moongate doctor \
+         --fix` \
          does it."
     ArchivedPackage "MG-C08" Warning "A package is archived"
         "Nobody repairs its security holes any more."
@@ -112,7 +115,8 @@ codes! {
         "Correct the owner of the directory, or set `gateway.state_dir`."
     Unreachable "MG-S01" Broken "A server cannot be reached"
         "Its tools fail or are missing."
-        "Start the server, or correct `servers.NAME.url`. `moongate tools --server NAME` tries it directly."
+        "Start the server, or correct `servers.NAME.url`. `moongate tools --server NAME` tries it \
+         directly."
     LoginNeeded "MG-S02" Broken "A server wants a login"
         "It answers only with credentials, and the config has none for it."
         "Add a header: `headers = { Authorization = \"Bearer ${TOKEN}\" }`."
@@ -123,13 +127,15 @@ codes! {
         "Its tools fail or are missing."
         "Correct what its last lines name, then `moongate restart NAME`."
     SlowStart "MG-S05" Broken "A server does not answer its handshake"
-        "It starts slowly, or it is no MCP server: a program that waits for something else never answers."
+        "It starts slowly, or it is no MCP server: a program that waits for something else never \
+         answers."
         "Correct its `command` and `args`, or give it time: `start_timeout = \"120s\"`."
     ItemsLeftOut "MG-S07" Warning "Items of a server are left out"
         "Clients could not use them, so they are not listed."
         "Report it to the server's author; the reason names what is wrong."
     ItemsChanged "MG-S08" Warning "Items of a server have another name or definition"
-        "Clients do not take every name and every schema, so Moongate lists them in a form that clients take."
+        "Clients do not take every name and every schema, so Moongate lists them in a form that \
+         clients take."
         "Use the listed names; `servers.NAME.tools.rename` gives an item a name of your choice."
     ClientElsewhere "MG-K01" Warning "A client's entry leads elsewhere"
         "The client does not use this gateway."
@@ -154,7 +160,8 @@ codes! {
         "A view with fewer tools (`[views.NAME]`), `moongate disable SERVER TOOL`, or search mode."
     LargeContext "MG-X01" Warning "The tools cost much context"
         "Every conversation starts with all definitions, and models choose worse among many tools."
-        "`moongate disable SERVER TOOL` switches tools off. Search mode (`discovery = \"search\"`) lists a few tools."
+        "`moongate disable SERVER TOOL` switches tools off. Search mode (`discovery = \"search\"`) \
+         lists a few tools."
 }
 
 #[cfg(test)]
@@ -167,12 +174,23 @@ mod tests {
     /// Writes the page of the codes.
     fn page() -> String {
         let mut page =
-            "# Codes of `moongate doctor`\n\n[`moongate doctor`](commands.md#doctor) prints only what is wrong. \
-                        A code that is broken makes it exit 1.\nThis page is made of the codes' declaration.\n"
+            "# Codes of `moongate doctor`\n\n[`moongate doctor`](commands.md#doctor) prints only \
+             what is wrong. \
+                        A code that is broken makes it exit 1.\nThis page is made of the codes' \
+                        declaration.\n"
                 .to_owned();
         for code in DoctorCode::ALL {
-            let CodeInfo { id, severity, title, why, fix } = code.info();
-            page += &format!("\n## {id}\n\n{title} ({}).\n{why}\n\nFix: {fix}\n", severity.name());
+            let CodeInfo {
+                id,
+                severity,
+                title,
+                why,
+                fix,
+            } = code.info();
+            page += &format!(
+                "\n## {id}\n\n{title} ({}).\n{why}\n\nFix: {fix}\n",
+                severity.name()
+            );
         }
         page
     }
@@ -188,6 +206,10 @@ mod tests {
         let mut ids: Vec<&str> = DoctorCode::ALL.iter().map(|code| code.info().id).collect();
         ids.sort_unstable();
         ids.dedup();
-        assert_eq!(ids.len(), DoctorCode::ALL.len(), "each code stands for one thing");
+        assert_eq!(
+            ids.len(),
+            DoctorCode::ALL.len(),
+            "each code stands for one thing"
+        );
     }
 }

@@ -1,11 +1,13 @@
 //! Facts that the checks of `moongate doctor` read.
 //!
-//! Owns their form, and those about this machine. Does not ask a gateway or judge. Invariant: nothing is changed.
+//! Owns their form, and those about this machine. Does not ask a gateway or judge. Invariant:
+//! nothing is changed.
 
 use std::path::Path;
 
 use moongate_api::{
-    ConfigDifference, ConfigFile, ServerCondition, ServerCounters, ServerFindings, ServerIdentity, ServerStatus,
+    ConfigDifference, ConfigFile, ServerCondition, ServerCounters, ServerFindings, ServerIdentity,
+    ServerStatus,
 };
 use moongate_clients::import::SelfAddresses;
 use moongate_config::{ConfigProblems, GatewayAddresses, LoadOptions, LoadedConfig};
@@ -48,7 +50,8 @@ pub(crate) enum RunningGateway {
 }
 
 impl ExaminedGateway {
-    /// Gathers the facts about a config, and about this machine. `answer` is that of a running gateway.
+    /// Gathers the facts about a config, and about this machine. `answer` is that of a running
+    /// gateway.
     pub(crate) fn new(
         options: LoadOptions<'static>,
         loaded: Result<LoadedConfig, ConfigProblems>,
@@ -58,7 +61,8 @@ impl ExaminedGateway {
     ) -> Self {
         let files = ["/.dockerenv", "/run/.containerenv"];
         // Podman and systemd-nspawn set the variable.
-        let is_container = options.env.contains_key("container") || files.iter().any(|path| Path::new(path).exists());
+        let is_container = options.env.contains_key("container")
+            || files.iter().any(|path| Path::new(path).exists());
         ExaminedGateway {
             addresses: moongate_config::gateway_addresses(&options).ok(),
             own: self_addresses(&options),
@@ -92,10 +96,15 @@ impl ExaminedGateway {
     /// Returns the names of all servers, also of those that are off.
     pub(crate) fn server_names(&self) -> Vec<&str> {
         let plan = self.loaded.iter().map(|loaded| &loaded.plan);
-        let disabled = plan.flat_map(|plan| plan.disabled.iter().map(|server| server.name.as_str()));
+        let disabled =
+            plan.flat_map(|plan| plan.disabled.iter().map(|server| server.name.as_str()));
         let running = self.states.iter().map(ServerStatus::name);
-        let mut names: Vec<&str> =
-            self.servers().map(|server| server.name.as_str()).chain(disabled).chain(running).collect();
+        let mut names: Vec<&str> = self
+            .servers()
+            .map(|server| server.name.as_str())
+            .chain(disabled)
+            .chain(running)
+            .collect();
         names.sort_unstable();
         names.dedup();
         names
@@ -115,18 +124,30 @@ impl ExaminedGateway {
 /// Returns the status of a gateway's servers, as far as it is judged.
 pub(crate) fn statuses_of(gateway: &Gateway) -> Vec<ServerStatus> {
     let snapshot = gateway.snapshot();
-    gateway.servers().iter().map(|server| status_of(&snapshot, server)).collect()
+    gateway
+        .servers()
+        .iter()
+        .map(|server| status_of(&snapshot, server))
+        .collect()
 }
 
 fn status_of(snapshot: &Snapshot, server: &RunningServer) -> ServerStatus {
     let name = &server.settings.name;
     let status = server.status();
-    let left_out = snapshot.excluded.iter().filter(|left_out| left_out.server == *name);
-    let tools = snapshot.iter(ItemKind::Tools).filter(|tool| tool.upstream.settings.name == *name && !tool.hidden);
+    let left_out = snapshot
+        .excluded
+        .iter()
+        .filter(|left_out| left_out.server == *name);
+    let tools = snapshot
+        .iter(ItemKind::Tools)
+        .filter(|tool| tool.upstream.settings.name == *name && !tool.hidden);
     let sizes: Vec<usize> = tools.map(|tool| tool.form.listed.bytes().len()).collect();
     let findings = |topic| {
         let found = snapshot.findings_about(Some(name.as_str()), topic);
-        found.into_iter().map(str::to_owned).collect::<Vec<String>>()
+        found
+            .into_iter()
+            .map(str::to_owned)
+            .collect::<Vec<String>>()
     };
     ServerStatus {
         identity: ServerIdentity {
@@ -137,7 +158,11 @@ fn status_of(snapshot: &Snapshot, server: &RunningServer) -> ServerStatus {
         condition: ServerCondition {
             state: status.state,
             reason: logs::redact(&status.reason),
-            stderr: server.stderr().iter().map(|line| logs::redact(line)).collect(),
+            stderr: server
+                .stderr()
+                .iter()
+                .map(|line| logs::redact(line))
+                .collect(),
             ..ServerCondition::default()
         },
         counters: ServerCounters {
@@ -146,7 +171,9 @@ fn status_of(snapshot: &Snapshot, server: &RunningServer) -> ServerStatus {
             ..ServerCounters::default()
         },
         findings: ServerFindings {
-            left_out: left_out.map(|left_out| format!("{}: {}", left_out.item, left_out.reason)).collect(),
+            left_out: left_out
+                .map(|left_out| format!("{}: {}", left_out.item, left_out.reason))
+                .collect(),
             names: findings(FindingTopic::Name),
             mended: findings(FindingTopic::Mended),
             unmatched_filters: findings(FindingTopic::Filter),

@@ -1,7 +1,7 @@
 //! Findings of `moongate doctor`.
 //!
-//! Owns their order and their printed form. Does not look for them. Invariant: a finding names the command or the line
-//! that fixes it.
+//! Owns their order and their printed form. Does not look for them. Invariant: a finding names the
+//! command or the line that fixes it.
 
 use std::path::PathBuf;
 
@@ -36,7 +36,11 @@ pub(crate) enum FileRepair {
 }
 
 impl DoctorFinding {
-    pub(crate) fn new(code: DoctorCode, message: impl Into<String>, fix: impl Into<String>) -> Self {
+    pub(crate) fn new(
+        code: DoctorCode,
+        message: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> Self {
         DoctorFinding {
             code,
             severity: code.info().severity,
@@ -50,14 +54,26 @@ impl DoctorFinding {
     }
 
     /// Creates the finding of a problem of the config.
-    pub(crate) fn of_problem(code: DoctorCode, severity: FindingSeverity, problem: &ConfigProblem) -> Self {
+    pub(crate) fn of_problem(
+        code: DoctorCode,
+        severity: FindingSeverity,
+        problem: &ConfigProblem,
+    ) -> Self {
         let place = problem.origin.place();
         let server = problem.server.clone();
-        DoctorFinding { severity, server, place, ..DoctorFinding::new(code, &problem.message, &problem.fix) }
+        DoctorFinding {
+            severity,
+            server,
+            place,
+            ..DoctorFinding::new(code, &problem.message, &problem.fix)
+        }
     }
 
     pub(crate) fn for_server(self, server: &str) -> Self {
-        DoctorFinding { server: Some(server.to_owned()), ..self }
+        DoctorFinding {
+            server: Some(server.to_owned()),
+            ..self
+        }
     }
 
     /// Reads a finding of a running gateway. `None` for a code of another version.
@@ -73,7 +89,10 @@ impl DoctorFinding {
 
     /// Returns true if variables or the PATH decide, which each process has of its own.
     pub(super) fn is_of_environment(&self) -> bool {
-        matches!(self.code, DoctorCode::UnsetReference | DoctorCode::CommandNotFound)
+        matches!(
+            self.code,
+            DoctorCode::UnsetReference | DoctorCode::CommandNotFound
+        )
     }
 
     /// Returns the finding as programs read it.
@@ -95,9 +114,22 @@ impl DoctorFinding {
 
     pub(crate) fn text(&self) -> String {
         let info = self.code.info();
-        let place = self.place.as_ref().map(|place| format!("  {place}")).unwrap_or_default();
-        let can = if self.repair.is_some() { "  (`moongate doctor --fix` does it)" } else { "" };
-        let head = format!("{} {}: {}{place}", info.id, self.severity.name(), self.message);
+        let place = self
+            .place
+            .as_ref()
+            .map(|place| format!("  {place}"))
+            .unwrap_or_default();
+        let can = if self.repair.is_some() {
+            "  (`moongate doctor --fix` does it)"
+        } else {
+            ""
+        };
+        let head = format!(
+            "{} {}: {}{place}",
+            info.id,
+            self.severity.name(),
+            self.message
+        );
         format!("{head}\n  why: {}\n  fix: {}{can}\n", info.why, self.fix)
     }
 }

@@ -1,6 +1,7 @@
 //! Checks of the addresses that the gateway listens on.
 //!
-//! Owns the judgement of a taken port. Does not serve. Invariant: a port that is tried is free again afterwards.
+//! Owns the judgement of a taken port. Does not serve. Invariant: a port that is tried is free
+//! again afterwards.
 
 use std::net::{SocketAddr, TcpListener};
 
@@ -16,7 +17,10 @@ const OWN_PROGRAM: &str = "moongate";
 /// Looks for problems of the listeners.
 pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
     let mut found = Vec::new();
-    let listen = gateway.addresses.iter().flat_map(|addresses| &addresses.listen);
+    let listen = gateway
+        .addresses
+        .iter()
+        .flat_map(|addresses| &addresses.listen);
     match &gateway.answer {
         RunningGateway::Running => {}
         RunningGateway::Refused(why) => {
@@ -28,9 +32,17 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
             ));
         }
         RunningGateway::None(why) => {
-            let admin = gateway.addresses.iter().filter_map(|addresses| addresses.admin.as_ref());
-            for (address, setting) in listen.map(|a| (a, "listen")).chain(admin.map(|a| (a, "admin"))) {
-                let ListenAddress::Tcp(address) = address else { continue };
+            let admin = gateway
+                .addresses
+                .iter()
+                .filter_map(|addresses| addresses.admin.as_ref());
+            for (address, setting) in listen
+                .map(|a| (a, "listen"))
+                .chain(admin.map(|a| (a, "admin")))
+            {
+                let ListenAddress::Tcp(address) = address else {
+                    continue;
+                };
                 found.extend(check_port(*address, setting, why));
             }
         }
@@ -42,12 +54,15 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
 /// Tries a port that no gateway of ours answers on.
 fn check_port(address: SocketAddr, setting: &str, why: &str) -> Option<DoctorFinding> {
     // Other errors, such as a missing right for a low port, say nothing about another program.
-    let taken = TcpListener::bind(address).err().filter(|error| error.kind() == std::io::ErrorKind::AddrInUse)?;
+    let taken = TcpListener::bind(address)
+        .err()
+        .filter(|error| error.kind() == std::io::ErrorKind::AddrInUse)?;
     let owner = moongate_platform::port_owner::find(address.port());
     match owner {
         // A gateway is there, and its admin listener is not where the config says.
         Some(owner) if owner.starts_with(OWN_PROGRAM) => {
-            let message = format!("a gateway has {address}, and its admin listener does not answer: {why}");
+            let message =
+                format!("a gateway has {address}, and its admin listener does not answer: {why}");
             Some(DoctorFinding::new(
                 DoctorCode::AdminUnreachable,
                 message,
@@ -70,7 +85,8 @@ fn check_hosts(gateway: &ExaminedGateway) -> Option<DoctorFinding> {
     if plan.public_url.is_some() || !plan.allowed_hosts.is_empty() {
         return None;
     }
-    let message = format!("{open} is for other machines, and requests that name this one are refused");
+    let message =
+        format!("{open} is for other machines, and requests that name this one are refused");
     let fix = "add the name that clients use: `gateway.allowed_hosts = [\"mcp.example.com\"]`";
     Some(DoctorFinding::new(DoctorCode::HostNotAllowed, message, fix))
 }

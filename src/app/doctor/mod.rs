@@ -1,7 +1,7 @@
 //! Checks of a config, of this machine, of the gateway and of its servers.
 //!
-//! Owns the codes and their order. Does not look at clients' files (`cli/doctor/`), and does not connect. Invariant:
-//! nothing is changed.
+//! Owns the codes and their order. Does not look at clients' files (`cli/doctor/`), and does not
+//! connect. Invariant: nothing is changed.
 
 mod codes;
 mod config;
@@ -28,14 +28,23 @@ pub(crate) fn run_checks(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
     found.extend(listening::check(gateway));
     found.extend(environment::check(gateway));
     judge_environment(gateway, &mut found);
-    let unstartable: Vec<Option<String>> =
-        found.iter().filter(|finding| finding.is_of_environment()).map(|it| it.server.clone()).collect();
+    let unstartable: Vec<Option<String>> = found
+        .iter()
+        .filter(|finding| finding.is_of_environment())
+        .map(|it| it.server.clone())
+        .collect();
     // A program that is not there cannot start either: one finding is enough.
     let is_known = |finding: &DoctorFinding| {
-        matches!(finding.code, DoctorCode::ProgramEnds | DoctorCode::Unreachable | DoctorCode::CommandNotFound)
-            && unstartable.contains(&finding.server)
+        matches!(
+            finding.code,
+            DoctorCode::ProgramEnds | DoctorCode::Unreachable | DoctorCode::CommandNotFound
+        ) && unstartable.contains(&finding.server)
     };
-    found.extend(servers::check(gateway).into_iter().filter(|finding| !is_known(finding)));
+    found.extend(
+        servers::check(gateway)
+            .into_iter()
+            .filter(|finding| !is_known(finding)),
+    );
     found
 }
 
@@ -46,16 +55,27 @@ pub(crate) fn server_hint(server: &RunningServer) -> Option<StatusHint> {
     shown.identity.name.clone_from(&server.settings.name);
     (shown.condition.state, shown.condition.reason) = (status.state, status.reason.clone());
     let finding = servers::judge_connection(Some(&server.settings.connect), &shown)?;
-    Some(StatusHint { code: finding.code.info().id.to_owned(), text: finding.fix })
+    Some(StatusHint {
+        code: finding.code.info().id.to_owned(),
+        text: finding.fix,
+    })
 }
 
 /// Lets the gateway judge its own variables and its own PATH, which differ from those of a shell.
 fn judge_environment(gateway: &ExaminedGateway, found: &mut Vec<DoctorFinding>) {
     if let Some(of_gateway) = &gateway.of_gateway {
         found.retain(|finding| !finding.is_of_environment());
-        found.extend(of_gateway.iter().filter(|finding| finding.is_of_environment()).cloned());
+        found.extend(
+            of_gateway
+                .iter()
+                .filter(|finding| finding.is_of_environment())
+                .cloned(),
+        );
     } else if matches!(gateway.answer, RunningGateway::Refused(_)) {
-        for finding in found.iter_mut().filter(|finding| finding.is_of_environment()) {
+        for finding in found
+            .iter_mut()
+            .filter(|finding| finding.is_of_environment())
+        {
             finding.severity = FindingSeverity::Warning;
             finding.message += " here; the gateway that runs may have it";
         }

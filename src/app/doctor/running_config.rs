@@ -1,7 +1,7 @@
 //! Check that the config here is the one of the running gateway.
 //!
-//! Owns the comparison of the files. Does not read the gateway's settings. Invariant: files with the same bytes count as
-//! the same, since a container has its own paths.
+//! Owns the comparison of the files. Does not read the gateway's settings. Invariant: files with
+//! the same bytes count as the same, since a container has its own paths.
 
 use std::path::Path;
 
@@ -15,7 +15,12 @@ use super::finding::DoctorFinding;
 pub(super) fn check(gateway: &ExaminedGateway) -> Option<DoctorFinding> {
     let running = gateway.running_files.as_ref()?;
     let here = &gateway.options.paths;
-    if here.len() == running.len() && here.iter().zip(running).all(|(here, running)| is_same(here, running)) {
+    if here.len() == running.len()
+        && here
+            .iter()
+            .zip(running)
+            .all(|(here, running)| is_same(here, running))
+    {
         return None;
     }
     let files: Vec<&str> = running.iter().map(|file| file.path.as_str()).collect();
@@ -28,7 +33,10 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Option<DoctorFinding> {
     let fix = match files[..] {
         [] => "restart the gateway with this config: `moongate --config PATH`".to_owned(),
         _ => {
-            let flags: Vec<String> = files.iter().map(|file| format!("--config {file}")).collect();
+            let flags: Vec<String> = files
+                .iter()
+                .map(|file| format!("--config {file}"))
+                .collect();
             format!("moongate doctor {}", flags.join(" "))
         }
     };
@@ -37,11 +45,18 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Option<DoctorFinding> {
 
 /// Returns true if both are one file, or have the same bytes.
 pub(crate) fn is_same(here: &Path, running: &ConfigFile) -> bool {
-    let is_one =
-        here.canonicalize().is_ok_and(|here| Path::new(&running.path).canonicalize().is_ok_and(|there| here == there));
+    let is_one = here.canonicalize().is_ok_and(|here| {
+        Path::new(&running.path)
+            .canonicalize()
+            .is_ok_and(|there| here == there)
+    });
     is_one || moongate_config::read_redacted(here).is_ok_and(|(tag, _)| tag == running.etag)
 }
 
 fn names(files: &[&str]) -> String {
-    if files.is_empty() { "no file".to_owned() } else { files.join(", ") }
+    if files.is_empty() {
+        "no file".to_owned()
+    } else {
+        files.join(", ")
+    }
 }

@@ -1,7 +1,7 @@
 //! Checks of servers, by their states.
 //!
-//! Owns the code of each state. Does not connect (`examined.rs`). Invariant: a server has one finding about its
-//! connection at most.
+//! Owns the code of each state. Does not connect (`examined.rs`). Invariant: a server has one
+//! finding about its connection at most.
 
 use moongate_api::{FindingSeverity, ServerCondition, ServerStatus};
 use moongate_model::UpstreamState;
@@ -20,22 +20,36 @@ const TOKENS_MAX: u64 = 10_000;
 
 /// Looks for problems of servers.
 pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
-    let mut found: Vec<DoctorFinding> =
-        gateway.states.iter().filter_map(|server| check_connection(gateway, server)).collect();
-    for server in gateway.states.iter().filter(|server| !server.findings.left_out.is_empty()) {
+    let mut found: Vec<DoctorFinding> = gateway
+        .states
+        .iter()
+        .filter_map(|server| check_connection(gateway, server))
+        .collect();
+    for server in gateway
+        .states
+        .iter()
+        .filter(|server| !server.findings.left_out.is_empty())
+    {
         let message = format!(
             "server {}: {} left out: {}",
             server.name(),
             server.findings.left_out.len(),
             server.findings.left_out.join("; ")
         );
-        let fix =
-            format!("report it to the server's author; `moongate tools --server {}` shows its own list", server.name());
-        found.push(DoctorFinding::new(DoctorCode::ItemsLeftOut, message, fix).for_server(server.name()));
+        let fix = format!(
+            "report it to the server's author; `moongate tools --server {}` shows its own list",
+            server.name()
+        );
+        found.push(
+            DoctorFinding::new(DoctorCode::ItemsLeftOut, message, fix).for_server(server.name()),
+        );
     }
     for server in &gateway.states {
         found.extend(check_names(server));
-        found.extend(check_rules(Some(server), &server.findings.unmatched_filters));
+        found.extend(check_rules(
+            Some(server),
+            &server.findings.unmatched_filters,
+        ));
     }
     found.extend(check_rules(None, &gateway.unmatched_filters));
     found.extend(check_context(&gateway.states));
@@ -44,20 +58,39 @@ pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
 
 /// Returns a finding about items that have another name or another definition here.
 fn check_names(server: &ServerStatus) -> Option<DoctorFinding> {
-    let changed: Vec<&str> = server.findings.names.iter().chain(&server.findings.mended).map(String::as_str).collect();
-    let message = format!("server {}: {} items look different here: {}", server.name(), changed.len(), shown(&changed));
-    let fix =
-        format!("call them by the names that `moongate tools` shows, or set `servers.{}.tools.rename`", server.name());
-    (!changed.is_empty()).then(|| DoctorFinding::new(DoctorCode::ItemsChanged, message, fix).for_server(server.name()))
+    let changed: Vec<&str> = server
+        .findings
+        .names
+        .iter()
+        .chain(&server.findings.mended)
+        .map(String::as_str)
+        .collect();
+    let message = format!(
+        "server {}: {} items look different here: {}",
+        server.name(),
+        changed.len(),
+        shown(&changed)
+    );
+    let fix = format!(
+        "call them by the names that `moongate tools` shows, or set `servers.{}.tools.rename`",
+        server.name()
+    );
+    (!changed.is_empty()).then(|| {
+        DoctorFinding::new(DoctorCode::ItemsChanged, message, fix).for_server(server.name())
+    })
 }
 
 /// Returns a finding about rules that match nothing. `None` for those of views and keys.
 fn check_rules(server: Option<&ServerStatus>, rules: &[String]) -> Option<DoctorFinding> {
     let shown = shown(&rules.iter().map(String::as_str).collect::<Vec<_>>());
-    let of = server.map_or_else(|| "views and keys".to_owned(), |server| format!("server {}", server.name()));
+    let of = server.map_or_else(
+        || "views and keys".to_owned(),
+        |server| format!("server {}", server.name()),
+    );
     let message = format!("{of}: rules that match nothing: {shown}");
     let fix = "correct the pattern, or remove it; patterns match the server's own names";
-    let finding = (!rules.is_empty()).then(|| DoctorFinding::new(DoctorCode::UnmatchedRule, message, fix));
+    let finding =
+        (!rules.is_empty()).then(|| DoctorFinding::new(DoctorCode::UnmatchedRule, message, fix));
     finding.map(|finding| match server {
         Some(server) => finding.for_server(server.name()),
         None => finding,
@@ -66,7 +99,12 @@ fn check_rules(server: Option<&ServerStatus>, rules: &[String]) -> Option<Doctor
 
 /// Lists the first few texts, and counts the rest.
 fn shown(texts: &[&str]) -> String {
-    let first = texts.iter().take(LISTED_MAX).copied().collect::<Vec<_>>().join("; ");
+    let first = texts
+        .iter()
+        .take(LISTED_MAX)
+        .copied()
+        .collect::<Vec<_>>()
+        .join("; ");
     match texts.len().saturating_sub(LISTED_MAX) {
         0 => first,
         more => format!("{first}; and {more} more"),
@@ -74,12 +112,17 @@ fn shown(texts: &[&str]) -> String {
 }
 
 fn check_connection(gateway: &ExaminedGateway, server: &ServerStatus) -> Option<DoctorFinding> {
-    let settings = gateway.servers().find(|settings| settings.name == server.name());
+    let settings = gateway
+        .servers()
+        .find(|settings| settings.name == server.name());
     judge_connection(settings.map(|settings| &settings.connect), server)
 }
 
 /// Judges the connection of a server. `None` if nothing is wrong with it.
-pub(super) fn judge_connection(connect: Option<&ConnectTarget>, server: &ServerStatus) -> Option<DoctorFinding> {
+pub(super) fn judge_connection(
+    connect: Option<&ConnectTarget>,
+    server: &ServerStatus,
+) -> Option<DoctorFinding> {
     let name = server.name();
     let ServerCondition { state, reason, .. } = &server.condition;
     // The reason of each handshake without an answer names the setting.
@@ -87,7 +130,10 @@ pub(super) fn judge_connection(connect: Option<&ConnectTarget>, server: &ServerS
     // A server that has just begun to start is not judged: it may be well in a moment.
     let is_judged = matches!(
         state,
-        UpstreamState::Failed | UpstreamState::BackingOff | UpstreamState::NeedsLogin | UpstreamState::Degraded
+        UpstreamState::Failed
+            | UpstreamState::BackingOff
+            | UpstreamState::NeedsLogin
+            | UpstreamState::Degraded
     );
     if !(is_judged || is_slow && *state == UpstreamState::Starting) {
         return None;
@@ -102,24 +148,43 @@ pub(super) fn judge_connection(connect: Option<&ConnectTarget>, server: &ServerS
         // Its entry has a finding of its own.
         Some(ConnectTarget::Misconfigured { .. }) => return None,
         _ if is_slow => {
-            let fix =
-                format!("correct the command or the URL of `servers.{name}`, or raise `servers.{name}.start_timeout`");
-            let severity = if is_judged { FindingSeverity::Broken } else { FindingSeverity::Warning };
-            DoctorFinding { severity, ..finding(DoctorCode::SlowStart, fix) }
+            let fix = format!(
+                "correct the command or the URL of `servers.{name}`, or raise \
+                 `servers.{name}.start_timeout`"
+            );
+            let severity = if is_judged {
+                FindingSeverity::Broken
+            } else {
+                FindingSeverity::Warning
+            };
+            DoctorFinding {
+                severity,
+                ..finding(DoctorCode::SlowStart, fix)
+            }
         }
         _ if is_program && reason.contains("command not found") => {
             let fix = format!("install it, or write its whole path as `servers.{name}.command`");
             finding(DoctorCode::CommandNotFound, fix)
         }
         _ if is_program => {
-            let fix = format!("correct `servers.{name}` by what the program says, then `moongate restart {name}`");
+            let fix = format!(
+                "correct `servers.{name}` by what the program says, then `moongate restart {name}`"
+            );
             let message = format!("server {name}: {reason}{}", last_lines(server));
             DoctorFinding::new(DoctorCode::ProgramEnds, message, fix)
         }
-        Some(ConnectTarget::Http { headers, .. }) if *state == UpstreamState::NeedsLogin => match headers.is_empty() {
-            true => finding(DoctorCode::LoginNeeded, format!("add `servers.{name}.headers`")),
-            false => finding(DoctorCode::LoginRefused, format!("check `servers.{name}.headers`")),
-        },
+        Some(ConnectTarget::Http { headers, .. }) if *state == UpstreamState::NeedsLogin => {
+            match headers.is_empty() {
+                true => finding(
+                    DoctorCode::LoginNeeded,
+                    format!("add `servers.{name}.headers`"),
+                ),
+                false => finding(
+                    DoctorCode::LoginRefused,
+                    format!("check `servers.{name}.headers`"),
+                ),
+            }
+        }
         _ => {
             let fix = format!("start that server, or correct `servers.{name}`: its URL or address");
             finding(DoctorCode::Unreachable, fix)
@@ -132,7 +197,8 @@ pub(super) fn judge_connection(connect: Option<&ConnectTarget>, server: &ServerS
 fn last_lines(server: &ServerStatus) -> String {
     let mut lines: Vec<&str> = Vec::new();
     for line in server.condition.stderr.iter().rev() {
-        // A program that is started again and again repeats itself, and the reason quotes a line, too.
+        // A program that is started again and again repeats itself, and the reason quotes a line,
+        // too.
         if lines.len() < QUOTED_LINES
             && !lines.contains(&line.as_str())
             && !server.condition.reason.contains(line.trim())
@@ -140,19 +206,27 @@ fn last_lines(server: &ServerStatus) -> String {
             lines.insert(0, line);
         }
     }
-    if lines.is_empty() { String::new() } else { format!("; its last lines: {}", lines.join(" | ")) }
+    if lines.is_empty() {
+        String::new()
+    } else {
+        format!("; its last lines: {}", lines.join(" | "))
+    }
 }
 
 fn check_context(servers: &[ServerStatus]) -> Option<DoctorFinding> {
     let total: u64 = servers.iter().map(|server| server.counters.tokens).sum();
-    let largest = servers.iter().max_by_key(|server| server.counters.tokens).filter(|_| total > TOKENS_MAX)?;
+    let largest = servers
+        .iter()
+        .max_by_key(|server| server.counters.tokens)
+        .filter(|_| total > TOKENS_MAX)?;
     let message = format!(
         "the tools cost about {total} tokens in every conversation; {} has {}",
         largest.name(),
         largest.counters.tokens
     );
     let fix = format!(
-        "moongate disable {} TOOL, a view with fewer tools (`[views.NAME]`), or search mode (`discovery = \"search\"`)",
+        "moongate disable {} TOOL, a view with fewer tools (`[views.NAME]`), or search mode \
+         (`discovery = \"search\"`)",
         largest.name()
     );
     Some(DoctorFinding::new(DoctorCode::LargeContext, message, fix))

@@ -1,8 +1,8 @@
 //! Changes of the config files by operators.
 //!
-//! Owns the order: wait for a reload under way, edit, write, note for an undo, apply. Does not edit texts
-//! (`moongate_config::edit`). Invariant: one change or reload at a time, and a change that was written is applied even if
-//! nobody waits for it any more.
+//! Owns the order: wait for a reload under way, edit, write, note for an undo, apply. Does not edit
+//! texts (`moongate_config::edit`). Invariant: one change or reload at a time, and a change that
+//! was written is applied even if nobody waits for it any more.
 
 use std::time::Duration;
 
@@ -32,27 +32,36 @@ const WRITE_ATTEMPTS: u32 = 40;
 const WRITE_PAUSE: Duration = Duration::from_millis(25);
 
 impl FileEditor {
-    /// Writes a change and applies it. Goes on in the background if its caller disconnects, or if it takes too long.
-    pub(super) async fn change_config_files(&self, change: ConfigChange) -> Result<AppliedChange, ChangeRefusal> {
+    /// Writes a change and applies it. Goes on in the background if its caller disconnects, or if
+    /// it takes too long.
+    pub(super) async fn change_config_files(
+        &self,
+        change: ConfigChange,
+    ) -> Result<AppliedChange, ChangeRefusal> {
         if self.reloader.source.is_none() {
             let message = "this gateway was started without a config that could be written";
             return Err(ConfigEditError::new("read_only", message).into());
         }
         let own = self.clone();
-        // A task of its own: a caller that disconnects would otherwise stop it between write and reload.
+        // A task of its own: a caller that disconnects would otherwise stop it between write and
+        // reload.
         let changing = tokio::spawn(async move { own.change_in_turn(change).await });
         // The timeout drops the handle only, and the task goes on.
         match tokio::time::timeout(CHANGE_TIMEOUT, changing).await {
             Ok(Ok(changed)) => changed,
             Ok(Err(_)) => Err(ConfigEditError::new("internal", "the change broke off").into()),
-            Err(_) => Err(busy("the change takes longer than expected; /api/v1/config shows what becomes of it")),
+            Err(_) => Err(busy(
+                "the change takes longer than expected; /api/v1/config shows what becomes of it",
+            )),
         }
     }
 
     async fn change_in_turn(self, change: ConfigChange) -> Result<AppliedChange, ChangeRefusal> {
         let reloader = self.reloader.clone();
-        // Locked until the change is applied: a reload in between would take its effect from this report.
-        let Ok(mut running) = tokio::time::timeout(TURN_TIMEOUT, reloader.running.lock()).await else {
+        // Locked until the change is applied: a reload in between would take its effect from this
+        // report.
+        let Ok(mut running) = tokio::time::timeout(TURN_TIMEOUT, reloader.running.lock()).await
+        else {
             return Err(busy("another change or a reload is under way; try again"));
         };
         // Read under the lock, since the reload before may have switched edits off.
@@ -69,8 +78,15 @@ impl FileEditor {
         let writing = tokio::task::spawn_blocking(move || match &self.reloader.source {
             Some(source) => {
                 let history = self.history.as_deref();
-                PendingChange { reloader: &self.reloader, source, history, failing: tolerated, working, plan }
-                    .write_patiently(&change)
+                PendingChange {
+                    reloader: &self.reloader,
+                    source,
+                    history,
+                    failing: tolerated,
+                    working,
+                    plan,
+                }
+                .write_patiently(&change)
             }
             None => Err(busy("there is no config")),
         });
@@ -80,15 +96,29 @@ impl FileEditor {
         let mut applied = written?;
         // Without a difference, a reload would report what others did to the files.
         if !applied.diff.is_empty() {
-            tracing::info!(operator, "config changed by an operator: {}", applied.summary);
-            failing.extend(applied.problems.iter().filter_map(|problem| problem.server.clone()));
+            tracing::info!(
+                operator,
+                "config changed by an operator: {}",
+                applied.summary
+            );
+            failing.extend(
+                applied
+                    .problems
+                    .iter()
+                    .filter_map(|problem| problem.server.clone()),
+            );
             let read = reloader.watched.current().await;
             let outcome = match reloader.load(failing.clone()).await {
                 Ok(loaded) => reloader.adopt(&mut running, loaded),
                 Err(refused) => ReloadOutcome::Refused(refused),
             };
-            // If another mistake is in the way, the reload after its correction must accept what was written here.
-            running.accepted = if matches!(outcome, ReloadOutcome::Refused(_)) { failing } else { Vec::new() };
+            // If another mistake is in the way, the reload after its correction must accept what
+            // was written here.
+            running.accepted = if matches!(outcome, ReloadOutcome::Refused(_)) {
+                failing
+            } else {
+                Vec::new()
+            };
             reloader.watched.record(&read).await;
             reloader.log_outcome(&outcome);
             applied.reload = Some(outcome.report());
@@ -124,7 +154,11 @@ enum HistoryNote {
 impl PendingChange<'_> {
     /// Writes the change. Begins again while another process writes the same files.
     fn write_patiently(&self, change: &ConfigChange) -> Result<AppliedChange, ChangeRefusal> {
-        let is_busy = |refusal: &ChangeRefusal| match (refusal.error.code, &change.kind, &change.expected_tag) {
+        let is_busy = |refusal: &ChangeRefusal| match (
+            refusal.error.code,
+            &change.kind,
+            &change.expected_tag,
+        ) {
             ("locked", _, _) => true,
             // Nobody said which contents the file must have, so those of the other process will do.
             ("changed", ChangeKind::Edit(_), None) => true,
@@ -147,7 +181,10 @@ impl PendingChange<'_> {
     }
 
     fn options(&self) -> LoadOptions<'static> {
-        LoadOptions { failing: self.failing.clone(), ..(self.source.options)() }
+        LoadOptions {
+            failing: self.failing.clone(),
+            ..(self.source.options)()
+        }
     }
 
     fn write_edit(
@@ -156,38 +193,71 @@ impl PendingChange<'_> {
         change: &ConfigChange,
     ) -> Result<AppliedChange, ChangeRefusal> {
         let options = self.options();
-        let prepared = self.reloader.prepare_edit(self.plan.admin_edits, &options, operations);
+        let prepared = self
+            .reloader
+            .prepare_edit(self.plan.admin_edits, &options, operations);
         if !self.plan.admin_edits.edit {
             let message = "changes of the config are switched off here (admin.edit)";
             let snippet = prepared.ok().and_then(|prepared| prepared.snippet());
-            return Err(ConfigEditError { snippet, ..ConfigEditError::new("edit_off", message) }.into());
+            return Err(ConfigEditError {
+                snippet,
+                ..ConfigEditError::new("edit_off", message)
+            }
+            .into());
         }
         let prepared = prepared.map_err(|error| self.name_fileless(error, operations))?;
         // After the file was read: the tag must be that of the bytes that the edit began with.
         check_tag(&prepared, change.expected_tag.as_deref())?;
         let plan = &prepared.loaded().plan;
-        operations.iter().try_for_each(|operation| check_operators(operation, plan))?;
-        operations.iter().try_for_each(|operation| check_expiry(operation, plan))?;
+        operations
+            .iter()
+            .try_for_each(|operation| check_operators(operation, plan))?;
+        operations
+            .iter()
+            .try_for_each(|operation| check_expiry(operation, plan))?;
         // The reload would refuse it, and the file would keep what is not in use.
-        self.reloader.check_open(&self.plan, plan).map_err(|why| ConfigEditError::new("problems", why))?;
+        self.reloader
+            .check_open(&self.plan, plan)
+            .map_err(|why| ConfigEditError::new("problems", why))?;
         check_addresses(operations, plan)?;
-        let servers = operations.iter().filter_map(|operation| operation.server().map(str::to_owned)).collect();
+        let servers = operations
+            .iter()
+            .filter_map(|operation| operation.server().map(str::to_owned))
+            .collect();
         let problems = prepared.problems_of_new(operations);
-        let applied =
-            self.finish(prepared, servers, HistoryNote::Added(EditAuthor::Api { by: change.operator.clone() }))?;
-        Ok(AppliedChange { problems, ..applied })
+        let applied = self.finish(
+            prepared,
+            servers,
+            HistoryNote::Added(EditAuthor::Api {
+                by: change.operator.clone(),
+            }),
+        )?;
+        Ok(AppliedChange {
+            problems,
+            ..applied
+        })
     }
 
     /// Explains that a server of this gateway stands in no file.
-    fn name_fileless(&self, error: ConfigEditError, operations: &[ConfigOperation]) -> ConfigEditError {
-        let server = operations.iter().find_map(ConfigOperation::server).filter(|_| error.code == "unknown_server");
+    fn name_fileless(
+        &self,
+        error: ConfigEditError,
+        operations: &[ConfigOperation],
+    ) -> ConfigEditError {
+        let server = operations
+            .iter()
+            .find_map(ConfigOperation::server)
+            .filter(|_| error.code == "unknown_server");
         let status = self.reloader.status.load();
-        let is_fileless =
-            |name: &&str| self.working.iter().any(|working| working == name) && status.places.server(name).is_none();
+        let is_fileless = |name: &&str| {
+            self.working.iter().any(|working| working == name)
+                && status.places.server(name).is_none()
+        };
         match server.filter(is_fileless) {
             Some(name) => {
                 let message = format!(
-                    "{name:?} stands in no config file, so it cannot be changed: it is the built-in demo, or made by \
+                    "{name:?} stands in no config file, so it cannot be changed: it is the \
+                     built-in demo, or made by \
                      variables (MOONGATE_SERVERS__…)"
                 );
                 ConfigEditError::new("cannot_edit", message)
@@ -198,32 +268,46 @@ impl PendingChange<'_> {
 
     fn undo(&self, expected: Option<&str>) -> Result<AppliedChange, ChangeRefusal> {
         if !self.plan.admin_edits.edit {
-            return Err(
-                ConfigEditError::new("edit_off", "changes of the config are switched off here (admin.edit)").into()
-            );
+            return Err(ConfigEditError::new(
+                "edit_off",
+                "changes of the config are switched off here (admin.edit)",
+            )
+            .into());
         }
         let Some(history) = self.history else {
-            let message = "this gateway keeps no past edits, since it keeps no state (gateway.state)";
+            let message =
+                "this gateway keeps no past edits, since it keeps no state (gateway.state)";
             return Err(ConfigEditError::new("nothing_to_undo", message).into());
         };
         // What fails for want of a variable did so before the edit, too.
-        let options = LoadOptions { tolerance: ErrorTolerance::PerServer, ..self.options() };
+        let options = LoadOptions {
+            tolerance: ErrorTolerance::PerServer,
+            ..self.options()
+        };
         let (prepared, past): (PreparedEdit, PastEdit) = history.prepare_undo(&options)?;
         check_tag(&prepared, expected)?;
-        // What operators did they may take back. Anything else must not bring back what the owner took away.
+        // What operators did they may take back. Anything else must not bring back what the owner
+        // took away.
         let is_by_operator = matches!(past.author, Some(EditAuthor::Api { .. }));
         if !is_by_operator && !self.plan.admin_edits.allow_commands {
             check_undo(&self.plan, &prepared.loaded().plan)?;
         }
         let problems = prepared.failed().to_vec();
-        let costs_working =
-            |problem: &&ConfigProblem| problem.server.as_ref().is_none_or(|name| self.working.contains(name));
+        let costs_working = |problem: &&ConfigProblem| {
+            problem
+                .server
+                .as_ref()
+                .is_none_or(|name| self.working.contains(name))
+        };
         if let Some(problem) = problems.iter().find(costs_working) {
             let message = format!("nothing was changed: {}; {}", problem.message, problem.fix);
             return Err(ConfigEditError::new("problems", message).into());
         }
         let applied = self.finish(prepared, Vec::new(), HistoryNote::Undone(past))?;
-        Ok(AppliedChange { problems, ..applied })
+        Ok(AppliedChange {
+            problems,
+            ..applied
+        })
     }
 
     fn finish(
@@ -237,7 +321,9 @@ impl PendingChange<'_> {
         let history = self.history.filter(|_| !is_unchanged);
         // Before the write: whatever happens to the file, its old bytes are kept.
         let added = match (history, &note) {
-            (Some(history), HistoryNote::Added(author)) => Some(history.record(&prepared.planned(), author.clone())),
+            (Some(history), HistoryNote::Added(author)) => {
+                Some(history.record(&prepared.planned(), author.clone()))
+            }
             _ => None,
         };
         let forget = |edit: &PastEdit| history.map(|history| history.forget(edit));
@@ -266,20 +352,32 @@ impl PendingChange<'_> {
     }
 }
 
-/// Refuses a server whose address gives a cloud's credentials to whoever asks. Who may write the file may write that, too.
+/// Refuses a server whose address gives a cloud's credentials to whoever asks. Who may write the
+/// file may write that, too.
 fn check_addresses(operations: &[ConfigOperation], plan: &Plan) -> Result<(), ConfigEditError> {
     let targets = plan.servers.iter().filter(|server| {
-        operations.iter().any(|operation| operation.sets_target() && operation.server() == Some(&server.name))
+        operations
+            .iter()
+            .any(|operation| operation.sets_target() && operation.server() == Some(&server.name))
     });
     let look = async |server: &ServerSettings| {
         let is_refused = server.metadata == MetadataAccess::Refused;
-        (is_refused && is_metadata_target(&server.connect, LOOKUP_TIMEOUT).await).then(|| server.name.clone())
+        (is_refused && is_metadata_target(&server.connect, LOOKUP_TIMEOUT).await)
+            .then(|| server.name.clone())
     };
     // All names at once: each may take as long as the limit.
     let looks = futures_util::future::join_all(targets.map(look));
-    let Some(name) = Handle::current().block_on(looks).into_iter().flatten().next() else { return Ok(()) };
+    let Some(name) = Handle::current()
+        .block_on(looks)
+        .into_iter()
+        .flatten()
+        .next()
+    else {
+        return Ok(());
+    };
     let message = format!(
-        "{name} would be the metadata service of a cloud, which no server from here may be: use `moongate add`, or edit the file"
+        "{name} would be the metadata service of a cloud, which no server from here may be: use \
+         `moongate add`, or edit the file"
     );
     Err(ConfigEditError::new("address_not_allowed", message))
 }
@@ -287,26 +385,54 @@ fn check_addresses(operations: &[ConfigOperation], plan: &Plan) -> Result<(), Co
 /// Refuses a change of the operators' keys after which nobody could make another one.
 fn check_operators(operation: &ConfigOperation, plan: &Plan) -> Result<(), ConfigEditError> {
     let message = match operation {
-        _ if plan.admin_access.keys.iter().any(|key| key.role == AdminRole::Operate) => return Ok(()),
+        _ if plan
+            .admin_access
+            .keys
+            .iter()
+            .any(|key| key.role == AdminRole::Operate) =>
+        {
+            return Ok(());
+        }
         ConfigOperation::RemoveKey(KeyList::Operators, name) => {
-            format!("{name:?} is the last of admin.keys with the role \"operate\": make another one first")
+            format!(
+                "{name:?} is the last of admin.keys with the role \"operate\": make another \
+                     one first"
+            )
         }
-        ConfigOperation::AddKey { list: KeyList::Operators, .. } => {
-            "the first of admin.keys needs the role \"operate\": without one nobody could change anything here"
-                .to_owned()
-        }
+        ConfigOperation::AddKey {
+            list: KeyList::Operators,
+            ..
+        } => "the first of admin.keys needs the role \"operate\": without one nobody could change \
+             anything here"
+            .to_owned(),
         _ => return Ok(()),
     };
     Err(ConfigEditError::new("last_operator", message))
 }
 
-/// Refuses a new key that has expired already: nobody could use it, and as the first one it would keep everybody out.
+/// Refuses a new key that has expired already: nobody could use it, and as the first one it would
+/// keep everybody out.
 fn check_expiry(operation: &ConfigOperation, plan: &Plan) -> Result<(), ConfigEditError> {
-    let ConfigOperation::AddKey { list: KeyList::Clients, entry } = operation else { return Ok(()) };
-    let name = entry["name"].as_str().unwrap_or_default().replace("$$", "$");
+    let ConfigOperation::AddKey {
+        list: KeyList::Clients,
+        entry,
+    } = operation
+    else {
+        return Ok(());
+    };
+    let name = entry["name"]
+        .as_str()
+        .unwrap_or_default()
+        .replace("$$", "$");
     let key = plan.auth.keys.iter().find(|key| key.name == name);
-    match key.and_then(|key| key.expires).filter(|at| *at <= jiff::Timestamp::now()) {
-        Some(_) => Err(ConfigEditError::new("bad_value", format!("`expires`: {} has passed", entry["expires"]))),
+    match key
+        .and_then(|key| key.expires)
+        .filter(|at| *at <= jiff::Timestamp::now())
+    {
+        Some(_) => Err(ConfigEditError::new(
+            "bad_value",
+            format!("`expires`: {} has passed", entry["expires"]),
+        )),
         None => Ok(()),
     }
 }
@@ -315,9 +441,15 @@ fn check_expiry(operation: &ConfigOperation, plan: &Plan) -> Result<(), ConfigEd
 fn check_tag(prepared: &PreparedEdit, expected: Option<&str>) -> Result<(), ChangeRefusal> {
     match expected {
         Some(expected) if expected != prepared.tag() => {
-            let message = format!("{} is not as it was when you looked at it", prepared.path().display());
+            let message = format!(
+                "{} is not as it was when you looked at it",
+                prepared.path().display()
+            );
             let error = ConfigEditError::new("changed", message);
-            Err(ChangeRefusal { error, tag: Some(prepared.tag().to_owned()) })
+            Err(ChangeRefusal {
+                error,
+                tag: Some(prepared.tag().to_owned()),
+            })
         }
         _ => Ok(()),
     }

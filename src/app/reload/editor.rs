@@ -1,7 +1,7 @@
 //! Edits of the config files for operators.
 //!
-//! Owns the answers to them. Does not edit texts (`moongate_config::edit`). Invariant: reading and writing wait for a
-//! reload under way.
+//! Owns the answers to them. Does not edit texts (`moongate_config::edit`). Invariant: reading and
+//! writing wait for a reload under way.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use futures_util::future::BoxFuture;
 
 use super::ConfigReloader;
 use moongate_admin::{
-    AppliedChange, ChangePreview, ChangeRefusal, ComparedServers, ConfigChange, ConfigEditor, Reloader as _,
+    AppliedChange, ChangePreview, ChangeRefusal, ComparedServers, ConfigChange, ConfigEditor,
+    Reloader as _,
 };
 use moongate_config::edit::{ConfigOperation, EditHistory, PastEdit};
 use moongate_config::{ParsedServer, Plan, SettingPlaces};
@@ -26,16 +27,25 @@ pub(in crate::app) struct FileEditor {
 impl FileEditor {
     /// Creates the editor. `plan` is the one that the gateway started with.
     pub(in crate::app) fn new(reloader: Arc<ConfigReloader>, plan: &Plan) -> Self {
-        FileEditor { reloader, history: EditHistory::of_plan(plan).map(Arc::new) }
+        FileEditor {
+            reloader,
+            history: EditHistory::of_plan(plan).map(Arc::new),
+        }
     }
 }
 
 impl ConfigEditor for FileEditor {
-    fn change_config(&self, change: ConfigChange) -> BoxFuture<'_, Result<AppliedChange, ChangeRefusal>> {
+    fn change_config(
+        &self,
+        change: ConfigChange,
+    ) -> BoxFuture<'_, Result<AppliedChange, ChangeRefusal>> {
         Box::pin(self.change_config_files(change))
     }
 
-    fn preview_change(&self, operations: Vec<ConfigOperation>) -> BoxFuture<'_, Result<ChangePreview, ChangeRefusal>> {
+    fn preview_change(
+        &self,
+        operations: Vec<ConfigOperation>,
+    ) -> BoxFuture<'_, Result<ChangePreview, ChangeRefusal>> {
         Box::pin(self.reloader.prepare_change(operations))
     }
 
@@ -49,8 +59,15 @@ impl ConfigEditor for FileEditor {
 
     fn past_edits(&self) -> Vec<PastEdit> {
         let places = &self.reloader.config().places;
-        let files: Vec<PathBuf> = places.files().iter().map(|file| file.path.clone()).collect();
-        self.history.as_ref().map(|history| history.edits(&files)).unwrap_or_default()
+        let files: Vec<PathBuf> = places
+            .files()
+            .iter()
+            .map(|file| file.path.clone())
+            .collect();
+        self.history
+            .as_ref()
+            .map(|history| history.edits(&files))
+            .unwrap_or_default()
     }
 
     fn setting_places(&self) -> Option<SettingPlaces> {

@@ -1,7 +1,7 @@
 //! Checks that a running gateway makes of itself and of servers.
 //!
-//! Owns where their facts come from. Does not judge (`app/doctor/`). Invariant: nothing is changed, and no client's file is
-//! read.
+//! Owns where their facts come from. Does not judge (`app/doctor/`). Invariant: nothing is changed,
+//! and no client's file is read.
 
 use std::sync::Arc;
 
@@ -34,9 +34,13 @@ impl GatewayExaminer {
         // `spawn_blocking`: the files are read.
         let looking = tokio::task::spawn_blocking(move || {
             let source = reloader.source.as_ref()?;
-            let options = LoadOptions { tolerance: ErrorTolerance::PerServer, ..(source.options)() };
+            let options = LoadOptions {
+                tolerance: ErrorTolerance::PerServer,
+                ..(source.options)()
+            };
             let loaded = moongate_config::load(&options);
-            let examined = ExaminedGateway::new(options, loaded, RunningGateway::Running, changes, states);
+            let examined =
+                ExaminedGateway::new(options, loaded, RunningGateway::Running, changes, states);
             let mut found = doctor::run_checks(&examined);
             doctor::sort(&mut found);
             Some(found.iter().map(DoctorFinding::row).collect())

@@ -1,7 +1,8 @@
 //! Servers that an operator is about to add.
 //!
-//! Owns the look at the config for them, and the settings that a probe gets. Does not write (`change_config.rs`) or
-//! connect (`probe.rs`). Invariant: a probe has the settings that the server would have.
+//! Owns the look at the config for them, and the settings that a probe gets. Does not write
+//! (`change_config.rs`) or connect (`probe.rs`). Invariant: a probe has the settings that the
+//! server would have.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,9 @@ use crate::app::configured_servers::{known_servers, reference_variables, self_ad
 use crate::app::probe::probe_for_operator;
 use moongate_admin::{ChangePreview, ChangeRefusal, ComparedServers, ProbeReport};
 use moongate_clients::import::{SelfAddresses, plan_import};
-use moongate_config::edit::{ConfigEditError, ConfigOperation, KnownReferences, PreparedEdit, prepare_operator_edit};
+use moongate_config::edit::{
+    ConfigEditError, ConfigOperation, KnownReferences, PreparedEdit, prepare_operator_edit,
+};
 use moongate_config::{AdminEdits, LoadOptions, ParsedServer};
 use moongate_telemetry::Metrics;
 use moongate_transport::reaper::Reaper;
@@ -28,13 +31,18 @@ impl ConfigReloader {
         own_url: String,
     ) -> Result<ComparedServers, ChangeRefusal> {
         self.with_options(Vec::new(), move |options, _| {
-            let known = known_servers(options).map_err(|error| ConfigEditError::new("io", format!("{error:#}")))?;
+            let known = known_servers(options)
+                .map_err(|error| ConfigEditError::new("io", format!("{error:#}")))?;
             let mut own = self_addresses(options);
             // The config may leave the port to the system.
-            own.addresses.extend(SelfAddresses::of_url(&own_url).addresses);
+            own.addresses
+                .extend(SelfAddresses::of_url(&own_url).addresses);
             let found = found.into_iter().map(|entry| (String::new(), entry));
             let rows = plan_import(found, &known, &own, &reference_variables(options));
-            Ok(ComparedServers { rows, known: KnownReferences::read(options) })
+            Ok(ComparedServers {
+                rows,
+                known: KnownReferences::read(options),
+            })
         })
         .await
     }
@@ -45,42 +53,68 @@ impl ConfigReloader {
         operations: Vec<ConfigOperation>,
     ) -> Result<ChangePreview, ChangeRefusal> {
         let prepared = self.prepare(operations.clone()).await?;
-        let file = std::path::absolute(prepared.path()).unwrap_or_else(|_| prepared.path().to_owned());
-        Ok(ChangePreview { file, diff: prepared.diff(), problems: prepared.problems_of_new(&operations) })
+        let file =
+            std::path::absolute(prepared.path()).unwrap_or_else(|_| prepared.path().to_owned());
+        Ok(ChangePreview {
+            file,
+            diff: prepared.diff(),
+            problems: prepared.problems_of_new(&operations),
+        })
     }
 
     /// Connects once to the server that an operation would add.
     pub(super) async fn probe_new_server(&self, operation: ConfigOperation) -> ProbeReport {
         let name = operation.server().unwrap_or_default().to_owned();
-        let failed = |message: String, hint: &str| ProbeReport::Failed { message, hint: hint.to_owned() };
+        let failed = |message: String, hint: &str| ProbeReport::Failed {
+            message,
+            hint: hint.to_owned(),
+        };
         let operations = vec![operation];
         let prepared = match self.prepare(operations.clone()).await {
             Ok(prepared) => prepared,
             Err(ChangeRefusal { error, .. }) if error.code == "commands_not_allowed" => {
-                return failed(error.message, "`admin.allow_commands` would allow it; `moongate add` adds it without");
+                return failed(
+                    error.message,
+                    "`admin.allow_commands` would allow it; `moongate add` adds it without",
+                );
             }
             Err(ChangeRefusal { error, .. }) => {
                 // Problems of a config show no secret, and name the way out.
                 let problem = error.problems.into_iter().next();
                 return problem.map_or_else(
                     || failed(error.message, "correct its settings"),
-                    |problem| ProbeReport::Failed { message: problem.message, hint: problem.fix },
+                    |problem| ProbeReport::Failed {
+                        message: problem.message,
+                        hint: problem.fix,
+                    },
                 );
             }
         };
         // Without its variables it could not be asked for what it would have with them.
         if let Some(problem) = prepared.problems_of_new(&operations).into_iter().next() {
-            return ProbeReport::Failed { message: problem.message, hint: problem.fix };
+            return ProbeReport::Failed {
+                message: problem.message,
+                hint: problem.fix,
+            };
         }
-        let server = prepared.loaded().plan.servers.iter().find(|server| server.name == name);
+        let server = prepared
+            .loaded()
+            .plan
+            .servers
+            .iter()
+            .find(|server| server.name == name);
         match server.cloned() {
             Some(settings) => {
-                // Metrics of its own: the server is not part of the config, and must leave no series.
+                // Metrics of its own: the server is not part of the config, and must leave no
+                // series.
                 let mut shared = UpstreamRuntime::new(Arc::new(Metrics::new()), Reaper::disabled());
                 shared.reaper = self.targets.shared.reaper.clone();
                 probe_for_operator(settings, &shared, self.status.load().edits.allow_commands).await
             }
-            None => failed("it would be switched off".to_owned(), "leave out `enabled = false` to try it"),
+            None => failed(
+                "it would be switched off".to_owned(),
+                "leave out `enabled = false` to try it",
+            ),
         }
     }
 
@@ -95,7 +129,8 @@ impl ConfigReloader {
         let known = status.places.files();
         let gone = |file: &std::path::Path| {
             let message = format!(
-                "{} is gone, and the gateway goes on with what it read there: restore the file, then try again",
+                "{} is gone, and the gateway goes on with what it read there: restore the file, \
+                 then try again",
                 file.display()
             );
             ConfigEditError::new("no_file", message)
@@ -105,46 +140,70 @@ impl ConfigReloader {
         }
         let created = moongate_config::users_file(&options.env);
         let prepared = prepare_operator_edit(edits, options, created.as_deref(), operations)?;
-        // Started from nothing, the file would have this entry alone, and the reload would stop all that is missing there.
+        // Started from nothing, the file would have this entry alone, and the reload would stop all
+        // that is missing there.
         match prepared.is_new_file() && !known.is_empty() {
             true => Err(gone(prepared.path())),
             false => Ok(prepared),
         }
     }
 
-    async fn prepare(&self, operations: Vec<ConfigOperation>) -> Result<PreparedEdit, ChangeRefusal> {
+    async fn prepare(
+        &self,
+        operations: Vec<ConfigOperation>,
+    ) -> Result<PreparedEdit, ChangeRefusal> {
         let Some(own) = self.self_ref.upgrade() else {
             return Err(ConfigEditError::new("internal", "the gateway stops").into());
         };
         let edits = self.status.load().edits;
-        self.with_options(operations, move |options, operations| own.prepare_edit(edits, options, operations)).await
+        self.with_options(operations, move |options, operations| {
+            own.prepare_edit(edits, options, operations)
+        })
+        .await
     }
 
-    /// Runs what reads files with the options that the config is read with before these operations are written.
+    /// Runs what reads files with the options that the config is read with before these operations
+    /// are written.
     async fn with_options<T: Send + 'static>(
         &self,
         operations: Vec<ConfigOperation>,
-        run: impl FnOnce(&LoadOptions<'static>, &[ConfigOperation]) -> Result<T, ConfigEditError> + Send + 'static,
+        run: impl FnOnce(&LoadOptions<'static>, &[ConfigOperation]) -> Result<T, ConfigEditError>
+        + Send
+        + 'static,
     ) -> Result<T, ChangeRefusal> {
         let Some(own) = self.self_ref.upgrade() else {
             return Err(ConfigEditError::new("internal", "the gateway stops").into());
         };
         let failing = async { failing_with_new(&*own.running.lock().await, &operations) };
         let Ok(failing) = tokio::time::timeout(READ_TIMEOUT, failing).await else {
-            return Err(ConfigEditError::new("busy", "a change or a reload is under way; try again").into());
+            return Err(ConfigEditError::new(
+                "busy",
+                "a change or a reload is under way; try again",
+            )
+            .into());
         };
         let reading = tokio::task::spawn_blocking(move || {
             let Some(source) = &own.source else {
                 let message = "this gateway was started without a config that could be written";
                 return Err(ConfigEditError::new("read_only", message));
             };
-            run(&LoadOptions { failing, ..(source.options)() }, &operations)
+            run(
+                &LoadOptions {
+                    failing,
+                    ..(source.options)()
+                },
+                &operations,
+            )
         });
         // The timeout ends the request only. The thread stays until its file system answers.
         match tokio::time::timeout(READ_TIMEOUT, reading).await {
             Ok(Ok(done)) => done.map_err(ChangeRefusal::from),
             Ok(Err(_)) => Err(ConfigEditError::new("internal", "the reading broke off").into()),
-            Err(_) => Err(ConfigEditError::new("busy", "the config's files cannot be read in time").into()),
+            Err(_) => Err(ConfigEditError::new(
+                "busy",
+                "the config's files cannot be read in time",
+            )
+            .into()),
         }
     }
 }

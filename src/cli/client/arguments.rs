@@ -1,7 +1,7 @@
 //! Arguments of a call as people type them: JSON, or pairs. Owns their parsing.
 //!
-//! Does not read schemas (`schema.rs`). Invariant: JSON is sent byte for byte as it was typed. A number in a pair keeps
-//! its digits.
+//! Does not read schemas (`schema.rs`). Invariant: JSON is sent byte for byte as it was typed. A
+//! number in a pair keeps its digits.
 
 use std::io::Read;
 
@@ -40,7 +40,9 @@ impl CallArguments {
             [dash] if dash == "-" => {
                 let mut text = String::new();
                 let read = std::io::stdin().lock().read_to_string(&mut text);
-                read.map_err(|e| VerbFailure::Usage(format!("the arguments cannot be read from stdin: {e}")))?;
+                read.map_err(|e| {
+                    VerbFailure::Usage(format!("the arguments cannot be read from stdin: {e}"))
+                })?;
                 json(&text, "stdin").map(CallArguments::Json)
             }
             // One argument that is no pair can only be JSON, so its error is about JSON.
@@ -52,7 +54,9 @@ impl CallArguments {
                     // A repeated key could mean a list or a correction, so it is refused.
                     if out.iter().any(|(other, _)| *other == key) {
                         let hint = "write a list as KEY:='[…]'";
-                        return Err(VerbFailure::Usage(format!("the argument {key:?} is given twice; {hint}")));
+                        return Err(VerbFailure::Usage(format!(
+                            "the argument {key:?} is given twice; {hint}"
+                        )));
                     }
                     out.push((key, value));
                 }
@@ -61,8 +65,12 @@ impl CallArguments {
         }
     }
 
-    /// Returns the arguments with the types of the schema, or as strings without one. `None` if there are none.
-    pub(super) fn typed(self, schema: Option<&JsonObject>) -> Result<Option<JsonObject>, VerbFailure> {
+    /// Returns the arguments with the types of the schema, or as strings without one. `None` if
+    /// there are none.
+    pub(super) fn typed(
+        self,
+        schema: Option<&JsonObject>,
+    ) -> Result<Option<JsonObject>, VerbFailure> {
         let pairs = match self {
             CallArguments::Nothing => return Ok(None),
             CallArguments::Json(object) => return Ok(Some(object)),
@@ -73,7 +81,9 @@ impl CallArguments {
             let value = match value {
                 PairValue::Json(raw) => raw,
                 PairValue::Typed(text) => {
-                    let types = schema.map(|schema| schema::types_of(schema, &key)).unwrap_or_default();
+                    let types = schema
+                        .map(|schema| schema::types_of(schema, &key))
+                        .unwrap_or_default();
                     typed(&text, &types).ok_or_else(|| {
                         let wanted = types.join(" or ");
                         VerbFailure::Usage(format!(
@@ -95,7 +105,10 @@ fn is_pair(text: &str) -> bool {
 
 fn pair(text: &str) -> Result<(ByteString, PairValue), VerbFailure> {
     // The first `=` splits: values such as URLs and base64 have more of them.
-    let Some((key, value)) = text.split_once('=').filter(|(key, _)| !key.is_empty() && *key != ":") else {
+    let Some((key, value)) = text
+        .split_once('=')
+        .filter(|(key, _)| !key.is_empty() && *key != ":")
+    else {
         return Err(VerbFailure::Usage(format!(
             "{text:?} is not KEY=VALUE; arguments are one JSON object or such pairs"
         )));
@@ -104,7 +117,9 @@ fn pair(text: &str) -> Result<(ByteString, PairValue), VerbFailure> {
     match key.strip_suffix(':') {
         Some(key) => {
             let raw = RawJson::parse(Bytes::copy_from_slice(value.as_bytes()));
-            let raw = raw.map_err(|e| VerbFailure::Usage(format!("the argument {key:?} is not JSON: {e}")))?;
+            let raw = raw.map_err(|e| {
+                VerbFailure::Usage(format!("the argument {key:?} is not JSON: {e}"))
+            })?;
             Ok((key.into(), PairValue::Json(raw)))
         }
         None => Ok((key.into(), PairValue::Typed(value.to_owned()))),
@@ -114,11 +129,18 @@ fn pair(text: &str) -> Result<(ByteString, PairValue), VerbFailure> {
 fn json(text: &str, source: &str) -> Result<JsonObject, VerbFailure> {
     let bytes = Bytes::copy_from_slice(text.trim().as_bytes());
     let raw = RawJson::parse(bytes.clone());
-    let raw = raw.map_err(|e| VerbFailure::Usage(format!("{source} is not JSON: {e}; write '{{\"a\": 1}}' or a=1")))?;
+    let raw = raw.map_err(|e| {
+        VerbFailure::Usage(format!(
+            "{source} is not JSON: {e}; write '{{\"a\": 1}}' or a=1"
+        ))
+    })?;
     if !raw.is_object() {
-        return Err(VerbFailure::Usage(format!("{source} is JSON, but no object; write '{{\"a\": 1}}' or a=1")));
+        return Err(VerbFailure::Usage(format!(
+            "{source} is JSON, but no object; write '{{\"a\": 1}}' or a=1"
+        )));
     }
-    JsonObject::parse(bytes).map_err(|e| VerbFailure::Usage(format!("{source} cannot be used: {e}")))
+    JsonObject::parse(bytes)
+        .map_err(|e| VerbFailure::Usage(format!("{source} cannot be used: {e}")))
 }
 
 /// Returns a value in one of the types. A string wherever the types allow it.
@@ -129,7 +151,10 @@ fn typed(text: &str, types: &[String]) -> Option<RawJson> {
     }
     // The parsed bytes are kept as they are: numbers keep all their digits.
     let raw = RawJson::parse(Bytes::copy_from_slice(text.trim().as_bytes())).ok()?;
-    types.iter().any(|name| schema::is_a(&raw, name)).then_some(raw)
+    types
+        .iter()
+        .any(|name| schema::is_a(&raw, name))
+        .then_some(raw)
 }
 
 #[cfg(test)]
@@ -147,7 +172,9 @@ mod tests {
         let schema = JsonObject::parse(Bytes::from_static(SCHEMA.as_bytes())).unwrap();
         let object = CallArguments::read(&arguments).and_then(|given| given.typed(Some(&schema)));
         match object {
-            Ok(object) => Ok(object.map(|o| String::from_utf8(o.bytes().to_vec()).unwrap()).unwrap_or_default()),
+            Ok(object) => Ok(object
+                .map(|o| String::from_utf8(o.bytes().to_vec()).unwrap())
+                .unwrap_or_default()),
             Err(VerbFailure::Usage(message)) => Err(message),
             Err(other) => panic!("{other:?}"),
         }
@@ -161,7 +188,10 @@ mod tests {
             ("s=a=b", r#"{"s":"a=b"}"#),
             ("n=1.50e3", r#"{"n":1.50e3}"#),
             ("n=-0", r#"{"n":-0}"#),
-            ("i=123456789012345678901234567890", r#"{"i":123456789012345678901234567890}"#),
+            (
+                "i=123456789012345678901234567890",
+                r#"{"i":123456789012345678901234567890}"#,
+            ),
             ("b=true", r#"{"b":true}"#),
             (r#"o={"x": 1.0}"#, r#"{"o":{"x": 1.0}}"#),
             ("a=[1, 2]", r#"{"a":[1, 2]}"#),
@@ -176,7 +206,9 @@ mod tests {
             assert_eq!(typed(&[pair]).as_deref(), Ok(json), "{pair}");
         }
         assert_eq!(typed(&["s=a", "n=1"]).as_deref(), Ok(r#"{"s":"a","n":1}"#));
-        for wrong in ["n=x", "i=1.5", "i=", "b=1", "b=yes", "o=[]", "maybe=x", "ref=1.5", "=x", ":=1", "s:=x"] {
+        for wrong in [
+            "n=x", "i=1.5", "i=", "b=1", "b=yes", "o=[]", "maybe=x", "ref=1.5", "=x", ":=1", "s:=x",
+        ] {
             assert!(typed(&[wrong]).is_err(), "{wrong}");
         }
         assert!(typed(&["s=a", "s=b"]).unwrap_err().contains("twice"));

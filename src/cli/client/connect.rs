@@ -1,7 +1,7 @@
 //! Connection of a verb to its server. Owns opening and closing it.
 //!
-//! Does not choose the server (`target.rs`). Invariant: the child that was started has ended on every way out, also on
-//! a signal.
+//! Does not choose the server (`target.rs`). Invariant: the child that was started has ended on
+//! every way out, also on a signal.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,22 +34,39 @@ pub(super) async fn with_client<T>(
     work: impl AsyncFnOnce(&VerbClient) -> Result<T, VerbFailure>,
 ) -> Result<T, VerbFailure> {
     let target = args.target()?;
-    logs::start(if args.verbose { "info,moongate=debug" } else { "warn" }, false);
+    logs::start(
+        if args.verbose {
+            "info,moongate=debug"
+        } else {
+            "warn"
+        },
+        false,
+    );
     // Before the child is started, so that no signal can leave it behind.
     let mut stop = StopSignals::listen().map_err(|e| VerbFailure::Failed(format!("{e:#}")))?;
-    let shared = UpstreamRuntime::new(Arc::new(Metrics::new()), target.guard()).with_tls(target.tls());
+    let shared =
+        UpstreamRuntime::new(Arc::new(Metrics::new()), target.guard()).with_tls(target.tls());
     let input_round = UserPrompter::new();
-    let identity = ConnectIdentity { capabilities: input_round.capabilities(), ..ConnectIdentity::for_all(None) };
+    let identity = ConnectIdentity {
+        capabilities: input_round.capabilities(),
+        ..ConnectIdentity::for_all(None)
+    };
     let opened = tokio::select! {
         opened = moongate_upstream::open_connection(&target.settings, &shared, identity) => opened,
         () = stop.recv() => {
-            // The future owned the link, which is closed by now. Only the reaper still knows the child.
+            // The future owned the link, which is closed by now. Only the reaper still knows the
+            // child.
             let _ = tokio::task::spawn_blocking(move || shared.reaper.stop()).await;
             return Err(VerbFailure::Interrupted);
         }
     };
     let active = opened.map_err(|error| target.failure(&error))?;
-    let client = VerbClient { caller: input_round.caller(), target, prompter: input_round, active };
+    let client = VerbClient {
+        caller: input_round.caller(),
+        target,
+        prompter: input_round,
+        active,
+    };
     let end = tokio::select! {
         end = work(&client) => end,
         () = stop.recv() => Err(VerbFailure::Interrupted),
@@ -83,9 +100,17 @@ impl VerbClient {
         }
         let limit = self.target.settings.list_timeout;
         let lists = &self.target.settings.lists;
-        let listed = tokio::time::timeout(limit, moongate_upstream::list_all(&*self.active.server, kind, lists)).await;
-        let late = |_| VerbFailure::Failed(format!("{} took longer than {limit:?}", kind.list_method()));
-        Ok(listed.map_err(late)?.map_err(|error| self.failure(&error))?.items)
+        let listed = tokio::time::timeout(
+            limit,
+            moongate_upstream::list_all(&*self.active.server, kind, lists),
+        )
+        .await;
+        let late =
+            |_| VerbFailure::Failed(format!("{} took longer than {limit:?}", kind.list_method()));
+        Ok(listed
+            .map_err(late)?
+            .map_err(|error| self.failure(&error))?
+            .items)
     }
 
     /// Returns the server's instructions.
@@ -95,15 +120,25 @@ impl VerbClient {
 
     /// Makes a call and follows it to its end.
     pub(super) async fn finish_call(&self, call: Call) -> Result<Outcome, VerbFailure> {
-        let exchange = self.active.server.call(&self.caller, Call { progress: true, ..call });
-        progress::run_to_end(exchange, self.target.name(), &self.prompter).await.map_err(|error| self.failure(&error))
+        let exchange = self.active.server.call(
+            &self.caller,
+            Call {
+                progress: true,
+                ..call
+            },
+        );
+        progress::run_to_end(exchange, self.target.name(), &self.prompter)
+            .await
+            .map_err(|error| self.failure(&error))
     }
 
     fn failure(&self, error: &Error) -> VerbFailure {
         if error.kind == McpErrorKind::ServerTimeout && self.target.is_ad_hoc() {
             let name = self.target.name();
             let limit = self.target.settings.timeout;
-            return VerbFailure::Failed(format!("{name} did not answer within {limit:?} (--timeout)"));
+            return VerbFailure::Failed(format!(
+                "{name} did not answer within {limit:?} (--timeout)"
+            ));
         }
         VerbFailure::of(error).with_hint(missing(error))
     }
@@ -111,10 +146,17 @@ impl VerbClient {
 
 /// Returns a hint for a server that requires a capability which this client lacks.
 fn missing(error: &Error) -> Option<String> {
-    let required = error.data.as_ref()?.as_object()?.get_object("requiredCapabilities")?;
+    let required = error
+        .data
+        .as_ref()?
+        .as_object()?
+        .get_object("requiredCapabilities")?;
     let names: Vec<&str> = required.iter().map(|(name, _)| name.as_str()).collect();
     Some(match names.as_slice() {
         ["elicitation"] => "it wants to ask the user, which needs a terminal as stdin".to_owned(),
-        names => format!("it needs {}, which the command line does not have", names.join(" and ")),
+        names => format!(
+            "it needs {}, which the command line does not have",
+            names.join(" and ")
+        ),
     })
 }

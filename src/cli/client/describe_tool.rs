@@ -1,7 +1,7 @@
 //! Definition of a tool at an endpoint in search mode, whose list does not have it.
 //!
-//! Owns the question to the endpoint. Does not call the tool. Invariant: only a gateway in search mode is asked, and no
-//! server that has a tool called `describe_tool`.
+//! Owns the question to the endpoint. Does not call the tool. Invariant: only a gateway in search
+//! mode is asked, and no server that has a tool called `describe_tool`.
 
 use std::sync::Arc;
 
@@ -22,9 +22,18 @@ pub(super) enum DescribedTool {
     Unknown(String),
 }
 
-/// Asks for the definition of a tool. `None` if the endpoint is not in search mode, or does not say.
-pub(super) async fn describe(client: &VerbClient, listed: &[Arc<JsonObject>], name: &str) -> Option<DescribedTool> {
-    let find = |name: &str| listed.iter().find(|tool| tool.get_string("name").as_deref() == Some(name));
+/// Asks for the definition of a tool. `None` if the endpoint is not in search mode, or does not
+/// say.
+pub(super) async fn describe(
+    client: &VerbClient,
+    listed: &[Arc<JsonObject>],
+    name: &str,
+) -> Option<DescribedTool> {
+    let find = |name: &str| {
+        listed
+            .iter()
+            .find(|tool| tool.get_string("name").as_deref() == Some(name))
+    };
     if !META_TOOLS.iter().all(|tool| find(tool).is_some()) {
         return None;
     }
@@ -32,9 +41,17 @@ pub(super) async fn describe(client: &VerbClient, listed: &[Arc<JsonObject>], na
     let params = JsonObject::new()
         .with("name", RawJson::string(DESCRIBE))
         .with("arguments", JsonObject::new().with("names", names).to_raw());
-    let call = Call { definition: find(DESCRIBE).cloned(), ..Call::new(McpMethod::CallTool, params) };
+    let call = Call {
+        definition: find(DESCRIBE).cloned(),
+        ..Call::new(McpMethod::CallTool, params)
+    };
     let outcome = client.finish_call(call).await.ok()?;
-    let block = outcome.result.get("content")?.as_array()?.into_iter().next()?;
+    let block = outcome
+        .result
+        .get("content")?
+        .as_array()?
+        .into_iter()
+        .next()?;
     let text = block.as_object()?.get_string("text")?;
     let definition = JsonObject::parse(text.as_bytes().to_vec().into()).ok();
     let definition = definition.filter(|tool| tool.get_string("name").as_deref() == Some(name));

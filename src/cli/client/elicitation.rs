@@ -1,6 +1,7 @@
 //! Input requests of a server during a call. Owns the capabilities that the client declares.
 //!
-//! Does not print forms (`form`). Invariant: only what can be answered is declared, and every request gets a response.
+//! Does not print forms (`form`). Invariant: only what can be answered is declared, and every
+//! request gets a response.
 
 use std::sync::Arc;
 
@@ -10,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::{RpcError, code};
 use moongate_model::{
-    Caller, ClientCapabilities, InputKind, InputRequest, InputRequired, LogFilter, LogLevel, Principal,
+    Caller, ClientCapabilities, InputKind, InputRequest, InputRequired, LogFilter, LogLevel,
+    Principal,
 };
 
 use super::form;
@@ -30,7 +32,9 @@ impl UserPrompter {
     /// Creates a prompter for this process's terminal, if it has one.
     pub(super) fn new() -> Self {
         let terminal = std::io::IsTerminal::is_terminal(&std::io::stdin());
-        UserPrompter { terminal: terminal.then(Arc::default) }
+        UserPrompter {
+            terminal: terminal.then(Arc::default),
+        }
     }
 
     /// Returns the capabilities to declare.
@@ -48,7 +52,11 @@ impl UserPrompter {
             principal: Arc::new(Principal::new("command line", 0, [0; 16])),
             session: None,
             declared_capabilities: self.capabilities(),
-            capabilities: ClientCapabilities { elicit_form: can, elicit_url: can, ..ClientCapabilities::default() },
+            capabilities: ClientCapabilities {
+                elicit_form: can,
+                elicit_url: can,
+                ..ClientCapabilities::default()
+            },
             client_info: Some(moongate_protocol::gateway_info()),
             log_filter: LogFilter::AtLeast(LOG_LEVEL),
             revision: "",
@@ -68,15 +76,32 @@ impl UserPrompter {
         let _ = ask.responder.send(answers);
     }
 
-    async fn respond_to_one(&self, server: &str, question: InputRequest) -> Result<JsonObject, RpcError> {
-        // The revisions allow a server to send only what was declared. A faulty server gets an error.
+    async fn respond_to_one(
+        &self,
+        server: &str,
+        question: InputRequest,
+    ) -> Result<JsonObject, RpcError> {
+        // The revisions allow a server to send only what was declared. A faulty server gets an
+        // error.
         if !matches!(question.kind, InputKind::ElicitForm | InputKind::ElicitUrl) {
-            let message = format!("Method not found: {}: the command line cannot answer it", question.method);
-            return Err(RpcError { code: code::METHOD_NOT_FOUND, message: message.into(), data: None });
+            let message = format!(
+                "Method not found: {}: the command line cannot answer it",
+                question.method
+            );
+            return Err(RpcError {
+                code: code::METHOD_NOT_FOUND,
+                message: message.into(),
+                data: None,
+            });
         }
         let Some(terminal) = &self.terminal else {
-            let message = question.params.get_string("message").unwrap_or_else(|| ByteString::literal(""));
-            print_message(&format!("{server} asks, and without a terminal nobody can answer; declined: {message}"));
+            let message = question
+                .params
+                .get_string("message")
+                .unwrap_or_else(|| ByteString::literal(""));
+            print_message(&format!(
+                "{server} asks, and without a terminal nobody can answer; declined: {message}"
+            ));
             return Ok(form::input_response("decline"));
         };
         let _turn = terminal.lock().await;
@@ -84,8 +109,15 @@ impl UserPrompter {
         // Reading a terminal blocks its thread until the user presses Enter.
         let asked = tokio::task::spawn_blocking(move || {
             // Stderr is not locked: other messages are printed while the user thinks.
-            form::prompt_user(&mut std::io::stdin().lock(), &mut std::io::stderr(), &server, &question)
+            form::prompt_user(
+                &mut std::io::stdin().lock(),
+                &mut std::io::stderr(),
+                &server,
+                &question,
+            )
         });
-        Ok(asked.await.unwrap_or_else(|_| form::input_response("cancel")))
+        Ok(asked
+            .await
+            .unwrap_or_else(|_| form::input_response("cancel")))
     }
 }

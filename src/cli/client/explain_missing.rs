@@ -1,6 +1,8 @@
-//! Explanation of what is not listed: its server may be disconnected. Owns the request to the admin listener.
+//! Explanation of what is not listed: its server may be disconnected. Owns the request to the admin
+//! listener.
 //!
-//! Does not change the endpoint's response. Invariant: without an answer from the admin listener, nothing is claimed.
+//! Does not change the endpoint's response. Invariant: without an answer from the admin listener,
+//! nothing is claimed.
 
 use crate::cli::admin::AdminClient;
 use moongate_api::{GatewayStatus, ServerCondition, ServerStatus};
@@ -15,21 +17,25 @@ pub(super) async fn explain(tool: &str, admin: &AdminClient) -> Option<String> {
     sentence(tool, &servers(admin).await?)
 }
 
-/// Returns the disconnected servers of an empty list, as a part of a sentence. `only` is the endpoint's
-/// server or view. Which servers a view has is not known here, so nothing is claimed of it.
+/// Returns the disconnected servers of an empty list, as a part of a sentence. `only` is the
+/// endpoint's server or view. Which servers a view has is not known here, so nothing is claimed of
+/// it.
 pub(super) async fn explain_empty(admin: &AdminClient, only: Option<&str>) -> Option<String> {
     disconnected(&servers(admin).await?, only)
 }
 
 async fn servers(admin: &AdminClient) -> Option<Vec<ServerStatus>> {
     let (status, body) = admin.get("/api/v1/status").await.ok()?;
-    let status: GatewayStatus = serde_json::from_slice(&body).ok().filter(|_| status == 200)?;
+    let status: GatewayStatus = serde_json::from_slice(&body)
+        .ok()
+        .filter(|_| status == 200)?;
     Some(status.servers)
 }
 
 fn disconnected(servers: &[ServerStatus], only: Option<&str>) -> Option<String> {
     let is_meant = |server: &&ServerStatus| {
-        server.condition.state != UpstreamState::Ready && only.is_none_or(|only| only == server.name())
+        server.condition.state != UpstreamState::Ready
+            && only.is_none_or(|only| only == server.name())
     };
     let mut named: Vec<String> = servers
         .iter()
@@ -41,7 +47,8 @@ fn disconnected(servers: &[ServerStatus], only: Option<&str>) -> Option<String> 
     if more > 0 {
         named.push(format!("{more} more"));
     }
-    (!named.is_empty()).then(|| format!("away are {}; `moongate status` says why", named.join(", ")))
+    (!named.is_empty())
+        .then(|| format!("away are {}; `moongate status` says why", named.join(", ")))
 }
 
 fn sentence(tool: &str, servers: &[ServerStatus]) -> Option<String> {
@@ -49,14 +56,27 @@ fn sentence(tool: &str, servers: &[ServerStatus]) -> Option<String> {
     let of = |server: &&ServerStatus| {
         let prefix = server.identity.prefix.as_str();
         let rest = tool.strip_prefix(prefix).filter(|_| !prefix.is_empty());
-        rest.is_some_and(|rest| rest.starts_with(|c: char| !c.is_alphanumeric())).then_some(prefix.len())
+        rest.is_some_and(|rest| rest.starts_with(|c: char| !c.is_alphanumeric()))
+            .then_some(prefix.len())
     };
-    let server = servers.iter().filter(|server| of(server).is_some()).max_by_key(of)?;
-    let ServerCondition { state, reason, next_attempt_seconds, .. } = &server.condition;
+    let server = servers
+        .iter()
+        .filter(|server| of(server).is_some())
+        .max_by_key(of)?;
+    let ServerCondition {
+        state,
+        reason,
+        next_attempt_seconds,
+        ..
+    } = &server.condition;
     if *state == UpstreamState::Ready {
         return None;
     }
-    let mut text = format!("{tool} cannot be called: the server {:?} is away ({})", server.name(), state.name());
+    let mut text = format!(
+        "{tool} cannot be called: the server {:?} is away ({})",
+        server.name(),
+        state.name()
+    );
     if !reason.is_empty() {
         text.push_str(&format!(": {}", logs::one_line(reason)));
     }
@@ -89,11 +109,19 @@ mod tests {
         ];
         let named = "away are \"a\" (starting), \"c\" (failed); `moongate status` says why";
         assert_eq!(disconnected(&all, None).unwrap(), named);
-        assert_eq!(disconnected(&all, Some("c")).unwrap(), "away are \"c\" (failed); `moongate status` says why");
+        assert_eq!(
+            disconnected(&all, Some("c")).unwrap(),
+            "away are \"c\" (failed); `moongate status` says why"
+        );
         assert_eq!(disconnected(&all, Some("b")), None);
-        let many: Vec<ServerStatus> = (0..7).map(|n| server(&n.to_string(), None, UpstreamState::Starting)).collect();
+        let many: Vec<ServerStatus> = (0..7)
+            .map(|n| server(&n.to_string(), None, UpstreamState::Starting))
+            .collect();
         let text = disconnected(&many, None).unwrap();
-        assert!(text.contains("\"4\" (starting), 2 more;") && !text.contains("\"5\""), "{text}");
+        assert!(
+            text.contains("\"4\" (starting), 2 more;") && !text.contains("\"5\""),
+            "{text}"
+        );
     }
 
     #[test]
@@ -108,9 +136,13 @@ mod tests {
         let said = |tool: &str| sentence(tool, &servers);
         assert_eq!(
             said("x__echo").unwrap(),
-            "x__echo cannot be called: the server \"b\" is away (backing_off): refused; the next attempt is in 2 s"
+            "x__echo cannot be called: the server \"b\" is away (backing_off): refused; the next \
+             attempt is in 2 s"
         );
-        assert!(said("git_hub__echo").unwrap().contains("\"git_hub\""), "the longest prefix");
+        assert!(
+            said("git_hub__echo").unwrap().contains("\"git_hub\""),
+            "the longest prefix"
+        );
         assert!(said("off__echo").unwrap().contains("disabled"));
         for tool in ["git__echo", "echo", "x", "xecho", "bare__echo"] {
             assert_eq!(said(tool), None, "{tool}");

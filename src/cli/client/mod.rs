@@ -1,8 +1,9 @@
-//! `moongate tools`, `call`, `resources`, `read`, `prompts`, `get`: an MCP client on the command line. Owns the verbs'
-//! flags and actions.
+//! `moongate tools`, `call`, `resources`, `read`, `prompts`, `get`: an MCP client on the command
+//! line. Owns the verbs' flags and actions.
 //!
-//! Does not know revisions or transports: it opens a server as the gateway does (`upstream`). Invariant: results go to
-//! stdout, everything else to stderr. All that was started for the verb has ended before the verb does.
+//! Does not know revisions or transports: it opens a server as the gateway does (`upstream`).
+//! Invariant: results go to stdout, everything else to stderr. All that was started for the verb
+//! has ended before the verb does.
 
 mod arguments;
 mod elicitation;
@@ -45,8 +46,9 @@ pub enum ClientVerb {
     Tools(ListArgs),
     /// Call a tool
     ///
-    /// What the tool returns goes to stdout; progress, log messages and questions go to stderr. If the server asks
-    /// the user something, it is asked on the terminal; without a terminal the server is told that nobody can answer.
+    /// What the tool returns goes to stdout; progress, log messages and questions go to stderr. If
+    /// the server asks the user something, it is asked on the terminal; without a terminal the
+    /// server is told that nobody can answer.
     #[command(after_help = target::HELP)]
     Call(CallArgs),
     /// List the resources and resource templates of a gateway or server
@@ -80,7 +82,8 @@ pub struct CallArgs {
     pub name: String,
     /// One JSON object, or KEY=VALUE pairs, or `-` to read a JSON object from stdin
     ///
-    /// The VALUE of a pair is a string, unless the tool's input schema says otherwise; KEY:=JSON gives any JSON value.
+    /// The VALUE of a pair is a string, unless the tool's input schema says otherwise; KEY:=JSON
+    /// gives any JSON value.
     #[arg(value_name = "JSON | KEY=VALUE | -")]
     pub arguments: Vec<String>,
     /// How to show the result
@@ -110,7 +113,8 @@ pub enum ListFormat {
     Table,
     /// The items as the server spelled them, all pages in one object
     Json,
-    /// A section for a system prompt, in Markdown, of what the caller can see, and what of it is switched off
+    /// A section for a system prompt, in Markdown, of what the caller can see, and what of it is
+    /// switched off
     Prompt,
 }
 
@@ -132,15 +136,15 @@ pub fn run(verb: ClientVerb) -> ExitCode {
     };
     let end = match verb {
         ClientVerb::Tools(args) => runtime.block_on(list(&args, &[ItemKind::Tools])),
-        ClientVerb::Resources(args) => runtime.block_on(list(&args, &[ItemKind::Resources, ItemKind::Templates])),
+        ClientVerb::Resources(args) => {
+            runtime.block_on(list(&args, &[ItemKind::Resources, ItemKind::Templates]))
+        }
         ClientVerb::Prompts(args) => runtime.block_on(list(&args, &[ItemKind::Prompts])),
         // Before the runtime is entered: reading stdin blocks for as long as its writer likes.
-        ClientVerb::Call(args) => {
-            CallArguments::read(&args.arguments).and_then(|given| runtime.block_on(call(&args, given)))
-        }
-        ClientVerb::Get(args) => {
-            CallArguments::read(&args.arguments).and_then(|given| runtime.block_on(get(&args, given)))
-        }
+        ClientVerb::Call(args) => CallArguments::read(&args.arguments)
+            .and_then(|given| runtime.block_on(call(&args, given))),
+        ClientVerb::Get(args) => CallArguments::read(&args.arguments)
+            .and_then(|given| runtime.block_on(get(&args, given))),
         ClientVerb::Read(args) => runtime.block_on(read(&args)),
     };
     // A blocking read of the terminal cannot be cancelled, and nothing else is left to wait for.
@@ -159,11 +163,17 @@ async fn list(args: &ListArgs, kinds: &[ItemKind]) -> Result<ExitCode, VerbFailu
         }
         if args.format != ListFormat::Json && lists.iter().all(|(_, items)| items.is_empty()) {
             let away = match client.target.own_admin() {
-                Some((admin, only)) => explain_missing::explain_empty(&admin, only.as_deref()).await,
+                Some((admin, only)) => {
+                    explain_missing::explain_empty(&admin, only.as_deref()).await
+                }
                 None => None,
             };
             let away = away.map(|away| format!("; {away}")).unwrap_or_default();
-            print_message(&format!("{} has no {}{away}", client.target.name(), kinds[0].member()));
+            print_message(&format!(
+                "{} has no {}{away}",
+                client.target.name(),
+                kinds[0].member()
+            ));
         }
         print(&match args.format {
             ListFormat::Table => table::lists(&lists).into(),
@@ -173,7 +183,9 @@ async fn list(args: &ListArgs, kinds: &[ItemKind]) -> Result<ExitCode, VerbFailu
                 if let (Some((ItemKind::Tools, tools)), Some((admin, only))) =
                     (lists.first(), client.target.own_admin())
                 {
-                    text += &prompt::switched_off(&switched_off::find(&admin, only.as_deref(), tools).await);
+                    text += &prompt::switched_off(
+                        &switched_off::find(&admin, only.as_deref(), tools).await,
+                    );
                 }
                 text.into()
             }
@@ -186,15 +198,19 @@ async fn list(args: &ListArgs, kinds: &[ItemKind]) -> Result<ExitCode, VerbFailu
 
 async fn call(args: &CallArgs, given: CallArguments) -> Result<ExitCode, VerbFailure> {
     let called = async |client: &VerbClient| {
-        // The definition gives the pairs' types, and some revisions send arguments as headers. A server may have
-        // unlisted tools, or fail to list them. A call with explicit JSON can be sent all the same.
+        // The definition gives the pairs' types, and some revisions send arguments as headers. A
+        // server may have unlisted tools, or fail to list them. A call with explicit JSON can be
+        // sent all the same.
         let listed = client.list(ItemKind::Tools).await;
         let tools = match (listed, &given) {
             // Pairs need the tool's schema, so a failed list ends the call.
             (Err(failure), CallArguments::Pairs(_)) => return Err(failure),
             (listed, _) => listed.unwrap_or_default(),
         };
-        let definition = tools.iter().find(|tool| tool.get_string("name").as_deref() == Some(&args.name)).cloned();
+        let definition = tools
+            .iter()
+            .find(|tool| tool.get_string("name").as_deref() == Some(&args.name))
+            .cloned();
         let (definition, unknown) = match definition {
             Some(definition) => (Some(definition), None),
             None => match describe(client, &tools, &args.name).await {
@@ -203,36 +219,60 @@ async fn call(args: &CallArgs, given: CallArguments) -> Result<ExitCode, VerbFai
                 None => (None, None),
             },
         };
-        let input = definition.as_ref().and_then(|tool| tool.get_object("inputSchema"));
+        let input = definition
+            .as_ref()
+            .and_then(|tool| tool.get_object("inputSchema"));
         let arguments = given.typed(input.as_ref())?.unwrap_or_else(JsonObject::new);
-        let params = JsonObject::new().with("name", RawJson::string(&args.name)).with("arguments", arguments.to_raw());
-        let call = Call { definition: definition.clone(), ..Call::new(McpMethod::CallTool, params) };
+        let params = JsonObject::new()
+            .with("name", RawJson::string(&args.name))
+            .with("arguments", arguments.to_raw());
+        let call = Call {
+            definition: definition.clone(),
+            ..Call::new(McpMethod::CallTool, params)
+        };
         let outcome = match client.finish_call(call).await {
             Ok(outcome) => outcome,
             Err(failure) if definition.is_some() => return Err(failure),
             Err(failure) => {
-                // The server may list no such tool because it is disconnected. The admin listener knows.
+                // The server may list no such tool because it is disconnected. The admin listener
+                // knows.
                 let away = match client.target.admin() {
                     Some(admin) => explain_missing::explain(&args.name, &admin).await,
                     None => None,
                 };
                 return Err(match away {
-                    Some(away) => VerbFailure::Failed(away).with_hint("`moongate status` says more".to_owned()),
-                    None => failure.with_hint(unknown.unwrap_or_else(|| unlisted(&args.name, &tools))),
+                    Some(away) => VerbFailure::Failed(away)
+                        .with_hint("`moongate status` says more".to_owned()),
+                    None => {
+                        failure.with_hint(unknown.unwrap_or_else(|| unlisted(&args.name, &tools)))
+                    }
                 });
             }
         };
         // A tool's own failure is a successful call with `isError`, so the result is shown first.
         show(&outcome, args.format, render_content::tool_result)?;
-        let is_error = outcome.result.get("isError").is_some_and(|raw| &raw.bytes()[..] == b"true");
+        let is_error = outcome
+            .result
+            .get("isError")
+            .is_some_and(|raw| &raw.bytes()[..] == b"true");
         if is_error {
-            print_message(&format!("error: the tool {} says that it failed", args.name));
+            print_message(&format!(
+                "error: the tool {} says that it failed",
+                args.name
+            ));
         }
         // A gateway remembers it. This process knows nothing of the next one.
         if client.target.is_direct() && moongate_protocol::cannot_ask(&Ok(outcome)) {
-            print_message(&format!("  call it with --protocol {}: it can ask there", moongate_protocol::NEWEST_LEGACY));
+            print_message(&format!(
+                "  call it with --protocol {}: it can ask there",
+                moongate_protocol::NEWEST_LEGACY
+            ));
         }
-        Ok(if is_error { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+        Ok(if is_error {
+            ExitCode::FAILURE
+        } else {
+            ExitCode::SUCCESS
+        })
     };
     connect::with_client(&args.target, called).await
 }
@@ -244,7 +284,9 @@ async fn get(args: &CallArgs, given: CallArguments) -> Result<ExitCode, VerbFail
         if let Some(arguments) = given.typed(None)? {
             params.set(ByteString::literal("arguments"), arguments.to_raw());
         }
-        let outcome = client.finish_call(Call::new(McpMethod::GetPrompt, params)).await?;
+        let outcome = client
+            .finish_call(Call::new(McpMethod::GetPrompt, params))
+            .await?;
         show(&outcome, args.format, render_content::prompt_result)?;
         Ok(ExitCode::SUCCESS)
     };
@@ -254,14 +296,20 @@ async fn get(args: &CallArgs, given: CallArguments) -> Result<ExitCode, VerbFail
 async fn read(args: &ReadArgs) -> Result<ExitCode, VerbFailure> {
     let got = async |client: &VerbClient| {
         let params = JsonObject::new().with("uri", RawJson::string(&args.uri));
-        let outcome = client.finish_call(Call::new(McpMethod::ReadResource, params)).await?;
+        let outcome = client
+            .finish_call(Call::new(McpMethod::ReadResource, params))
+            .await?;
         show(&outcome, args.format, render_content::read_result)?;
         Ok(ExitCode::SUCCESS)
     };
     connect::with_client(&args.target, got).await
 }
 
-fn show(outcome: &Outcome, format: ResultFormat, text: fn(&JsonObject) -> String) -> Result<(), VerbFailure> {
+fn show(
+    outcome: &Outcome,
+    format: ResultFormat,
+    text: fn(&JsonObject) -> String,
+) -> Result<(), VerbFailure> {
     match format {
         ResultFormat::Json => print(&[&outcome.result.bytes()[..], b"\n"].concat()),
         ResultFormat::Text => print(output::fit_for_stdout(&text(&outcome.result)).as_bytes()),
@@ -271,9 +319,17 @@ fn show(outcome: &Outcome, format: ResultFormat, text: fn(&JsonObject) -> String
 /// Returns a hint for a failed call of a tool that is not listed.
 fn unlisted(name: &str, tools: &[Arc<JsonObject>]) -> String {
     // The name may lack the gateway's prefix, or be mistyped.
-    let names: Vec<ByteString> = tools.iter().filter_map(|tool| tool.get_string("name")).collect();
+    let names: Vec<ByteString> = tools
+        .iter()
+        .filter_map(|tool| tool.get_string("name"))
+        .collect();
     let names: Vec<&str> = names.iter().map(ByteString::as_str).collect();
-    match names.iter().copied().find(|other| other.ends_with(name)).or_else(|| nearest(name, &names)) {
+    match names
+        .iter()
+        .copied()
+        .find(|other| other.ends_with(name))
+        .or_else(|| nearest(name, &names))
+    {
         Some(other) => format!("no tool {name:?} is listed; did you mean {other:?}?"),
         None => format!("no tool {name:?} is listed; `moongate tools` shows those that are"),
     }

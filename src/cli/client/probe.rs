@@ -1,7 +1,7 @@
 //! Probe of an endpoint: `initialize` and `tools/list`, as a client does at its start.
 //!
-//! Owns the judgement of a failure. Does not connect (`app/probe.rs`) or print. Invariant: the connection and the child
-//! that was started have ended.
+//! Owns the judgement of a failure. Does not connect (`app/probe.rs`) or print. Invariant: the
+//! connection and the child that was started have ended.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -58,7 +58,9 @@ async fn probe(settings: ServerSettings) -> ProbeOutcome {
         Ok(answer) => ProbeOutcome::Tools(answer.tools),
         Err(ProbeFailure::Connect(error)) => failure(error),
         Err(ProbeFailure::List(message)) => ProbeOutcome::Failed(message),
-        Err(ProbeFailure::Late) => ProbeOutcome::Failed(format!("no answer within {PROBE_TIMEOUT:?}")),
+        Err(ProbeFailure::Late) => {
+            ProbeOutcome::Failed(format!("no answer within {PROBE_TIMEOUT:?}"))
+        }
     }
 }
 
@@ -72,16 +74,25 @@ pub(in crate::cli) async fn probe_settings(
     // Only a child process needs the reaper, so a probe of a URL starts none.
     let program = std::env::current_exe().ok();
     let child = matches!(settings.connect, ConnectTarget::Stdio { .. });
-    let reaper = program.filter(|_| child).and_then(|program| Reaper::start(&program).ok());
-    let shared = UpstreamRuntime::new(Arc::new(Metrics::new()), reaper.unwrap_or_else(Reaper::disabled));
+    let reaper = program
+        .filter(|_| child)
+        .and_then(|program| Reaper::start(&program).ok());
+    let shared = UpstreamRuntime::new(
+        Arc::new(Metrics::new()),
+        reaper.unwrap_or_else(Reaper::disabled),
+    );
     probe_server(settings, &shared, limit).await
 }
 
 fn failure(error: ConnectError) -> ProbeOutcome {
     match &error {
-        ConnectError::Link(LinkError::Unreachable(_)) => ProbeOutcome::Unreachable(error.to_string()),
+        ConnectError::Link(LinkError::Unreachable(_)) => {
+            ProbeOutcome::Unreachable(error.to_string())
+        }
         // A wrong key gets 401, one that may not gets 403. Another key is the way out of both.
-        ConnectError::Link(LinkError::Status { status: 401 | 403, .. }) => ProbeOutcome::Refused,
+        ConnectError::Link(LinkError::Status {
+            status: 401 | 403, ..
+        }) => ProbeOutcome::Refused,
         _ => ProbeOutcome::Failed(error.to_string()),
     }
 }

@@ -1,4 +1,5 @@
-//! Progress of one call until its end. Owns the printing of notifications and the start of input requests.
+//! Progress of one call until its end. Owns the printing of notifications and the start of input
+//! requests.
 //!
 //! Does not ask the user (`elicitation.rs`). Invariant: each notification is one line on stderr.
 
@@ -12,8 +13,8 @@ use super::output::print_message;
 
 /// Follows the call to its end.
 ///
-/// The exchange is polled while the user thinks. Only that suspends the call's timeout, and notices an end that comes
-/// meanwhile.
+/// The exchange is polled while the user thinks. Only that suspends the call's timeout, and notices
+/// an end that comes meanwhile.
 pub(super) async fn run_to_end(
     mut exchange: Exchange,
     server: &str,
@@ -44,19 +45,34 @@ fn print_notification(notice: &Notification) {
 
 /// Formats progress: `progress 1/3: step 1 of 3`.
 fn progress(params: &JsonObject) -> String {
-    let number = |key: &str| params.get(key).filter(|raw| raw.parse_as::<f64>().is_ok()).map(|raw| format!("{raw:?}"));
+    let number = |key: &str| {
+        params
+            .get(key)
+            .filter(|raw| raw.parse_as::<f64>().is_ok())
+            .map(|raw| format!("{raw:?}"))
+    };
     let done = number("progress").unwrap_or_default();
-    let total = number("total").map(|total| format!("/{total}")).unwrap_or_default();
-    let message = params.get_string("message").map(|message| format!(": {message}")).unwrap_or_default();
+    let total = number("total")
+        .map(|total| format!("/{total}"))
+        .unwrap_or_default();
+    let message = params
+        .get_string("message")
+        .map(|message| format!(": {message}"))
+        .unwrap_or_default();
     format!("progress {done}{total}{message}")
 }
 
 /// Formats a log message: `info (logger): text`.
 fn log(level: Option<LogLevel>, params: &JsonObject) -> String {
     let level = level.map_or("log", LogLevel::name);
-    let logger = params.get_string("logger").map(|logger| format!(" ({logger})")).unwrap_or_default();
+    let logger = params
+        .get_string("logger")
+        .map(|logger| format!(" ({logger})"))
+        .unwrap_or_default();
     let data = params.get("data").cloned().unwrap_or(RawJson::NULL);
-    let data = data.as_text().map_or_else(|| format!("{data:?}"), |text| text.to_string());
+    let data = data
+        .as_text()
+        .map_or_else(|| format!("{data:?}"), |text| text.to_string());
     format!("{level}{logger}: {data}")
 }
 
@@ -67,9 +83,21 @@ mod tests {
     #[test]
     fn notices_are_one_line() {
         let object = |json| RawJson::literal(json).as_object().unwrap();
-        assert_eq!(progress(&object(r#"{"progress":1.0,"total":3,"message":"on"}"#)), "progress 1.0/3: on");
+        assert_eq!(
+            progress(&object(r#"{"progress":1.0,"total":3,"message":"on"}"#)),
+            "progress 1.0/3: on"
+        );
         assert_eq!(progress(&object(r#"{"progress":7}"#)), "progress 7");
-        assert_eq!(log(Some(LogLevel::Error), &object(r#"{"logger":"a","data":"b"}"#)), "error (a): b");
-        assert_eq!(log(None, &object(r#"{"data":{"x": 1}}"#)), "log: {\"x\": 1}");
+        assert_eq!(
+            log(
+                Some(LogLevel::Error),
+                &object(r#"{"logger":"a","data":"b"}"#)
+            ),
+            "error (a): b"
+        );
+        assert_eq!(
+            log(None, &object(r#"{"data":{"x": 1}}"#)),
+            "log: {\"x\": 1}"
+        );
     }
 }

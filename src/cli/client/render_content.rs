@@ -1,7 +1,7 @@
 //! Results as text. Owns the line that stands for content other than text.
 //!
-//! Does not write to stdout (`output.rs`). Invariant: no block is left out. Content that cannot be shown is named with
-//! its type and size.
+//! Does not write to stdout (`output.rs`). Invariant: no block is left out. Content that cannot be
+//! shown is named with its type and size.
 
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 
@@ -9,7 +9,10 @@ use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 pub(super) fn tool_result(result: &JsonObject) -> String {
     let blocks = items(result, "content");
     // Servers SHOULD repeat structured content as text, but some do not.
-    match result.get("structuredContent").filter(|_| blocks.is_empty()) {
+    match result
+        .get("structuredContent")
+        .filter(|_| blocks.is_empty())
+    {
         Some(structured) => ended(format!("{structured:?}")),
         None => blocks.iter().map(|raw| ended(block(raw))).collect(),
     }
@@ -19,11 +22,17 @@ pub(super) fn tool_result(result: &JsonObject) -> String {
 pub(super) fn prompt_result(result: &JsonObject) -> String {
     let message = |raw: &RawJson| {
         let message = raw.as_object().unwrap_or_default();
-        let role = message.get_string("role").unwrap_or_else(|| ByteString::literal("unknown"));
+        let role = message
+            .get_string("role")
+            .unwrap_or_else(|| ByteString::literal("unknown"));
         let content = message.get("content").map(block).unwrap_or_default();
         format!("[{role}]\n{}", ended(content))
     };
-    items(result, "messages").iter().map(message).collect::<Vec<_>>().join("\n")
+    items(result, "messages")
+        .iter()
+        .map(message)
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// Renders the contents of a resource.
@@ -39,20 +48,39 @@ pub(super) fn read_result(result: &JsonObject) -> String {
 }
 
 fn items(result: &JsonObject, member: &str) -> Vec<RawJson> {
-    result.get(member).and_then(RawJson::as_array).unwrap_or_default()
+    result
+        .get(member)
+        .and_then(RawJson::as_array)
+        .unwrap_or_default()
 }
 
 fn block(raw: &RawJson) -> String {
     let block = raw.as_object().unwrap_or_default();
-    let kind = block.get_string("type").unwrap_or_else(|| ByteString::literal("unknown"));
+    let kind = block
+        .get_string("type")
+        .unwrap_or_else(|| ByteString::literal("unknown"));
     let mime = block.get_string("mimeType");
     match kind.as_str() {
-        "text" => block.get_string("text").unwrap_or_else(|| ByteString::literal("")).to_string(),
-        "image" | "audio" => line(&kind, mime, block.get_string("data").map(|data| decoded(&data)), None),
-        "resource_link" => {
-            line(&kind, mime, block.get("size").and_then(|size| size.parse_as().ok()), block.get_string("uri"))
-        }
-        "resource" => embedded("resource", &block.get_object("resource").unwrap_or_default()),
+        "text" => block
+            .get_string("text")
+            .unwrap_or_else(|| ByteString::literal(""))
+            .to_string(),
+        "image" | "audio" => line(
+            &kind,
+            mime,
+            block.get_string("data").map(|data| decoded(&data)),
+            None,
+        ),
+        "resource_link" => line(
+            &kind,
+            mime,
+            block.get("size").and_then(|size| size.parse_as().ok()),
+            block.get_string("uri"),
+        ),
+        "resource" => embedded(
+            "resource",
+            &block.get_object("resource").unwrap_or_default(),
+        ),
         // Unknown types get a line, too: later revisions add some.
         _ => line(&kind, mime, Some(raw.bytes().len()), None),
     }
@@ -62,21 +90,38 @@ fn block(raw: &RawJson) -> String {
 fn embedded(kind: &str, content: &JsonObject) -> String {
     let text = content.get_string("text").map(|text| text.len());
     let size = text.or_else(|| content.get_string("blob").map(|data| decoded(&data)));
-    line(kind, content.get_string("mimeType"), size, content.get_string("uri"))
+    line(
+        kind,
+        content.get_string("mimeType"),
+        size,
+        content.get_string("uri"),
+    )
 }
 
-fn line(kind: &str, mime: Option<ByteString>, size: Option<usize>, uri: Option<ByteString>) -> String {
+fn line(
+    kind: &str,
+    mime: Option<ByteString>,
+    size: Option<usize>,
+    uri: Option<ByteString>,
+) -> String {
     let mut about: Vec<String> = Vec::new();
     about.extend(mime.map(|mime| mime.to_string()));
     about.extend(size.map(|size| format!("{size} bytes")));
     about.extend(uri.map(|uri| uri.to_string()));
-    let about = if about.is_empty() { String::new() } else { format!(": {}", about.join(", ")) };
+    let about = if about.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", about.join(", "))
+    };
     format!("[{kind}{about}]").replace('\n', " ")
 }
 
 /// Returns the decoded size of a base64 text, in bytes.
 fn decoded(data: &str) -> usize {
-    let digits = data.bytes().filter(|b| !b.is_ascii_whitespace() && *b != b'=').count();
+    let digits = data
+        .bytes()
+        .filter(|b| !b.is_ascii_whitespace() && *b != b'=')
+        .count();
     // Four base64 digits encode three bytes. Padding and line ends are no digits.
     digits * 3 / 4
 }
@@ -121,7 +166,10 @@ mod tests {
 
     #[test]
     fn structured_content_stands_in_for_missing_text() {
-        assert_eq!(tool_result(&object(r#"{"content":[],"structuredContent":{"a": 1.0}}"#)), "{\"a\": 1.0}\n");
+        assert_eq!(
+            tool_result(&object(r#"{"content":[],"structuredContent":{"a": 1.0}}"#)),
+            "{\"a\": 1.0}\n"
+        );
         assert_eq!(tool_result(&object(r#"{"content":[]}"#)), "");
     }
 

@@ -1,8 +1,8 @@
-//! Tools that the gateway's config switches off, for the section of a system prompt. Owns the requests to the admin
-//! listener.
+//! Tools that the gateway's config switches off, for the section of a system prompt. Owns the
+//! requests to the admin listener.
 //!
-//! Does not write the section (`prompt.rs`). Invariant: without an answer from the gateway's own admin listener, nothing is
-//! claimed, and no server is named of which the caller sees nothing.
+//! Does not write the section (`prompt.rs`). Invariant: without an answer from the gateway's own
+//! admin listener, nothing is claimed, and no server is named of which the caller sees nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,14 +21,30 @@ pub(super) struct SwitchedOffTools {
     pub(super) tools: Vec<String>,
 }
 
-/// Looks for switched-off tools. `only` is the server that the endpoint is for, and `listed` is what the caller sees.
-pub(super) async fn find(admin: &AdminClient, only: Option<&str>, listed: &[Arc<JsonObject>]) -> Vec<SwitchedOffTools> {
-    let names: Vec<String> =
-        listed.iter().filter_map(|tool| tool.get_string("name")).map(|name| name.to_string()).collect();
-    tokio::time::timeout(TIMEOUT, ask(admin, only, &names)).await.ok().flatten().unwrap_or_default()
+/// Looks for switched-off tools. `only` is the server that the endpoint is for, and `listed` is
+/// what the caller sees.
+pub(super) async fn find(
+    admin: &AdminClient,
+    only: Option<&str>,
+    listed: &[Arc<JsonObject>],
+) -> Vec<SwitchedOffTools> {
+    let names: Vec<String> = listed
+        .iter()
+        .filter_map(|tool| tool.get_string("name"))
+        .map(|name| name.to_string())
+        .collect();
+    tokio::time::timeout(TIMEOUT, ask(admin, only, &names))
+        .await
+        .ok()
+        .flatten()
+        .unwrap_or_default()
 }
 
-async fn ask(admin: &AdminClient, only: Option<&str>, listed: &[String]) -> Option<Vec<SwitchedOffTools>> {
+async fn ask(
+    admin: &AdminClient,
+    only: Option<&str>,
+    listed: &[String],
+) -> Option<Vec<SwitchedOffTools>> {
     let (_, body) = admin.get("/api/v1/status").await.ok()?;
     let status: GatewayStatus = serde_json::from_slice(&body).ok()?;
     let mut found = Vec::new();
@@ -37,21 +53,36 @@ async fn ask(admin: &AdminClient, only: Option<&str>, listed: &[String]) -> Opti
         if only.is_some_and(|only| only != name) {
             continue;
         }
-        let (_, body) = admin.get(&format!("/api/v1/servers/{name}/items")).await.ok()?;
+        let (_, body) = admin
+            .get(&format!("/api/v1/servers/{name}/items"))
+            .await
+            .ok()?;
         // A server that is off has none, and the others still have theirs.
-        let Ok(items) = serde_json::from_slice::<ServerItems>(&body) else { continue };
+        let Ok(items) = serde_json::from_slice::<ServerItems>(&body) else {
+            continue;
+        };
         // A key or a view may hide a whole server, and then its tools are no matter of this caller.
         let is_seen = |tool: &ServerItem| {
-            let shown = if only.is_some() { Some(&tool.name) } else { tool.exposed.as_ref() };
+            let shown = if only.is_some() {
+                Some(&tool.name)
+            } else {
+                tool.exposed.as_ref()
+            };
             tool.state == ItemState::On && shown.is_some_and(|shown| listed.contains(shown))
         };
         if !items.tools.iter().any(is_seen) {
             continue;
         }
-        let off = items.tools.into_iter().filter(|tool| tool.state == ItemState::Off);
+        let off = items
+            .tools
+            .into_iter()
+            .filter(|tool| tool.state == ItemState::Off);
         let tools: Vec<String> = off.map(|tool| tool.name).collect();
         if !tools.is_empty() {
-            found.push(SwitchedOffTools { server: name, tools });
+            found.push(SwitchedOffTools {
+                server: name,
+                tools,
+            });
         }
     }
     Some(found)

@@ -1,6 +1,7 @@
 //! Lists as columns. Owns the widths of the cells.
 //!
-//! Does not choose items. Invariant: an item is one line. Its name or URI, which has to be typed, is never cut.
+//! Does not choose items. Invariant: an item is one line. Its name or URI, which has to be typed,
+//! is never cut.
 
 use std::sync::Arc;
 
@@ -17,7 +18,10 @@ const LAST: usize = 80;
 /// Returns the lists, each under its own heading. Empty lists are left out.
 pub(super) fn lists(lists: &[(ItemKind, Vec<Arc<JsonObject>>)]) -> String {
     let filled = lists.iter().filter(|(_, items)| !items.is_empty());
-    filled.map(|(kind, items)| list(*kind, items)).collect::<Vec<_>>().join("\n")
+    filled
+        .map(|(kind, items)| list(*kind, items))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 fn list(kind: ItemKind, items: &[Arc<JsonObject>]) -> String {
@@ -32,9 +36,18 @@ fn list(kind: ItemKind, items: &[Arc<JsonObject>]) -> String {
 }
 
 fn row(kind: ItemKind, item: &JsonObject) -> Vec<String> {
-    let text = |key: &str| item.get_string(key).map(|text| text.to_string()).unwrap_or_default();
-    let described = item.get_string("description").or_else(|| item.get_string("title"));
-    let description = described.as_ref().map(ByteString::to_string).unwrap_or_default();
+    let text = |key: &str| {
+        item.get_string(key)
+            .map(|text| text.to_string())
+            .unwrap_or_default()
+    };
+    let described = item
+        .get_string("description")
+        .or_else(|| item.get_string("title"));
+    let description = described
+        .as_ref()
+        .map(ByteString::to_string)
+        .unwrap_or_default();
     let key = text(kind.item_key());
     match kind {
         ItemKind::Tools => {
@@ -42,13 +55,21 @@ fn row(kind: ItemKind, item: &JsonObject) -> Vec<String> {
             vec![key, names(&schema::arguments(&schema)), description]
         }
         ItemKind::Prompts => vec![key, names(&schema::prompt_arguments(item)), description],
-        ItemKind::Resources | ItemKind::Templates => vec![key, text("mimeType"), text("name"), description],
+        ItemKind::Resources | ItemKind::Templates => {
+            vec![key, text("mimeType"), text("name"), description]
+        }
     }
 }
 
 /// Formats names of arguments: `a b [c]`, with optional ones in brackets.
 fn names(arguments: &[SchemaArgument]) -> String {
-    let name = |a: &SchemaArgument| if a.required { a.name.to_string() } else { format!("[{}]", a.name) };
+    let name = |a: &SchemaArgument| {
+        if a.required {
+            a.name.to_string()
+        } else {
+            format!("[{}]", a.name)
+        }
+    };
     arguments.iter().map(name).collect::<Vec<_>>().join(" ")
 }
 
@@ -61,12 +82,26 @@ pub(in crate::cli) fn columns(headings: &[&str], rows: &[Vec<String>]) -> String
         column if column == last => LAST,
         _ => CELL,
     };
-    let headings = headings.iter().map(|heading| (*heading).to_owned()).collect();
+    let headings = headings
+        .iter()
+        .map(|heading| (*heading).to_owned())
+        .collect();
     let cells: Vec<Vec<String>> = std::iter::once(&headings)
         .chain(rows)
-        .map(|row| row.iter().enumerate().map(|(n, cell)| cut(cell, limit(n))).collect())
+        .map(|row| {
+            row.iter()
+                .enumerate()
+                .map(|(n, cell)| cut(cell, limit(n)))
+                .collect()
+        })
         .collect();
-    let width = |column: usize| cells.iter().map(|row: &Vec<String>| row[column].chars().count()).max().unwrap_or(0);
+    let width = |column: usize| {
+        cells
+            .iter()
+            .map(|row: &Vec<String>| row[column].chars().count())
+            .max()
+            .unwrap_or(0)
+    };
     let widths: Vec<usize> = (0..last).map(width).collect();
     let mut out = String::new();
     for row in &cells {
@@ -99,8 +134,10 @@ mod tests {
     #[test]
     fn the_first_column_is_never_cut_and_the_others_are() {
         let long = "x".repeat(100);
-        let rows =
-            [vec![long.clone(), "b\x1b".to_owned(), format!("{long}\nmore")], vec!["ä".into(), "".into(), "c".into()]];
+        let rows = [
+            vec![long.clone(), "b\x1b".to_owned(), format!("{long}\nmore")],
+            vec!["ä".into(), "".into(), "c".into()],
+        ];
         let table = columns(&["A", "B", "C"], &rows);
         let lines: Vec<&str> = table.lines().collect();
         assert_eq!(lines[0], format!("{:100}  B   C", "A"));

@@ -1,6 +1,7 @@
 //! Target of a verb. Owns the flags that choose it.
 //!
-//! Does not connect (`connect.rs`). Invariant: the environment does not change what flags choose, except for the key.
+//! Does not connect (`connect.rs`). Invariant: the environment does not change what flags choose,
+//! except for the key.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,7 +28,8 @@ use moongate_upstream::{ConnectTarget, HttpTransport, NetworkSettings, ServerSet
 
 /// Text below the help of each verb.
 pub(super) const HELP: &str = "\
-It talks to a running gateway (--url), to one server of the config without the gateway's rules (--server), \
+It talks to a running gateway (--url), to one server of the config without the gateway's rules \
+(--server), \
 or to a command that it starts (after --):
   moongate tools
   moongate call github__get_issue owner=moon repo=admission number=7
@@ -43,21 +45,25 @@ const MAX_MESSAGE: usize = 256 * 1024 * 1024;
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Server")]
 pub(super) struct TargetArgs {
-    /// The MCP endpoint of a running gateway, or of any other server; unix:PATH for one that listens on a Unix socket
+    /// The MCP endpoint of a running gateway, or of any other server; unix:PATH for one that
+    /// listens on a Unix socket
     ///
     /// Without it the config says where the gateway listens.
     #[arg(long, value_name = "URL", conflicts_with_all = ["server", "command"])]
     url: Option<String>,
-    /// The key for the URL, sent as `Authorization: Bearer KEY`; safer in the environment than on the command line
+    /// The key for the URL, sent as `Authorization: Bearer KEY`; safer in the environment than on
+    /// the command line
     #[arg(long, value_name = "KEY", env = "MOONGATE_KEY", hide_env_values = true)]
     key: Option<String>,
     /// Talk to this server of the config, directly
     #[arg(long, value_name = "NAME", conflicts_with = "command")]
     server: Option<String>,
-    /// The config that has the server, or says where the gateway is; repeat it to lay later files over earlier ones
+    /// The config that has the server, or says where the gateway is; repeat it to lay later files
+    /// over earlier ones
     #[arg(long, short = 'c', value_name = "PATH", env = "MOONGATE_CONFIG")]
     config: Vec<PathBuf>,
-    /// Longest time to wait for the server, and for each answer [default: 60s, or what the config says]
+    /// Longest time to wait for the server, and for each answer [default: 60s, or what the config
+    /// says]
     #[arg(long, value_name = "TIME", value_parser = moongate_config::duration)]
     timeout: Option<Duration>,
     /// Speak this revision of the protocol, instead of the newest that the server knows
@@ -108,7 +114,10 @@ impl TargetArgs {
                         located.insert(found.map_err(usage)?).url("/mcp")
                     }
                 };
-                (remote(&url, self.key.as_deref()).map_err(VerbFailure::Usage)?, TargetChoice::Url)
+                (
+                    remote(&url, self.key.as_deref()).map_err(VerbFailure::Usage)?,
+                    TargetChoice::Url,
+                )
             }
         };
         // A server of the config keeps the limits that the gateway would apply.
@@ -125,7 +134,12 @@ impl TargetArgs {
             // Connecting must not take longer than the whole call may.
             settings.connect_timeout = settings.connect_timeout.min(time);
         }
-        Ok(VerbTarget { settings, chosen, located, config: self.config.clone() })
+        Ok(VerbTarget {
+            settings,
+            chosen,
+            located,
+            config: self.config.clone(),
+        })
     }
 
     fn configured(&self, name: &str) -> Result<ServerSettings, VerbFailure> {
@@ -135,26 +149,60 @@ impl TargetArgs {
             paths.extend(moongate_config::search(Path::new("."), &env));
         }
         let only = vec![name.to_owned()];
-        let options = LoadOptions { paths, env, only, revisions: &SUPPORTED, ..LoadOptions::default() };
+        let options = LoadOptions {
+            paths,
+            env,
+            only,
+            revisions: &SUPPORTED,
+            ..LoadOptions::default()
+        };
         let tolerance = moongate_config::ErrorTolerance::PerServer;
-        let mut loaded = moongate_config::load(&LoadOptions { tolerance, ..options }).map_err(|mut problems| {
+        let mut loaded = moongate_config::load(&LoadOptions {
+            tolerance,
+            ..options
+        })
+        .map_err(|mut problems| {
             // The gateway's flag `--only` is called `--server` here.
-            for problem in problems.errors.iter_mut().filter(|p| matches!(p.origin, ProblemOrigin::Flag(_))) {
+            for problem in problems
+                .errors
+                .iter_mut()
+                .filter(|p| matches!(p.origin, ProblemOrigin::Flag(_)))
+            {
                 problem.origin = ProblemOrigin::Flag("--server".to_owned());
             }
             VerbFailure::Config(problems)
         })?;
-        loaded.failed.retain(|problem| problem.server.as_deref() == Some(name));
+        loaded
+            .failed
+            .retain(|problem| problem.server.as_deref() == Some(name));
         if !loaded.failed.is_empty() {
-            let LoadedConfig { failed: errors, warnings, files, .. } = loaded;
-            return Err(VerbFailure::Config(ConfigProblems { errors, warnings, files }));
+            let LoadedConfig {
+                failed: errors,
+                warnings,
+                files,
+                ..
+            } = loaded;
+            return Err(VerbFailure::Config(ConfigProblems {
+                errors,
+                warnings,
+                files,
+            }));
         }
-        let server = loaded.plan.servers.into_iter().find(|server| server.name == name);
-        server.ok_or_else(|| VerbFailure::Usage(format!("the server {name:?} is disabled, or not in the config")))
+        let server = loaded
+            .plan
+            .servers
+            .into_iter()
+            .find(|server| server.name == name);
+        server.ok_or_else(|| {
+            VerbFailure::Usage(format!(
+                "the server {name:?} is disabled, or not in the config"
+            ))
+        })
     }
 }
 
-/// Returns the settings for a gateway, or any other server, at a URL. Fails with the problem of the flags.
+/// Returns the settings for a gateway, or any other server, at a URL. Fails with the problem of the
+/// flags.
 pub(in crate::cli) fn remote(url: &str, key: Option<&str>) -> Result<ServerSettings, String> {
     let bad = |what: String| format!("--url {url:?} {what}");
     if let Some(place) = url.strip_prefix(UNIX) {
@@ -169,21 +217,41 @@ pub(in crate::cli) fn remote(url: &str, key: Option<&str>) -> Result<ServerSetti
     let transport = match url.scheme() {
         "http" | "https" => HttpTransport::Auto,
         "ws" | "wss" => HttpTransport::WebSocket,
-        _ => return Err(bad("does not start with http://, https://, ws://, wss:// or unix:".to_owned())),
+        _ => {
+            return Err(bad(
+                "does not start with http://, https://, ws://, wss:// or unix:".to_owned(),
+            ));
+        }
     };
     let headers = credentials(key)?;
     if !headers.is_empty() && matches!(url.scheme(), "http" | "ws") && !is_loopback(&url) {
-        print_message("warning: the key goes over the network unencrypted; use https if anybody else can listen there");
+        print_message(
+            "warning: the key goes over the network unencrypted; use https if anybody else can \
+             listen there",
+        );
     }
     // A URL may contain a user and a password, which do not belong into messages.
-    let name = url.authority().rsplit('@').next().unwrap_or_default().to_owned();
+    let name = url
+        .authority()
+        .rsplit('@')
+        .next()
+        .unwrap_or_default()
+        .to_owned();
     let forward_headers = Vec::new();
     let network = past_proxies();
-    let connect = ConnectTarget::Http { url, socket: None, transport, headers, forward_headers, network };
+    let connect = ConnectTarget::Http {
+        url,
+        socket: None,
+        transport,
+        headers,
+        forward_headers,
+        network,
+    };
     Ok(ServerSettings::new(name, connect))
 }
 
-/// Returns the settings for a Unix socket: `PATH`, or `PATH:/mcp/NAME` for another endpoint than `/mcp`.
+/// Returns the settings for a Unix socket: `PATH`, or `PATH:/mcp/NAME` for another endpoint than
+/// `/mcp`.
 fn over_unix_socket(place: &str, key: Option<&str>) -> Result<ServerSettings, String> {
     let (path, endpoint) = match place.rsplit_once(":/") {
         Some((path, endpoint)) => (path, format!("/{endpoint}")),
@@ -193,24 +261,38 @@ fn over_unix_socket(place: &str, key: Option<&str>) -> Result<ServerSettings, St
         return Err("names no socket; write unix:PATH, or unix:PATH:/mcp/NAME".to_owned());
     }
     // A URL is needed for the Host header. The connection itself goes to the socket.
-    let url = Url::parse(&format!("http://localhost{endpoint}")).map_err(|e| format!("names no endpoint: {e}"))?;
+    let url = Url::parse(&format!("http://localhost{endpoint}"))
+        .map_err(|e| format!("names no endpoint: {e}"))?;
     let socket = Some(PathBuf::from(path));
     let transport = HttpTransport::Auto;
     let headers = credentials(key)?;
     let forward_headers = Vec::new();
     let network = past_proxies();
-    let connect = ConnectTarget::Http { url, socket, transport, headers, forward_headers, network };
+    let connect = ConnectTarget::Http {
+        url,
+        socket,
+        transport,
+        headers,
+        forward_headers,
+        network,
+    };
     Ok(ServerSettings::new(path.to_owned(), connect))
 }
 
-/// Network settings without the environment's proxy. That proxy is for servers that the gateway itself connects to.
+/// Network settings without the environment's proxy. That proxy is for servers that the gateway
+/// itself connects to.
 fn past_proxies() -> NetworkSettings {
-    NetworkSettings { proxy: ProxyChoice::Direct, ca: None }
+    NetworkSettings {
+        proxy: ProxyChoice::Direct,
+        ca: None,
+    }
 }
 
 /// Returns the header with the key, if there is one.
 fn credentials(key: Option<&str>) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
-    let Some(key) = key.map(str::trim).filter(|key| !key.is_empty()) else { return Ok(Vec::new()) };
+    let Some(key) = key.map(str::trim).filter(|key| !key.is_empty()) else {
+        return Ok(Vec::new());
+    };
     let value = HeaderValue::from_str(&format!("Bearer {key}"));
     let mut value = value.map_err(|_| "the key has characters that no key has".to_owned())?;
     // Marked sensitive, so that debug output of headers hides it.
@@ -229,10 +311,24 @@ fn is_loopback(url: &Url) -> bool {
 }
 
 pub(super) fn child_process(command: &str, args: &[String]) -> ServerSettings {
-    let name = Path::new(command).file_name().map_or(command.into(), |name| name.to_string_lossy()).into_owned();
+    let name = Path::new(command)
+        .file_name()
+        .map_or(command.into(), |name| name.to_string_lossy())
+        .into_owned();
     // The command is the user's own. A shell would have started it with this environment.
-    let env = process::environment().into_iter().filter(|(name, _)| name != "MOONGATE_KEY").collect();
-    ServerSettings::new(name, ConnectTarget::Stdio { command: command.to_owned(), args: args.to_vec(), env, cwd: None })
+    let env = process::environment()
+        .into_iter()
+        .filter(|(name, _)| name != "MOONGATE_KEY")
+        .collect();
+    ServerSettings::new(
+        name,
+        ConnectTarget::Stdio {
+            command: command.to_owned(),
+            args: args.to_vec(),
+            env,
+            cwd: None,
+        },
+    )
 }
 
 impl VerbTarget {
@@ -241,25 +337,39 @@ impl VerbTarget {
         &self.settings.name
     }
 
-    /// Returns a client for the target's admin listener, if the target may be a gateway on this machine.
+    /// Returns a client for the target's admin listener, if the target may be a gateway on this
+    /// machine.
     pub(super) fn admin(&self) -> Option<AdminClient> {
         let here = match &self.settings.connect {
-            ConnectTarget::Http { socket: Some(_), .. } => true,
+            ConnectTarget::Http {
+                socket: Some(_), ..
+            } => true,
             ConnectTarget::Http { url, .. } => is_loopback(url),
-            ConnectTarget::Stdio { .. } | ConnectTarget::Socket(_) | ConnectTarget::Misconfigured { .. } => false,
+            ConnectTarget::Stdio { .. }
+            | ConnectTarget::Socket(_)
+            | ConnectTarget::Misconfigured { .. } => false,
         };
         // The local config describes a gateway of this machine only.
-        AdminArgs::of_environment().client(&self.config).ok().filter(|_| here && self.chosen == TargetChoice::Url)
+        AdminArgs::of_environment()
+            .client(&self.config)
+            .ok()
+            .filter(|_| here && self.chosen == TargetChoice::Url)
     }
 
-    /// Returns a client for the admin listener of the gateway that was chosen, and the server or view that its endpoint
-    /// is for. `None` if the config is not known to be that gateway's.
+    /// Returns a client for the admin listener of the gateway that was chosen, and the server or
+    /// view that its endpoint is for. `None` if the config is not known to be that gateway's.
     pub(super) fn own_admin(&self) -> Option<(AdminClient, Option<String>)> {
-        let ConnectTarget::Http { url, .. } = &self.settings.connect else { return None };
+        let ConnectTarget::Http { url, .. } = &self.settings.connect else {
+            return None;
+        };
         // Another gateway on this machine may have servers of the same names.
-        let is_own =
-            self.located.is_some() || self_addresses(&process::load_options(&self.config)).has_url(url.as_str());
-        let only = url.path().trim_matches('/').split_once('/').map(|(_, name)| name.to_owned());
+        let is_own = self.located.is_some()
+            || self_addresses(&process::load_options(&self.config)).has_url(url.as_str());
+        let only = url
+            .path()
+            .trim_matches('/')
+            .split_once('/')
+            .map(|(_, name)| name.to_owned());
         self.admin().filter(|_| is_own).map(|admin| (admin, only))
     }
 
@@ -282,7 +392,9 @@ impl VerbTarget {
     pub(super) fn guard(&self) -> Reaper {
         let program = std::env::current_exe().ok();
         let child = matches!(self.settings.connect, ConnectTarget::Stdio { .. });
-        let guard = program.filter(|_| child).and_then(|program| Reaper::start(&program).ok());
+        let guard = program
+            .filter(|_| child)
+            .and_then(|program| Reaper::start(&program).ok());
         guard.unwrap_or_else(Reaper::disabled)
     }
 
@@ -291,12 +403,23 @@ impl VerbTarget {
         let name = self.name();
         let limit = self.settings.start_timeout;
         match (error, self.chosen) {
-            (ConnectError::Link(LinkError::Timeout(_)), TargetChoice::Url | TargetChoice::Command) => {
-                VerbFailure::Failed(format!("{name} did not answer within {limit:?} (--timeout)"))
-            }
-            (ConnectError::Link(LinkError::Status { status: status @ (401 | 403), .. }), TargetChoice::Url) => {
-                let message = format!("{name} refused: HTTP status {status}: the key is missing or wrong");
-                VerbFailure::Failed(message).with_hint("give one with MOONGATE_KEY or --key".to_owned())
+            (
+                ConnectError::Link(LinkError::Timeout(_)),
+                TargetChoice::Url | TargetChoice::Command,
+            ) => VerbFailure::Failed(format!(
+                "{name} did not answer within {limit:?} (--timeout)"
+            )),
+            (
+                ConnectError::Link(LinkError::Status {
+                    status: status @ (401 | 403),
+                    ..
+                }),
+                TargetChoice::Url,
+            ) => {
+                let message =
+                    format!("{name} refused: HTTP status {status}: the key is missing or wrong");
+                VerbFailure::Failed(message)
+                    .with_hint("give one with MOONGATE_KEY or --key".to_owned())
             }
             (ConnectError::Link(LinkError::Status { status: 404, .. }), TargetChoice::Url) => {
                 let message = format!("{name} has nothing there: HTTP status 404");

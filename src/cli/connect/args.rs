@@ -1,7 +1,7 @@
 //! Flags of `moongate connect`.
 //!
-//! Owns the clients and files that they mean. Does not know what `--endpoint` means (`endpoint`). Invariant: an import
-//! uses the defaults of all flags.
+//! Owns the clients and files that they mean. Does not know what `--endpoint` means (`endpoint`).
+//! Invariant: an import uses the defaults of all flags.
 
 use std::path::PathBuf;
 
@@ -21,8 +21,10 @@ Examples:
   moongate connect claude-desktop --bundle moongate.mcpb
                                              a file that Claude Desktop installs
 
-A client with a key gets it from MOONGATE_KEY, or the variable of --key-env. Where the client can read variables, its
-file has only the name of the variable. Where no key is given and the config has keys, an entry keeps the one that it
+A client with a key gets it from MOONGATE_KEY, or the variable of --key-env. Where the client can \
+read variables, its
+file has only the name of the variable. Where no key is given and the config has keys, an entry \
+keeps the one that it
 has, or names MOONGATE_KEY.
 
 Exit codes: 0 fine, 1 failed, 2 bad usage or config.";
@@ -57,7 +59,8 @@ pub struct ConnectArgs {
     /// The file of the project in this directory, instead of the user's
     #[arg(long)]
     pub(super) project: bool,
-    /// The endpoint: a name or a path, such as coding or /mcp/coding, or a whole URL [default: /mcp, where the config says]
+    /// The endpoint: a name or a path, such as coding or /mcp/coding, or a whole URL [default:
+    /// /mcp, where the config says]
     #[arg(long, value_name = "NAME|PATH|URL")]
     pub(super) endpoint: Option<String>,
     /// The name of the entry
@@ -67,7 +70,12 @@ pub struct ConnectArgs {
     #[arg(long, value_name = "VAR", default_value = DEFAULT_VARIABLE)]
     pub(super) key_env: String,
     /// Make a key of this name: its hash goes into the config, and the key to the client
-    #[arg(long, value_name = "NAME", requires = "write", conflicts_with = "key_env")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "write",
+        conflicts_with = "key_env"
+    )]
     pub(super) key: Option<String>,
     /// Write the key itself, also where the client could read a variable
     #[arg(long)]
@@ -76,10 +84,16 @@ pub struct ConnectArgs {
     #[arg(long)]
     pub(super) stdio: bool,
     /// Write a bundle that installs Moongate in Claude Desktop, instead of its file
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["all", "write", "remove", "undo", "project", "key"])]
+    #[arg(long, value_name = "PATH",
+        conflicts_with_all = ["all", "write", "remove", "undo", "project", "key"])]
     pub(super) bundle: Option<PathBuf>,
     /// The config that says where the gateway is; repeat it to lay later files over earlier ones
-    #[arg(long = "config", short = 'c', value_name = "PATH", env = "MOONGATE_CONFIG")]
+    #[arg(
+        long = "config",
+        short = 'c',
+        value_name = "PATH",
+        env = "MOONGATE_CONFIG"
+    )]
     pub(super) config: Vec<PathBuf>,
 }
 
@@ -123,11 +137,18 @@ pub(super) fn file_of(
     directories: &UserDirectories<'_>,
 ) -> anyhow::Result<PathBuf> {
     if profile.method != ConnectMethod::File {
-        bail!("it has no file that can be written; `moongate connect {}` shows what it needs", profile.id);
+        bail!(
+            "it has no file that can be written; `moongate connect {}` shows what it needs",
+            profile.id
+        );
     }
     if args.project {
-        let file = profile.project_file.context("it has no file for a project")?;
+        let file = profile
+            .project_file
+            .context("it has no file for a project")?;
         return Ok(std::env::current_dir()?.join(file));
     }
-    directories.file(profile).context("the place of its file is unknown: HOME is not set")
+    directories
+        .file(profile)
+        .context("the place of its file is unknown: HOME is not set")
 }

@@ -1,7 +1,7 @@
 //! Copies of clients' files from before a change, each with one from after it.
 //!
-//! Owns their names and their number. Does not decide when one is made. Invariant: a copy is a new file with the mode of
-//! its original, none is empty, and at most five pairs are kept.
+//! Owns their names and their number. Does not decide when one is made. Invariant: a copy is a new
+//! file with the mode of its original, none is empty, and at most five pairs are kept.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -17,7 +17,8 @@ const KEPT_MAX: usize = 5;
 const MARK: &str = ".moongate-";
 /// Ending of the copy from before a change. A file that was not there, or empty, has none.
 const BEFORE_ENDING: &str = ".bak";
-/// Ending of the copy from after a change. `--undo` compares with it to keep what others wrote since then.
+/// Ending of the copy from after a change. `--undo` compares with it to keep what others wrote
+/// since then.
 const AFTER_ENDING: &str = ".after";
 /// Names that are tried for one copy, a millisecond apart.
 const NAMES_MAX: i64 = 1000;
@@ -33,17 +34,29 @@ pub(super) struct FileBackup {
 
 /// Returns the backups of a file, oldest first.
 pub(super) fn backups(file: &Path) -> Vec<FileBackup> {
-    let (Some(directory), Some(name)) = (file.parent(), file.file_name().and_then(|name| name.to_str())) else {
+    let (Some(directory), Some(name)) = (
+        file.parent(),
+        file.file_name().and_then(|name| name.to_str()),
+    ) else {
         return Vec::new();
     };
     let start = format!("{name}{MARK}");
-    let entries = std::fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok);
+    let entries = std::fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .filter_map(Result::ok);
     let backup = |name: String| {
-        let stem = name.strip_suffix(BEFORE_ENDING).or_else(|| name.strip_suffix(AFTER_ENDING))?;
-        stem.starts_with(&start).then(|| FileBackup { start: directory.join(stem) })
+        let stem = name
+            .strip_suffix(BEFORE_ENDING)
+            .or_else(|| name.strip_suffix(AFTER_ENDING))?;
+        stem.starts_with(&start).then(|| FileBackup {
+            start: directory.join(stem),
+        })
     };
-    let found: BTreeSet<FileBackup> =
-        entries.filter_map(|entry| entry.file_name().into_string().ok()).filter_map(backup).collect();
+    let found: BTreeSet<FileBackup> = entries
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter_map(backup)
+        .collect();
     // The names have the time, so they sort by it.
     found.into_iter().collect()
 }
@@ -56,12 +69,18 @@ pub(super) fn keep(file: &Path, text: &str) -> anyhow::Result<FileBackup> {
 fn keep_at(file: &Path, text: &str, now: jiff::Timestamp) -> anyhow::Result<FileBackup> {
     for later in 0..NAMES_MAX {
         let time = jiff::Timestamp::from_millisecond(now.as_millisecond() + later)?;
-        let time = time.strftime("%Y-%m-%dT%H%M%S%.3f").to_string().replace('.', "");
+        let time = time
+            .strftime("%Y-%m-%dT%H%M%S%.3f")
+            .to_string()
+            .replace('.', "");
         let mut name = file.file_name().unwrap_or_default().to_owned();
         name.push(format!("{MARK}{time}"));
-        let backup = FileBackup { start: file.with_file_name(name) };
-        let is_taken =
-            [BEFORE_ENDING, AFTER_ENDING].iter().any(|ending| backup.copy(ending).symlink_metadata().is_ok());
+        let backup = FileBackup {
+            start: file.with_file_name(name),
+        };
+        let is_taken = [BEFORE_ENDING, AFTER_ENDING]
+            .iter()
+            .any(|ending| backup.copy(ending).symlink_metadata().is_ok());
         if is_taken {
             continue;
         }
@@ -69,12 +88,17 @@ fn keep_at(file: &Path, text: &str, now: jiff::Timestamp) -> anyhow::Result<File
             // Somebody took the name in this moment.
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
             Err(error) => {
-                return Err(error).with_context(|| format!("cannot keep a copy at {}", backup.before_path().display()));
+                return Err(error).with_context(|| {
+                    format!("cannot keep a copy at {}", backup.before_path().display())
+                });
             }
             Ok(()) => return Ok(backup),
         }
     }
-    bail!("cannot keep a copy of {}: all names for it are taken", file.display())
+    bail!(
+        "cannot keep a copy of {}: all names for it are taken",
+        file.display()
+    )
 }
 
 impl FileBackup {
@@ -124,7 +148,8 @@ impl FileBackup {
     pub(super) fn remove(&self) -> anyhow::Result<()> {
         for path in [self.after_path(), self.before_path()] {
             match std::fs::remove_file(&path) {
-                // A file that was not there has no copy from before, and older versions made none from after.
+                // A file that was not there has no copy from before, and older versions made none
+                // from after.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 removed => removed.with_context(|| path.display().to_string())?,
             }
@@ -132,13 +157,15 @@ impl FileBackup {
         Ok(())
     }
 
-    /// Creates a copy, which nobody else may read before it has the mode of the file. Leaves nothing behind on failure.
+    /// Creates a copy, which nobody else may read before it has the mode of the file. Leaves
+    /// nothing behind on failure.
     fn create(&self, ending: &str, file: &Path, text: &str) -> std::io::Result<()> {
         if text.is_empty() {
             return Ok(());
         }
         let path = self.copy(ending);
-        // A file or a link that waits at the name is an error: nobody else decides where the text goes.
+        // A file or a link that waits at the name is an error: nobody else decides where the text
+        // goes.
         let copy = file_replacement::create_private(&path)?;
         fill(&copy, file, text).inspect_err(|_| drop(std::fs::remove_file(&path)))
     }
@@ -171,7 +198,10 @@ mod tests {
             let backup = keep_at(&file, &n.to_string(), time(n)).unwrap();
             backup.keep_after(&file, "after").unwrap();
         }
-        let texts: Vec<String> = backups(&file).iter().map(|backup| backup.before().unwrap()).collect();
+        let texts: Vec<String> = backups(&file)
+            .iter()
+            .map(|backup| backup.before().unwrap())
+            .collect();
         assert_eq!(texts, ["2", "3", "4", "5", "6"]);
         assert_eq!(backups(&file)[0].after().as_deref(), Some("after"));
         let count = std::fs::read_dir(directory.path()).unwrap().count();
@@ -187,7 +217,13 @@ mod tests {
         std::fs::write(&file, "new").unwrap();
         backup.keep_after(&file, "new").unwrap();
         assert_eq!(backups(&file), std::slice::from_ref(&backup));
-        assert_eq!((backup.before().unwrap().as_str(), backup.before_path().exists()), ("", false));
+        assert_eq!(
+            (
+                backup.before().unwrap().as_str(),
+                backup.before_path().exists()
+            ),
+            ("", false)
+        );
         backup.remove().unwrap();
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
     }
@@ -200,7 +236,11 @@ mod tests {
         new.keep_after(&file, "new").unwrap();
         let next = keep_at(&file, "new", time(0)).unwrap();
         assert_ne!(next, new);
-        assert_eq!(new.before().unwrap(), "", "its undo brings the other text back");
+        assert_eq!(
+            new.before().unwrap(),
+            "",
+            "its undo brings the other text back"
+        );
         assert!(!new.before_path().exists() && next.before_path().exists());
     }
 
@@ -217,9 +257,15 @@ mod tests {
         waiting.remove().unwrap();
         symlink(&target, waiting.before_path()).unwrap();
         let backup = keep_at(&file, "secret", time(0)).unwrap();
-        assert!(!target.exists() && backup != waiting, "another name is taken");
+        assert!(
+            !target.exists() && backup != waiting,
+            "another name is taken"
+        );
         assert_eq!(backup.before().unwrap(), "secret");
-        let mode = std::fs::metadata(backup.before_path()).unwrap().permissions().mode();
+        let mode = std::fs::metadata(backup.before_path())
+            .unwrap()
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o777, 0o640);
         symlink(&target, backup.after_path()).unwrap();
         assert!(backup.keep_after(&file, "secret").is_err() && !target.exists());

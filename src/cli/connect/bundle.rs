@@ -1,7 +1,8 @@
 //! Bundle that installs Moongate in Claude Desktop: a ZIP archive with a manifest and this program.
 //!
-//! Owns its contents. Does not know the manifest (`moongate-clients`) or the archive's format (`zip_archive`).
-//! Invariant: an existing file is replaced only as a whole, and only by a bundle that is complete.
+//! Owns its contents. Does not know the manifest (`moongate-clients`) or the archive's format
+//! (`zip_archive`). Invariant: an existing file is replaced only as a whole, and only by a bundle
+//! that is complete.
 
 use std::fs::File;
 use std::path::Path;
@@ -17,7 +18,11 @@ use moongate_platform::Platform;
 const CLIENT: &str = "claude-desktop";
 
 /// Writes a bundle. Refuses other clients.
-pub(super) fn write(profiles: &[&ClientProfile], request: &ConnectRequest, path: &Path) -> anyhow::Result<()> {
+pub(super) fn write(
+    profiles: &[&ClientProfile],
+    request: &ConnectRequest,
+    path: &Path,
+) -> anyhow::Result<()> {
     ensure!(
         matches!(profiles, [profile] if profile.id == CLIENT),
         "--bundle: only Claude Desktop installs bundles: `moongate connect {CLIENT} --bundle PATH`"
@@ -27,9 +32,17 @@ pub(super) fn write(profiles: &[&ClientProfile], request: &ConnectRequest, path:
         "--bundle: the gateway listens on {} only; name its URL with --endpoint",
         request.url
     );
-    let manifest = bundle_manifest(&request.name, &request.url, env!("CARGO_PKG_VERSION"), Platform::CURRENT);
+    let manifest = bundle_manifest(
+        &request.name,
+        &request.url,
+        env!("CARGO_PKG_VERSION"),
+        Platform::CURRENT,
+    );
     // Written beside it first: an interrupted write must not leave half a bundle under its name.
-    let mut beside = path.file_name().context("--bundle: the path names no file")?.to_owned();
+    let mut beside = path
+        .file_name()
+        .context("--bundle: the path names no file")?
+        .to_owned();
     beside.push(".part");
     let beside = path.with_file_name(beside);
     let program = std::env::current_exe().context("the path of this program is unknown")?;
@@ -51,7 +64,11 @@ fn archive(path: &Path, manifest: &str, program: &Path) -> anyhow::Result<()> {
     let mut archive = ZipArchive::new(File::create(path)?);
     archive.add("manifest.json", FileKind::Text, &mut manifest.as_bytes())?;
     let mut program = File::open(program).with_context(|| program.display().to_string())?;
-    archive.add(&bundle_program(Platform::CURRENT), FileKind::Program, &mut program)?;
+    archive.add(
+        &bundle_program(Platform::CURRENT),
+        FileKind::Program,
+        &mut program,
+    )?;
     archive.finish()?.sync_all()?;
     Ok(())
 }

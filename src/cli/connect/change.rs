@@ -1,7 +1,7 @@
 //! Changes of one client's file.
 //!
-//! Owns the steps: edit, show, ask, keep a copy, write, read back. Does not know clients' formats. Invariant: a file
-//! that somebody else changed meanwhile stays as it is.
+//! Owns the steps: edit, show, ask, keep a copy, write, read back. Does not know clients' formats.
+//! Invariant: a file that somebody else changed meanwhile stays as it is.
 
 use std::path::{Path, PathBuf};
 
@@ -13,8 +13,8 @@ use crate::cli::process::print_message;
 use crate::cli::text_diff::diff_of_file;
 use moongate_clients::import::{GatewayReach, SelfAddresses};
 use moongate_clients::{
-    ClientProfile, ConnectKey, ConnectRequest, ExistingEntry, TakenEntry, UnkeptKey, connect_text, disconnect_text,
-    existing_entry, format_of, kept_key, take_over_text,
+    ClientProfile, ConnectKey, ConnectRequest, ExistingEntry, TakenEntry, UnkeptKey, connect_text,
+    disconnect_text, existing_entry, format_of, kept_key, take_over_text,
 };
 use moongate_edit::ConfigFile;
 use serde_json::{Map, Value};
@@ -36,7 +36,9 @@ pub(super) struct ChangeConsent {
 impl ClientFile {
     /// Reads the file. A missing one is empty.
     pub(super) fn read(path: PathBuf) -> anyhow::Result<Self> {
-        Ok(ClientFile { file: ConfigFile::read(&path)? })
+        Ok(ClientFile {
+            file: ConfigFile::read(&path)?,
+        })
     }
 
     /// Path of the file.
@@ -58,20 +60,24 @@ impl ClientFile {
         consent: ChangeConsent,
     ) -> anyhow::Result<ClientFile> {
         let path = self.path().to_owned();
-        if let ExistingEntry::Foreign(entry) = existing_entry(&path, self.text(), &request.name, own) {
-            // An entry that leads elsewhere was somebody's decision, so both are shown before one is
-            // replaced.
+        if let ExistingEntry::Foreign(entry) =
+            existing_entry(&path, self.text(), &request.name, own)
+        {
+            // An entry that leads elsewhere was somebody's decision, so both are shown before one
+            // is replaced.
             let ours = masked_entry(profile, request)?;
             ensure!(
                 consent.force,
-                "{} has another entry `{}`; use --force to replace it, or --name for another name\n  there: {entry}\n  ours:  {ours}",
+                "{} has another entry `{}`; use --force to replace it, or --name for another \
+                 name\n  there: {entry}\n  ours:  {ours}",
                 path.display(),
                 request.name
             );
         }
         let text = connect_text(profile, request, format_of(&path), self.text())
             .map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?;
-        // An unchanged file is left alone: a write would make a copy, and `--undo` would then undo nothing.
+        // An unchanged file is left alone: a write would make a copy, and `--undo` would then undo
+        // nothing.
         if text == self.text() {
             print_message(&format!("{} has this entry already", path.display()));
             return Ok(self);
@@ -82,8 +88,13 @@ impl ClientFile {
 
     fn read_back(path: PathBuf, text: &str) -> anyhow::Result<ClientFile> {
         let again = ClientFile::read(path)?;
-        // A running client may rewrite its file from memory at any time, and our entry would be gone.
-        ensure!(again.text() == text, "{} does not read as it was written", again.path().display());
+        // A running client may rewrite its file from memory at any time, and our entry would be
+        // gone.
+        ensure!(
+            again.text() == text,
+            "{} does not read as it was written",
+            again.path().display()
+        );
         Ok(again)
     }
 
@@ -101,18 +112,26 @@ impl ClientFile {
         }
     }
 
-    /// Returns how much of the gateway the file's entries reach, with the name of one that reaches so much.
+    /// Returns how much of the gateway the file's entries reach, with the name of one that reaches
+    /// so much.
     pub(super) fn reach(
         &self,
         reach_of: impl Fn(&Map<String, Value>) -> GatewayReach,
     ) -> anyhow::Result<(GatewayReach, String)> {
         let entries = moongate_config::parse_servers(self.path(), self.text());
-        let entries = entries.map_err(|problems| anyhow::anyhow!("{}", problems.to_string().trim_end()))?;
-        let reaches = entries.servers.iter().map(|entry| (reach_of(&entry.settings), entry.name.clone()));
-        Ok(reaches.max_by_key(|(reach, _)| *reach).unwrap_or((GatewayReach::Nothing, String::new())))
+        let entries =
+            entries.map_err(|problems| anyhow::anyhow!("{}", problems.to_string().trim_end()))?;
+        let reaches = entries
+            .servers
+            .iter()
+            .map(|entry| (reach_of(&entry.settings), entry.name.clone()));
+        Ok(reaches
+            .max_by_key(|(reach, _)| *reach)
+            .unwrap_or((GatewayReach::Nothing, String::new())))
     }
 
-    /// Replaces entries by ours, or only removes them if there is no request. Returns the file as it was read back.
+    /// Replaces entries by ours, or only removes them if there is no request. Returns the file as
+    /// it was read back.
     pub(super) fn take_over(
         self,
         profile: &ClientProfile,
@@ -129,9 +148,13 @@ impl ClientFile {
         if let Some(request) = request {
             // What is left of this name was not imported, so nobody but its owner may replace it.
             let left = changed(None)?;
-            if let ExistingEntry::Foreign(entry) = existing_entry(&path, &left, &request.name, own) {
+            if let ExistingEntry::Foreign(entry) = existing_entry(&path, &left, &request.name, own)
+            {
                 let name = &request.name;
-                bail!("another entry `{name}` was not imported; rename or remove it first\n  there: {entry}");
+                bail!(
+                    "another entry `{name}` was not imported; rename or remove it first\n  there: \
+                     {entry}"
+                );
             }
         }
         let text = changed(request)?;
@@ -154,20 +177,35 @@ impl ClientFile {
                 return Ok(());
             }
             ExistingEntry::Foreign(entry) if !consent.force => {
-                bail!("{} has another entry `{name}`; use --force to remove it\n  there: {entry}", path.display());
+                bail!(
+                    "{} has another entry `{name}`; use --force to remove it\n  there: {entry}",
+                    path.display()
+                );
             }
             ExistingEntry::Ours | ExistingEntry::Foreign(_) => {}
         }
-        // The last copy tells what was there before us, such as a file that had no table of servers.
-        let before = backup::backups(&path).pop().and_then(|backup| backup.before().ok());
-        let text = disconnect_text(profile, name, format_of(&path), self.text(), before.as_deref())
-            .map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?;
+        // The last copy tells what was there before us, such as a file that had no table of
+        // servers.
+        let before = backup::backups(&path)
+            .pop()
+            .and_then(|backup| backup.before().ok());
+        let text = disconnect_text(
+            profile,
+            name,
+            format_of(&path),
+            self.text(),
+            before.as_deref(),
+        )
+        .map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?;
         if text.is_empty() {
             show(&path, self.text(), &text, None);
             ask(consent)?;
             // Some clients refuse an empty file, and this one was not there before.
             std::fs::remove_file(&path).with_context(|| path.display().to_string())?;
-            print_message(&format!("removed {}, which had nothing else", path.display()));
+            print_message(&format!(
+                "removed {}, which had nothing else",
+                path.display()
+            ));
             return Ok(());
         }
         self.write(&text, None, consent)
@@ -177,15 +215,22 @@ impl ClientFile {
     pub(super) fn undo(self, consent: ChangeConsent) -> anyhow::Result<()> {
         let path = self.path().to_owned();
         let backup = backup::backups(&path).pop();
-        let backup = backup.with_context(|| format!("there is no copy of {} to put back", path.display()))?;
+        let backup = backup
+            .with_context(|| format!("there is no copy of {} to put back", path.display()))?;
         let before = backup.before()?;
-        let text = self.text_without_change(&backup, &before).with_context(|| match before.is_empty() {
-            true => "nothing was changed; the file was not there before the last change".to_owned(),
-            false => {
-                let copy = backup.before_path();
-                format!("nothing was changed; {} is the file from before the last change", copy.display())
-            }
-        })?;
+        let text =
+            self.text_without_change(&backup, &before)
+                .with_context(|| match before.is_empty() {
+                    true => "nothing was changed; the file was not there before the last change"
+                        .to_owned(),
+                    false => {
+                        let copy = backup.before_path();
+                        format!(
+                            "nothing was changed; {} is the file from before the last change",
+                            copy.display()
+                        )
+                    }
+                })?;
         show(&path, self.text(), &text, None);
         ask(consent)?;
         match text.is_empty() {
@@ -198,14 +243,19 @@ impl ClientFile {
         backup.remove()?;
         print_message(&match text == before {
             true => format!("{} is as it was", path.display()),
-            false => format!("{} was written by others since then: only this change was taken back", path.display()),
+            false => format!(
+                "{} was written by others since then: only this change was taken back",
+                path.display()
+            ),
         });
         Ok(())
     }
 
     /// Returns the text without the change that a copy was made for.
     fn text_without_change(&self, backup: &FileBackup, before: &str) -> anyhow::Result<String> {
-        let after = backup.after().context("nobody can tell what others wrote since then")?;
+        let after = backup
+            .after()
+            .context("nobody can tell what others wrote since then")?;
         if self.text() == after {
             return Ok(before.to_owned());
         }
@@ -213,7 +263,11 @@ impl ClientFile {
         let edits = moongate_edit::difference(format, &after, before)?;
         let text = moongate_edit::edit(format, self.text(), &edits)?;
         // An edit leaves the braces of a JSON text that was once empty.
-        Ok(if before.is_empty() && matches!(text.trim(), "" | "{}") { String::new() } else { text })
+        Ok(if before.is_empty() && matches!(text.trim(), "" | "{}") {
+            String::new()
+        } else {
+            text
+        })
     }
 
     fn write(&self, text: &str, key: Option<&str>, consent: ChangeConsent) -> anyhow::Result<()> {
@@ -238,31 +292,47 @@ impl ClientFile {
             false => format!("a copy of before is {}", before.display()),
         };
         print_message(&format!("written to {}; {copy}", path.display()));
-        print_message(&format!("--undo compares with {}, and then removes the copies", after.display()));
+        print_message(&format!(
+            "--undo compares with {}, and then removes the copies",
+            after.display()
+        ));
         Ok(())
     }
 }
 
 fn show(path: &Path, before: &str, after: &str, key: Option<&str>) {
-    print_message(&format!("{}:\n{}", path.display(), diff_of_file(path, before, after, key).trim_end()));
+    print_message(&format!(
+        "{}:\n{}",
+        path.display(),
+        diff_of_file(path, before, after, key).trim_end()
+    ));
 }
 
 fn ask(consent: ChangeConsent) -> anyhow::Result<()> {
-    ensure!(consent.confirmed || confirm("Write this?")?, "nothing was written");
+    ensure!(
+        consent.confirmed || confirm("Write this?")?,
+        "nothing was written"
+    );
     Ok(())
 }
 
 /// Key of a request, which no output shows.
 fn key_of(request: &ConnectRequest) -> Option<&str> {
     match &request.key {
-        Some(ConnectKey::Value(key) | ConnectKey::Variable { value: Some(key), .. }) => Some(key),
+        Some(
+            ConnectKey::Value(key)
+            | ConnectKey::Variable {
+                value: Some(key), ..
+            },
+        ) => Some(key),
         _ => None,
     }
 }
 
 /// Our entry as it may be shown.
 fn masked_entry(profile: &ClientProfile, request: &ConnectRequest) -> anyhow::Result<String> {
-    let entry = moongate_clients::client_entry(profile, request).map_err(|error| anyhow::anyhow!("{error}"))?;
+    let entry = moongate_clients::client_entry(profile, request)
+        .map_err(|error| anyhow::anyhow!("{error}"))?;
     let text = entry.to_string();
     Ok(key_of(request).map_or_else(|| text.clone(), |key| text.replace(key, "***")))
 }

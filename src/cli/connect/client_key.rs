@@ -1,7 +1,7 @@
 //! Key of one client's entry, where none is given.
 //!
-//! Owns the choice: the key that the entry has, or a variable that the client reads. Does not make keys (`new_key`).
-//! Invariant: an entry never loses its key to a gateway that needs one.
+//! Owns the choice: the key that the entry has, or a variable that the client reads. Does not make
+//! keys (`new_key`). Invariant: an entry never loses its key to a gateway that needs one.
 
 use anyhow::{anyhow, bail};
 
@@ -29,7 +29,9 @@ impl KeyDemand {
     pub(super) fn of(args: &ConnectArgs, url: &str) -> Self {
         let options = load_options(&args.config);
         // A gateway that runs with another config may have keys all the same.
-        if options.paths.is_empty() || !(is_of_config(args) || self_addresses(&options).has_url(url)) {
+        if options.paths.is_empty()
+            || !(is_of_config(args) || self_addresses(&options).has_url(url))
+        {
             return KeyDemand::Unknown;
         }
         match moongate_config::load(&options) {
@@ -52,25 +54,40 @@ pub(super) fn request_of_client(
     if request.key.is_some() || demand == KeyDemand::NotNeeded {
         return Ok(request.clone());
     }
-    let with = |key| ConnectRequest { key: Some(key), ..request.clone() };
+    let with = |key| ConnectRequest {
+        key: Some(key),
+        ..request.clone()
+    };
     let kept = file.own_key(profile, &request.name, own);
     let keyed = match kept.map_err(|error| anyhow!("{error}; {}", advice(profile)))? {
         Some(key) => with(key),
         None if demand == KeyDemand::Unknown => return Ok(request.clone()),
         None => {
-            let keyed = with(ConnectKey::Variable { name: DEFAULT_VARIABLE.to_owned(), value: None });
+            let keyed = with(ConnectKey::Variable {
+                name: DEFAULT_VARIABLE.to_owned(),
+                value: None,
+            });
             if args.key_inline {
-                bail!("the gateway needs a key, and {DEFAULT_VARIABLE} is not set here; {}", advice(profile));
+                bail!(
+                    "the gateway needs a key, and {DEFAULT_VARIABLE} is not set here; {}",
+                    advice(profile)
+                );
             }
             keyed
         }
     };
     if client_entry(profile, &keyed).is_err() {
-        bail!("the gateway needs a key, and this client reads none from a variable; {}", advice(profile));
+        bail!(
+            "the gateway needs a key, and this client reads none from a variable; {}",
+            advice(profile)
+        );
     }
     Ok(keyed)
 }
 
 fn advice(profile: &ClientProfile) -> String {
-    format!("`moongate connect {} --write --key NAME` makes one", profile.id)
+    format!(
+        "`moongate connect {} --write --key NAME` makes one",
+        profile.id
+    )
 }

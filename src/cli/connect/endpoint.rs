@@ -1,7 +1,7 @@
 //! Meaning of `--endpoint`.
 //!
-//! Owns the words that it takes, and the comparison with the config. Does not connect. Invariant: a name that the config
-//! does not have is an error before anything is written.
+//! Owns the words that it takes, and the comparison with the config. Does not connect. Invariant: a
+//! name that the config does not have is an error before anything is written.
 
 use super::args::ConnectArgs;
 use crate::cli::locate;
@@ -17,38 +17,59 @@ pub(super) fn endpoint_url(args: &ConnectArgs) -> Result<String, String> {
         path if path.starts_with('/') => path.to_owned(),
         url if is_url(url) => return Ok(url.to_owned()),
         _ => {
-            let forms = "a name such as coding, a path such as /mcp/coding, or a URL with http:// or https://";
+            let forms = "a name such as coding, a path such as /mcp/coding, or a URL with http:// \
+                         or https://";
             return Err(format!("--endpoint {word:?}: give {forms}"));
         }
     };
     let located = locate::endpoint(&args.config);
-    located.map(|located| located.url(&path)).map_err(|error| format!("{error}; --endpoint takes a whole URL"))
+    located
+        .map(|located| located.url(&path))
+        .map_err(|error| format!("{error}; --endpoint takes a whole URL"))
 }
 
-/// Refuses the name of a view or server that the config does not have. Without a config, each name may be one.
+/// Refuses the name of a view or server that the config does not have. Without a config, each name
+/// may be one.
 pub(super) fn check_endpoint(args: &ConnectArgs) -> Result<(), String> {
-    let Some(word) = args.endpoint.as_deref() else { return Ok(()) };
+    let Some(word) = args.endpoint.as_deref() else {
+        return Ok(());
+    };
     let name = word.strip_prefix("/mcp/").unwrap_or(word);
     let options = load_options(&args.config);
     // An address elsewhere may be of another gateway, whose names are not known here.
     if !is_name(name) || options.paths.is_empty() {
         return Ok(());
     }
-    let Ok(loaded) = moongate_config::load(&options) else { return Ok(()) };
+    let Ok(loaded) = moongate_config::load(&options) else {
+        return Ok(());
+    };
     let plan = &loaded.plan;
     let views = plan.views.iter().map(|view| view.name.as_str());
-    let names: Vec<&str> = views.chain(plan.servers.iter().map(|server| server.name.as_str())).collect();
+    let names: Vec<&str> = views
+        .chain(plan.servers.iter().map(|server| server.name.as_str()))
+        .collect();
     if names.contains(&name) {
         return Ok(());
     }
-    let begins = || names.iter().copied().filter(|other| other.starts_with(name)).min_by_key(|other| other.len());
+    let begins = || {
+        names
+            .iter()
+            .copied()
+            .filter(|other| other.starts_with(name))
+            .min_by_key(|other| other.len())
+    };
     let why = match nearest(name, &names).or_else(begins) {
         _ if plan.disabled.iter().any(|server| server.name == name) => {
             format!("that server is off; `moongate enable {name}` switches it on")
         }
         Some(near) => format!("there is no such view or server; did you mean `{near}`?"),
-        None if names.is_empty() => "there is no such view or server, and no other either".to_owned(),
-        None => format!("there is no such view or server; there is {}", names.join(", ")),
+        None if names.is_empty() => {
+            "there is no such view or server, and no other either".to_owned()
+        }
+        None => format!(
+            "there is no such view or server; there is {}",
+            names.join(", ")
+        ),
     };
     Err(format!("--endpoint {word:?}: {why}"))
 }
@@ -64,6 +85,7 @@ fn is_name(word: &str) -> bool {
 
 fn is_url(text: &str) -> bool {
     let is_web = |url: Url| matches!(url.scheme(), "http" | "https") && url.has_host();
-    text.strip_prefix(moongate_listener::UNIX).is_some_and(|path| !path.is_empty())
+    text.strip_prefix(moongate_listener::UNIX)
+        .is_some_and(|path| !path.is_empty())
         || Url::parse(text).is_ok_and(is_web)
 }

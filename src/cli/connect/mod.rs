@@ -1,7 +1,8 @@
-//! `moongate connect`: clients of this machine that use the gateway. Owns the flags, and the order of the steps.
+//! `moongate connect`: clients of this machine that use the gateway. Owns the flags, and the order
+//! of the steps.
 //!
-//! Does not know how a client's file looks (`moongate-clients`). Invariant: without `--write`, `--remove` or `--undo`,
-//! nothing is written.
+//! Does not know how a client's file looks (`moongate-clients`). Invariant: without `--write`,
+//! `--remove` or `--undo`, nothing is written.
 
 mod args;
 mod backup;
@@ -29,7 +30,8 @@ use client_key::KeyDemand;
 use endpoint::endpoint_url;
 use moongate_clients::import::SelfAddresses;
 use moongate_clients::{
-    ClientProfile, ConnectKey, ConnectMethod, ConnectRequest, StepKind, UserDirectories, connect_steps,
+    ClientProfile, ConnectKey, ConnectMethod, ConnectRequest, StepKind, UserDirectories,
+    connect_steps,
 };
 use moongate_platform::Platform;
 use request::request;
@@ -44,7 +46,10 @@ const DEFAULT_URL: &str = "http://127.0.0.1:8080/mcp";
 /// Runs the command. Returns exit code 1 if a client could not be connected, 2 for bad usage.
 pub async fn run(args: ConnectArgs) -> anyhow::Result<ExitCode> {
     let env = environment();
-    let directories = UserDirectories { env: &env, platform: Platform::CURRENT };
+    let directories = UserDirectories {
+        env: &env,
+        platform: Platform::CURRENT,
+    };
     let profiles = match chosen(&args, &directories) {
         Ok(profiles) => profiles,
         Err(message) => {
@@ -74,7 +79,9 @@ pub async fn run(args: ConnectArgs) -> anyhow::Result<ExitCode> {
         return write_entries(&args, &profiles, request, &directories).await;
     }
     let request = shown_request(&args, request);
-    Ok(for_each(&profiles, |profile| show(profile, &request, &args, &directories)))
+    Ok(for_each(&profiles, |profile| {
+        show(profile, &request, &args, &directories)
+    }))
 }
 
 /// Does one thing for each client. An error of one does not keep the others from it.
@@ -93,9 +100,14 @@ fn for_each(
 }
 
 /// Returns the clients that the flags name.
-fn chosen(args: &ConnectArgs, directories: &UserDirectories<'_>) -> Result<Vec<&'static ClientProfile>, String> {
+fn chosen(
+    args: &ConnectArgs,
+    directories: &UserDirectories<'_>,
+) -> Result<Vec<&'static ClientProfile>, String> {
     if args.all {
-        let here = |profile: &&ClientProfile| profile.method == ConnectMethod::File && directories.has_client(profile);
+        let here = |profile: &&ClientProfile| {
+            profile.method == ConnectMethod::File && directories.has_client(profile)
+        };
         return Ok(moongate_clients::clients().filter(here).collect());
     }
     let find = |word: &String| moongate_clients::client(word).ok_or_else(|| unknown_client(word));
@@ -106,7 +118,9 @@ fn chosen(args: &ConnectArgs, directories: &UserDirectories<'_>) -> Result<Vec<&
 fn list(directories: &UserDirectories<'_>) -> anyhow::Result<ExitCode> {
     let mut out = String::new();
     for profile in moongate_clients::clients() {
-        let file = directories.file(profile).filter(|_| directories.has_client(profile));
+        let file = directories
+            .file(profile)
+            .filter(|_| directories.has_client(profile));
         let file = file.map_or_else(|| "-".to_owned(), |file| file.display().to_string());
         let _ = writeln!(out, "{:<16} {:<24} {file}", profile.id, profile.title);
     }
@@ -114,17 +128,22 @@ fn list(directories: &UserDirectories<'_>) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the request whose steps are shown: with a place for the key, if one is needed and none is given.
+/// Returns the request whose steps are shown: with a place for the key, if one is needed and none
+/// is given.
 fn shown_request(args: &ConnectArgs, request: ConnectRequest) -> ConnectRequest {
     if request.key.is_some() || KeyDemand::of(args, &request.url) != KeyDemand::Needed {
         return request;
     }
     print_message(&format!(
-        "the gateway needs a key, which {KEY_PLACEHOLDER} stands for: `moongate connect CLIENT --write --key NAME` makes one"
+        "the gateway needs a key, which {KEY_PLACEHOLDER} stands for: `moongate connect CLIENT \
+         --write --key NAME` makes one"
     ));
     let name = DEFAULT_VARIABLE.to_owned();
     let value = Some(KEY_PLACEHOLDER.to_owned());
-    ConnectRequest { key: Some(ConnectKey::Variable { name, value }), ..request }
+    ConnectRequest {
+        key: Some(ConnectKey::Variable { name, value }),
+        ..request
+    }
 }
 
 /// Shows the steps for a client.
@@ -134,7 +153,9 @@ fn show(
     args: &ConnectArgs,
     directories: &UserDirectories<'_>,
 ) -> anyhow::Result<()> {
-    let path = file_of(profile, args, directories).ok().map(|path| path.display().to_string());
+    let path = file_of(profile, args, directories)
+        .ok()
+        .map(|path| path.display().to_string());
     let mut out = format!("# {}\n", profile.title);
     for step in connect_steps(profile, request, path.as_deref()) {
         let (before, after) = match (step.kind, &step.path) {
@@ -152,9 +173,16 @@ fn show(
 }
 
 /// Removes the entry of a client, or restores its file.
-fn take_back(args: &ConnectArgs, profile: &ClientProfile, directories: &UserDirectories<'_>) -> anyhow::Result<()> {
+fn take_back(
+    args: &ConnectArgs,
+    profile: &ClientProfile,
+    directories: &UserDirectories<'_>,
+) -> anyhow::Result<()> {
     let file = ClientFile::read(file_of(profile, args, directories)?)?;
-    let consent = ChangeConsent { force: args.force, confirmed: args.yes };
+    let consent = ChangeConsent {
+        force: args.force,
+        confirmed: args.yes,
+    };
     if args.undo {
         return file.undo(consent);
     }

@@ -1,7 +1,7 @@
 //! Key that `connect --key` makes for its clients.
 //!
-//! Owns its entry in the config. Does not write clients' files. Invariant: its hash is in the config only if a client has
-//! the key.
+//! Owns its entry in the config. Does not write clients' files. Invariant: its hash is in the
+//! config only if a client has the key.
 
 use anyhow::ensure;
 
@@ -24,29 +24,53 @@ pub(super) struct NewClientKey {
 impl NewClientKey {
     /// Makes a key. Fails if the config would not take it.
     pub(super) fn prepare(args: &ConnectArgs, name: &str) -> anyhow::Result<Self> {
-        ensure!(is_key_name(name), "--key: a key's name has 1 to 64 characters");
+        ensure!(
+            is_key_name(name),
+            "--key: a key's name has 1 to 64 characters"
+        );
         let value = new_key();
         let entry = key::entry_value(KeyList::Clients, name, &value);
-        let operation = ConfigOperation::AddKey { list: KeyList::Clients, entry };
+        let operation = ConfigOperation::AddKey {
+            list: KeyList::Clients,
+            entry,
+        };
         let edited = EditedConfig::of(&args.config);
         edited.prepare(std::slice::from_ref(&operation))?;
-        Ok(NewClientKey { edited, operation, is_confirmed: args.yes, value })
+        Ok(NewClientKey {
+            edited,
+            operation,
+            is_confirmed: args.yes,
+            value,
+        })
     }
 
     /// Returns the key as a request has it.
     pub(super) fn request_key(&self, args: &ConnectArgs) -> ConnectKey {
         match args.key_inline {
             true => ConnectKey::Value(self.value.clone()),
-            false => ConnectKey::Variable { name: DEFAULT_VARIABLE.to_owned(), value: Some(self.value.clone()) },
+            false => ConnectKey::Variable {
+                name: DEFAULT_VARIABLE.to_owned(),
+                value: Some(self.value.clone()),
+            },
         }
     }
 
     /// Writes the hash into the config.
     pub(super) fn write(&self) -> anyhow::Result<()> {
         let operations = std::slice::from_ref(&self.operation);
-        if self.edited.prepare(operations)?.loaded().plan.auth.keys.len() == 1 {
+        if self
+            .edited
+            .prepare(operations)?
+            .loaded()
+            .plan
+            .auth
+            .keys
+            .len()
+            == 1
+        {
             print_message(key::FIRST_KEY);
         }
-        self.edited.confirm_and_write(operations, None, self.is_confirmed)
+        self.edited
+            .confirm_and_write(operations, None, self.is_confirmed)
     }
 }

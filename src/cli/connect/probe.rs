@@ -1,7 +1,7 @@
 //! Check of a client's entry, by doing what the client would do.
 //!
-//! Owns the connection that the entry describes. Does not read the client's format (`moongate-config`). Invariant:
-//! nothing of the check outlives it.
+//! Owns the connection that the entry describes. Does not read the client's format
+//! (`moongate-config`). Invariant: nothing of the check outlives it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,16 +19,26 @@ use moongate_clients::{ClientProfile, ConnectKey, ConnectRequest};
 const RELOAD_WAIT: Duration = Duration::from_secs(10);
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
 
-/// Waits until the running gateway knows the key of a request, or refuses at least those who have none.
+/// Waits until the running gateway knows the key of a request, or refuses at least those who have
+/// none.
 pub(super) async fn wait_for_key(request: &ConnectRequest) {
     let key = match &request.key {
-        Some(ConnectKey::Value(key) | ConnectKey::Variable { value: Some(key), .. }) => key,
+        Some(
+            ConnectKey::Value(key)
+            | ConnectKey::Variable {
+                value: Some(key), ..
+            },
+        ) => key,
         _ => return,
     };
     let until = Instant::now() + RELOAD_WAIT;
     while Instant::now() < until {
-        // A gateway without keys lets in everybody, so a good answer alone says nothing about the key.
-        match (probe_url(&request.url, None).await, probe_url(&request.url, Some(key)).await) {
+        // A gateway without keys lets in everybody, so a good answer alone says nothing about the
+        // key.
+        match (
+            probe_url(&request.url, None).await,
+            probe_url(&request.url, Some(key)).await,
+        ) {
             (ProbeOutcome::Refused, ProbeOutcome::Refused) | (ProbeOutcome::Tools(_), _) => {
                 tokio::time::sleep(RETRY_PAUSE).await;
             }
@@ -38,29 +48,43 @@ pub(super) async fn wait_for_key(request: &ConnectRequest) {
     print_message("the gateway does not know the new key yet; does it run with this config?");
 }
 
-/// Connects as the entry says, and reports how that went. A gateway that does not run is no fault of the entry.
-pub(super) async fn check(profile: &ClientProfile, file: &ClientFile, request: &ConnectRequest) -> anyhow::Result<()> {
+/// Connects as the entry says, and reports how that went. A gateway that does not run is no fault
+/// of the entry.
+pub(super) async fn check(
+    profile: &ClientProfile,
+    file: &ClientFile,
+    request: &ConnectRequest,
+) -> anyhow::Result<()> {
     let title = profile.title;
     if let Some(name) = unset_variable(request) {
-        print_message(&format!("{title}, not checked, since {name} is not set here"));
+        print_message(&format!(
+            "{title}, not checked, since {name} is not set here"
+        ));
         return Ok(());
     }
     let outcome = connect_as(file, request).await?;
     match outcome {
         ProbeOutcome::Tools(count) => {
-            print_message(&format!("{title}, checked: the gateway answers with {count} tools"));
+            print_message(&format!(
+                "{title}, checked: the gateway answers with {count} tools"
+            ));
             if let Some(most) = profile.limits.tools.filter(|most| count > *most) {
-                print_message(&format!("{title} takes {most} tools: connect it to a view with fewer, or disable some"));
+                print_message(&format!(
+                    "{title} takes {most} tools: connect it to a view with fewer, or disable some"
+                ));
             }
         }
         ProbeOutcome::Unreachable(why) => {
             let why = moongate_transport::connect_hints::without_container_hint(&why);
-            print_message(&format!("{title}, not checked, since no gateway answers there yet ({why})"));
+            print_message(&format!(
+                "{title}, not checked, since no gateway answers there yet ({why})"
+            ));
             print_message("start it with `moongate`; this command, run again, checks the entry");
         }
         ProbeOutcome::Refused => {
             bail!(
-                "the entry is written, but the gateway refuses the key: it is missing or wrong (MOONGATE_KEY, --key-env)"
+                "the entry is written, but the gateway refuses the key: it is missing or wrong \
+                 (MOONGATE_KEY, --key-env)"
             );
         }
         ProbeOutcome::Failed(why) => bail!("the entry is written, but it does not work: {why}"),
@@ -71,30 +95,54 @@ pub(super) async fn check(profile: &ClientProfile, file: &ClientFile, request: &
 /// Returns the variable with the key, if its value is not known here.
 fn unset_variable(request: &ConnectRequest) -> Option<&str> {
     match &request.key {
-        Some(ConnectKey::Variable { name, value: None }) if !environment().contains_key(name) => Some(name),
+        Some(ConnectKey::Variable { name, value: None }) if !environment().contains_key(name) => {
+            Some(name)
+        }
         _ => None,
     }
 }
 
 /// Connects as the entry says.
 async fn connect_as(file: &ClientFile, request: &ConnectRequest) -> anyhow::Result<ProbeOutcome> {
-    let entries = moongate_config::parse_servers(file.path(), file.text()).map_err(|e| anyhow::anyhow!("{e}"))?;
-    let entry = entries.servers.into_iter().find(|entry| entry.name == request.name);
-    let entry = entry.with_context(|| format!("the entry `{}` cannot be read back", request.name))?;
+    let entries = moongate_config::parse_servers(file.path(), file.text())
+        .map_err(|e| anyhow::anyhow!("{e}"))?;
+    let entry = entries
+        .servers
+        .into_iter()
+        .find(|entry| entry.name == request.name);
+    let entry =
+        entry.with_context(|| format!("the entry `{}` cannot be read back", request.name))?;
     let env = client_environment(request);
-    let text = |key: &str| entry.settings.get(key).and_then(Value::as_str).map(|text| resolved(text, &env));
+    let text = |key: &str| {
+        entry
+            .settings
+            .get(key)
+            .and_then(Value::as_str)
+            .map(|text| resolved(text, &env))
+    };
     Ok(match (text("url"), text("command")) {
         (Some(url), _) => probe_url(&url, bearer(&entry.settings, &env).as_deref()).await,
         (None, Some(command)) => {
             let env_of_entry = members(&entry.settings, "env", &env);
-            let key = env_of_entry.get("MOONGATE_KEY").or_else(|| env.get("MOONGATE_KEY"));
-            // A bridge starts without its gateway, and answers with nothing. So the gateway is asked first.
+            let key = env_of_entry
+                .get("MOONGATE_KEY")
+                .or_else(|| env.get("MOONGATE_KEY"));
+            // A bridge starts without its gateway, and answers with nothing. So the gateway is
+            // asked first.
             match probe_url(&request.url, key.map(String::as_str)).await {
                 ProbeOutcome::Tools(_) => {}
                 fault => return Ok(fault),
             }
-            let args = entry.settings.get("args").and_then(Value::as_array).into_iter().flatten();
-            let args: Vec<String> = args.filter_map(Value::as_str).map(|arg| resolved(arg, &env)).collect();
+            let args = entry
+                .settings
+                .get("args")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten();
+            let args: Vec<String> = args
+                .filter_map(Value::as_str)
+                .map(|arg| resolved(arg, &env))
+                .collect();
             probe_command(&command, &args, env_of_entry).await
         }
         (None, None) => bail!("the entry `{}` cannot be read back", request.name),
@@ -104,7 +152,11 @@ async fn connect_as(file: &ClientFile, request: &ConnectRequest) -> anyhow::Resu
 /// Variables as the client will have them.
 fn client_environment(request: &ConnectRequest) -> BTreeMap<String, String> {
     let mut env = environment();
-    if let Some(ConnectKey::Variable { name, value: Some(value) }) = &request.key {
+    if let Some(ConnectKey::Variable {
+        name,
+        value: Some(value),
+    }) = &request.key
+    {
         // The name of an input becomes a variable, too.
         env.extend([name.clone(), "MOONGATE_KEY".to_owned()].map(|name| (name, value.clone())));
     }
@@ -115,8 +167,9 @@ fn client_environment(request: &ConnectRequest) -> BTreeMap<String, String> {
 fn resolved(text: &str, env: &BTreeMap<String, String>) -> String {
     let mut out = String::new();
     let mut rest = text;
-    while let Some((before, (reference, after))) =
-        rest.split_once("${").and_then(|(before, rest)| Some((before, rest.split_once('}')?)))
+    while let Some((before, (reference, after))) = rest
+        .split_once("${")
+        .and_then(|(before, rest)| Some((before, rest.split_once('}')?)))
     {
         let (name, default) = reference.split_once(":-").unwrap_or((reference, ""));
         out.push_str(before);
@@ -129,14 +182,27 @@ fn resolved(text: &str, env: &BTreeMap<String, String>) -> String {
 }
 
 /// Texts of a table in an entry.
-fn members(settings: &Map<String, Value>, key: &str, env: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let table = settings.get(key).and_then(Value::as_object).into_iter().flatten();
-    table.filter_map(|(name, value)| Some((name.clone(), resolved(value.as_str()?, env)))).collect()
+fn members(
+    settings: &Map<String, Value>,
+    key: &str,
+    env: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let table = settings
+        .get(key)
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten();
+    table
+        .filter_map(|(name, value)| Some((name.clone(), resolved(value.as_str()?, env))))
+        .collect()
 }
 
 /// Key in the headers of an entry.
 fn bearer(settings: &Map<String, Value>, env: &BTreeMap<String, String>) -> Option<String> {
     let headers = members(settings, "headers", env);
-    let value = headers.into_iter().find(|(name, _)| name.eq_ignore_ascii_case("authorization"))?.1;
+    let value = headers
+        .into_iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case("authorization"))?
+        .1;
     value.strip_prefix("Bearer ").map(str::to_owned)
 }

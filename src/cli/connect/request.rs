@@ -1,7 +1,8 @@
 //! Request to connect clients, as the flags describe it.
 //!
-//! Owns the key that is given, and the address. Does not read clients' files, and does not choose a key for one of them
-//! (`client_key`). Invariant: words that mean nothing are errors before anything is written.
+//! Owns the key that is given, and the address. Does not read clients' files, and does not choose a
+//! key for one of them (`client_key`). Invariant: words that mean nothing are errors before
+//! anything is written.
 
 use std::collections::BTreeMap;
 
@@ -10,26 +11,65 @@ use super::endpoint::{check_endpoint, endpoint_url};
 use moongate_clients::{ConnectKey, ConnectRequest, ConnectRoute, LauncherVariables, StartCommand};
 
 /// Builds the request of the flags.
-pub(super) fn request(args: &ConnectArgs, env: &BTreeMap<String, String>) -> Result<ConnectRequest, String> {
-    // The name becomes a key in files and an argument of commands: these characters need quotes in none.
-    if args.name.is_empty() || !args.name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')) {
-        return Err(format!("--name {:?}: clients take letters, digits, `-` and `_`", args.name));
+pub(super) fn request(
+    args: &ConnectArgs,
+    env: &BTreeMap<String, String>,
+) -> Result<ConnectRequest, String> {
+    // The name becomes a key in files and an argument of commands: these characters need quotes in
+    // none.
+    if args.name.is_empty()
+        || !args
+            .name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
+    {
+        return Err(format!(
+            "--name {:?}: clients take letters, digits, `-` and `_`",
+            args.name
+        ));
     }
     check_endpoint(args)?;
     let url = endpoint_url(args)?;
-    let value = env.get(&args.key_env).map(|key| key.trim().to_owned()).filter(|key| !key.is_empty());
+    let value = env
+        .get(&args.key_env)
+        .map(|key| key.trim().to_owned())
+        .filter(|key| !key.is_empty());
     let key = match value {
-        None if args.key_env != DEFAULT_VARIABLE => return Err(format!("the variable {} is not set", args.key_env)),
+        None if args.key_env != DEFAULT_VARIABLE => {
+            return Err(format!("the variable {} is not set", args.key_env));
+        }
         None => None,
-        // Such a key would break the header that carries it, and a client's message about that helps nobody.
+        // Such a key would break the header that carries it, and a client's message about that
+        // helps nobody.
         Some(key) if !key.bytes().all(|byte| byte.is_ascii_graphic()) => {
-            return Err(format!("the key in {} has characters that no key has", args.key_env));
+            return Err(format!(
+                "the key in {} has characters that no key has",
+                args.key_env
+            ));
         }
         Some(key) if args.key_inline => Some(ConnectKey::Value(key)),
-        Some(key) => Some(ConnectKey::Variable { name: args.key_env.clone(), value: Some(key) }),
+        Some(key) => Some(ConnectKey::Variable {
+            name: args.key_env.clone(),
+            value: Some(key),
+        }),
     };
-    let program = std::env::current_exe().map_err(|error| format!("the path of this program is unknown: {error}"))?;
-    let route = if args.stdio { ConnectRoute::Bridge } else { ConnectRoute::Best };
-    let start = StartCommand::find(&program, &LauncherVariables::of_process(), env!("CARGO_PKG_VERSION"));
-    Ok(ConnectRequest { name: args.name.clone(), url, key, route, start })
+    let program = std::env::current_exe()
+        .map_err(|error| format!("the path of this program is unknown: {error}"))?;
+    let route = if args.stdio {
+        ConnectRoute::Bridge
+    } else {
+        ConnectRoute::Best
+    };
+    let start = StartCommand::find(
+        &program,
+        &LauncherVariables::of_process(),
+        env!("CARGO_PKG_VERSION"),
+    );
+    Ok(ConnectRequest {
+        name: args.name.clone(),
+        url,
+        key,
+        route,
+        start,
+    })
 }

@@ -1,7 +1,7 @@
 //! Replacement of a client's servers by one entry to the gateway, after an import.
 //!
-//! Owns the choice of files, and the messages. Does not choose the servers (`import`). Invariant: only the user's own
-//! files change, and each can be undone.
+//! Owns the choice of files, and the messages. Does not choose the servers (`import`). Invariant:
+//! only the user's own files change, and each can be undone.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -25,7 +25,8 @@ pub(in crate::cli) struct TakenServer {
     pub(in crate::cli) name: String,
 }
 
-/// Replaces the servers in their clients' files. Returns exit code 1 if a file could not be changed.
+/// Replaces the servers in their clients' files. Returns exit code 1 if a file could not be
+/// changed.
 pub(in crate::cli) async fn take_over(
     taken: &[TakenServer],
     config: &[PathBuf],
@@ -40,7 +41,10 @@ pub(in crate::cli) async fn take_over(
     }
     let mut code = ExitCode::SUCCESS;
     for path in paths {
-        let of_file: Vec<&TakenServer> = taken.iter().filter(|taken| taken.place.path == path).collect();
+        let of_file: Vec<&TakenServer> = taken
+            .iter()
+            .filter(|taken| taken.place.path == path)
+            .collect();
         // One client that goes wrong must not keep the others from their entry.
         if let Err(error) = take_over_file(&of_file, config, own, is_confirmed).await {
             print_message(&format!("error: {}: {error:#}", path.display()));
@@ -50,7 +54,8 @@ pub(in crate::cli) async fn take_over(
     Ok(code)
 }
 
-/// True if a key opens a part of the gateway only, or if nobody can tell here. A reference stands for any key.
+/// True if a key opens a part of the gateway only, or if nobody can tell here. A reference stands
+/// for any key.
 fn may_be_narrow(keys: &[KeySettings], key: &str) -> bool {
     let is_narrow = |key: &KeySettings| key.views.is_some() || !key.tools.matches_all();
     let hash = KeyHash::of(key);
@@ -66,45 +71,95 @@ async fn take_over_file(
     own: &SelfAddresses,
     is_confirmed: bool,
 ) -> anyhow::Result<()> {
-    let Some(EntryPlace { profile, path, is_users, .. }) = taken.first().map(|taken| &taken.place) else {
+    let Some(EntryPlace {
+        profile,
+        path,
+        is_users,
+        ..
+    }) = taken.first().map(|taken| &taken.place)
+    else {
         return Ok(());
     };
     if !is_users || profile.method != ConnectMethod::File {
-        let why = if *is_users { "the client is no longer developed" } else { "others may use this file, too" };
-        print_message(&format!("{}: its servers stay there, since {why}", path.display()));
+        let why = if *is_users {
+            "the client is no longer developed"
+        } else {
+            "others may use this file, too"
+        };
+        print_message(&format!(
+            "{}: its servers stay there, since {why}",
+            path.display()
+        ));
         return Ok(());
     }
     let args = ConnectArgs::for_take_over(config);
     let request = request(&args, &environment()).map_err(|message| anyhow::anyhow!(message))?;
     let mut own = own.clone();
-    own.addresses.extend(SelfAddresses::of_url(&request.url).addresses);
+    own.addresses
+        .extend(SelfAddresses::of_url(&request.url).addresses);
     let entry = |taken: &&TakenServer| (taken.name.clone(), taken.place.project.clone());
     let names: Vec<(String, Option<String>)> = taken.iter().map(entry).collect();
-    let entries: Vec<TakenEntry<'_>> =
-        names.iter().map(|(name, project)| TakenEntry { name, project: project.as_deref() }).collect();
+    let entries: Vec<TakenEntry<'_>> = names
+        .iter()
+        .map(|(name, project)| TakenEntry {
+            name,
+            project: project.as_deref(),
+        })
+        .collect();
     let file = ClientFile::read(path.clone())?;
     let options = load_options(config);
-    let keys = moongate_config::load(&options).map(|loaded| loaded.plan.auth.keys).unwrap_or_default();
-    let reach_of = |entry: &Map<String, Value>| own.reach_of(entry, &options.paths, |key| may_be_narrow(&keys, key));
+    let keys = moongate_config::load(&options)
+        .map(|loaded| loaded.plan.auth.keys)
+        .unwrap_or_default();
+    let reach_of = |entry: &Map<String, Value>| {
+        own.reach_of(entry, &options.paths, |key| may_be_narrow(&keys, key))
+    };
     let (reach, name) = file.reach(reach_of)?;
     if reach == GatewayReach::Part {
         // Another entry would offer what is left out there on purpose.
-        let why = format!("its entry `{name}` reaches only a part of this gateway, or none of this config's");
-        print_message(&format!("{}: its servers stay there, since {why}", path.display()));
+        let why = format!(
+            "its entry `{name}` reaches only a part of this gateway, or none of this config's"
+        );
+        print_message(&format!(
+            "{}: its servers stay there, since {why}",
+            path.display()
+        ));
         return Ok(());
     }
     let has_own = reach == GatewayReach::All;
-    let consent = ChangeConsent { force: false, confirmed: is_confirmed };
+    let consent = ChangeConsent {
+        force: false,
+        confirmed: is_confirmed,
+    };
     let request = match has_own {
         true => request,
         // Before the servers go: an entry that is refused would leave the client with nothing.
-        false => request_of_client(&args, KeyDemand::of(&args, &request.url), profile, &request, &file, &own)?,
+        false => request_of_client(
+            &args,
+            KeyDemand::of(&args, &request.url),
+            profile,
+            &request,
+            &file,
+            &own,
+        )?,
     };
-    let written = file.take_over(profile, (!has_own).then_some(&request), &own, &entries, consent)?;
+    let written = file.take_over(
+        profile,
+        (!has_own).then_some(&request),
+        &own,
+        &entries,
+        consent,
+    )?;
     if has_own {
-        print_message(&format!("{} keeps its entry to this gateway", profile.title));
+        print_message(&format!(
+            "{} keeps its entry to this gateway",
+            profile.title
+        ));
         return Ok(());
     }
-    print_message(&format!("`moongate connect {} --undo` puts the file back", profile.id));
+    print_message(&format!(
+        "`moongate connect {} --undo` puts the file back",
+        profile.id
+    ));
     finish(profile, &request, &written).await
 }

@@ -1,7 +1,7 @@
 //! Entries of clients: written, given their key, and checked.
 //!
-//! Owns the order of these steps over all clients. Does not change a file itself (`change`). Invariant: a client whose
-//! key did not come into the config has no entry with it.
+//! Owns the order of these steps over all clients. Does not change a file itself (`change`).
+//! Invariant: a client whose key did not come into the config has no entry with it.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -35,7 +35,11 @@ pub(super) async fn write_entries(
     directories: &UserDirectories<'_>,
 ) -> anyhow::Result<ExitCode> {
     // One for all clients of this call: a second key of the same name would be refused.
-    let new_key = args.key.as_ref().map(|name| NewClientKey::prepare(args, name)).transpose()?;
+    let new_key = args
+        .key
+        .as_ref()
+        .map(|name| NewClientKey::prepare(args, name))
+        .transpose()?;
     if let Some(new_key) = &new_key {
         request.key = Some(new_key.request_key(args));
     }
@@ -54,7 +58,8 @@ pub(super) async fn write_entries(
         }
     }
     if let Some(new_key) = new_key.filter(|_| !connected.is_empty()) {
-        // After the files: a key that no client has would be lost, and the first one would lock all of them out.
+        // After the files: a key that no client has would be lost, and the first one would lock all
+        // of them out.
         if let Err(error) = new_key.write() {
             connected.into_iter().for_each(take_back);
             return Err(error);
@@ -84,13 +89,22 @@ fn write_entry(
     if args.project && request.key.is_some() && request.variable(profile).is_none() {
         let shown = file.path().display();
         print_message(&format!(
-            "warning: {shown} gets the key itself, and files of a project are often shared: {ADVICE}"
+            "warning: {shown} gets the key itself, and files of a project are often shared: \
+             {ADVICE}"
         ));
     }
-    let consent = ChangeConsent { force: args.force, confirmed: args.yes };
+    let consent = ChangeConsent {
+        force: args.force,
+        confirmed: args.yes,
+    };
     let before = file.text().to_owned();
     let file = file.connect(profile, &request, &own, consent)?;
-    Ok(ConnectedClient { profile, request, is_changed: file.text() != before, file })
+    Ok(ConnectedClient {
+        profile,
+        request,
+        is_changed: file.text() != before,
+        file,
+    })
 }
 
 /// Advice about a key in a file that others may get.
@@ -99,19 +113,33 @@ const ADVICE: &str = "keep it out of the repository, or leave out --project";
 /// Takes an entry out again.
 fn take_back(client: ConnectedClient) {
     let path = client.file.path().to_owned();
-    let consent = ChangeConsent { force: false, confirmed: true };
+    let consent = ChangeConsent {
+        force: false,
+        confirmed: true,
+    };
     if client.is_changed
-        && let Err(error) = client.file.undo(consent).with_context(|| path.display().to_string())
+        && let Err(error) = client
+            .file
+            .undo(consent)
+            .with_context(|| path.display().to_string())
     {
         print_message(&format!("error: {}: {error:#}", client.profile.title));
     }
 }
 
-/// Prints a new key for clients that do not have it in their file. Nobody else knows it, and it is shown only this once.
+/// Prints a new key for clients that do not have it in their file. Nobody else knows it, and it is
+/// shown only this once.
 fn show_key(request: &ConnectRequest, connected: &[ConnectedClient]) -> anyhow::Result<()> {
-    let Some(ConnectKey::Variable { name, value: Some(key) }) = &request.key else { return Ok(()) };
+    let Some(ConnectKey::Variable {
+        name,
+        value: Some(key),
+    }) = &request.key
+    else {
+        return Ok(());
+    };
     let asks = |client: &ConnectedClient| request.input(client.profile).is_some();
-    let reads = |client: &ConnectedClient| request.variable(client.profile).is_some() && !asks(client);
+    let reads =
+        |client: &ConnectedClient| request.variable(client.profile).is_some() && !asks(client);
     if connected.iter().any(reads) {
         writeln!(std::io::stdout(), "export {name}={key}")?;
     } else if connected.iter().any(asks) {
@@ -129,16 +157,23 @@ pub(super) async fn finish(
     let title = profile.title;
     print_message(&format!("{title}: {}", profile.next_step));
     if request.input(profile).is_some() {
-        print_message(&format!("{title} asks for the key when it first connects, and keeps it."));
+        print_message(&format!(
+            "{title} asks for the key when it first connects, and keeps it."
+        ));
     } else if let Some(name) = request.variable(profile) {
         let how = match &request.key {
             // Nobody here knows the key.
             Some(ConnectKey::Variable { value: None, .. }) => {
-                format!(", as `export {name}=mg_your_key` does; `moongate key new NAME --write` makes a key")
+                format!(
+                    ", as `export {name}=mg_your_key` does; `moongate key new NAME --write` \
+                     makes a key"
+                )
             }
             _ => String::new(),
         };
-        print_message(&format!("{title} reads the key from {name}: set it where the client starts{how}."));
+        print_message(&format!(
+            "{title} reads the key from {name}: set it where the client starts{how}."
+        ));
     }
     probe::check(profile, written, request).await
 }

@@ -1,8 +1,8 @@
 //! ZIP archives with stored files.
 //!
-//! Owns the records of the format (PKWARE APPNOTE 6.3.10, sections 4.3.7, 4.3.12 and 4.3.16). Does not compress: the
-//! two files of a bundle need no reader of other methods. Invariant: an archive that cannot be described in 32 bits is
-//! refused.
+//! Owns the records of the format (PKWARE APPNOTE 6.3.10, sections 4.3.7, 4.3.12 and 4.3.16). Does
+//! not compress: the two files of a bundle need no reader of other methods. Invariant: an archive
+//! that cannot be described in 32 bits is refused.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
@@ -45,13 +45,27 @@ struct StoredFile {
 impl<W: Write + Seek> ZipArchive<W> {
     /// Begins an archive at the start of `out`.
     pub(super) fn new(out: W) -> Self {
-        ZipArchive { out, files: Vec::new() }
+        ZipArchive {
+            out,
+            files: Vec::new(),
+        }
     }
 
     /// Adds a file.
-    pub(super) fn add(&mut self, name: &str, kind: FileKind, content: &mut dyn Read) -> io::Result<()> {
+    pub(super) fn add(
+        &mut self,
+        name: &str,
+        kind: FileKind,
+        content: &mut dyn Read,
+    ) -> io::Result<()> {
         let at = self.position()?;
-        let mut file = StoredFile { name: name.to_owned(), kind, crc: 0, size: 0, at };
+        let mut file = StoredFile {
+            name: name.to_owned(),
+            kind,
+            crc: 0,
+            size: 0,
+            at,
+        };
         self.out.write_all(&file.header())?;
         let mut crc = crc32fast::Hasher::new();
         let mut size = 0_u64;
@@ -127,7 +141,11 @@ impl StoredFile {
     fn shared_fields(&self) -> Vec<u8> {
         // Method 0 is "stored": both sizes are the same.
         let mut fields = [UTF8, 0, 0, DATE].map(u16::to_le_bytes).concat();
-        fields.extend([self.crc, self.size, self.size].map(u32::to_le_bytes).concat());
+        fields.extend(
+            [self.crc, self.size, self.size]
+                .map(u32::to_le_bytes)
+                .concat(),
+        );
         // Names are ours, and far shorter than 64 KiB.
         fields.extend([self.name.len() as u16, 0].map(u16::to_le_bytes).concat());
         fields
@@ -148,8 +166,12 @@ mod tests {
     #[test]
     fn records_are_where_the_end_says() {
         let mut archive = ZipArchive::new(Cursor::new(Vec::new()));
-        archive.add("a.txt", FileKind::Text, &mut &b"123456789"[..]).unwrap();
-        archive.add("b/c", FileKind::Program, &mut &b""[..]).unwrap();
+        archive
+            .add("a.txt", FileKind::Text, &mut &b"123456789"[..])
+            .unwrap();
+        archive
+            .add("b/c", FileKind::Program, &mut &b""[..])
+            .unwrap();
         let bytes = archive.finish().unwrap().into_inner();
         let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
         let end = bytes.len() - 22;
@@ -162,7 +184,10 @@ mod tests {
         // Header, name, content.
         assert_eq!(&bytes[30..44], b"a.txt123456789");
         let second = start + 46 + 5;
-        assert_eq!((number(second + 38) >> 16, number(second + 42)), (0o100_755, 44));
+        assert_eq!(
+            (number(second + 38) >> 16, number(second + 42)),
+            (0o100_755, 44)
+        );
         assert_eq!(&bytes[44..48], b"PK\x03\x04");
     }
 }

@@ -1,14 +1,18 @@
 //! Checks of the clients on this machine.
 //!
-//! Owns which files are read. Does not know their forms (`moongate-clients`). Invariant: no client's file is written.
+//! Owns which files are read. Does not know their forms (`moongate-clients`). Invariant: no
+//! client's file is written.
 
 use std::path::Path;
 
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
-use moongate_clients::import::{ImportError, ImportState, ImportedServers, KnownServer, plan_import, read_file};
+use moongate_clients::import::{
+    ImportError, ImportState, ImportedServers, KnownServer, plan_import, read_file,
+};
 use moongate_clients::{
-    ClientProfile, ConnectMethod, ExistingEntry, UserDirectories, existing_entry, lacks_key, shape_problem,
+    ClientProfile, ConnectMethod, ExistingEntry, UserDirectories, existing_entry, lacks_key,
+    shape_problem,
 };
 use moongate_config::ConfigProblems;
 use moongate_config::edit::raw_entry;
@@ -32,31 +36,47 @@ const AGE_MAX: i32 = 180;
 
 /// Looks for problems of clients.
 pub(super) fn check(gateway: &ExaminedGateway) -> Vec<DoctorFinding> {
-    let directories = UserDirectories { env: &gateway.options.env, platform: Platform::CURRENT };
+    let directories = UserDirectories {
+        env: &gateway.options.env,
+        platform: Platform::CURRENT,
+    };
     let today = jiff::Timestamp::now().to_zoned(TimeZone::UTC).date();
-    let with_files = moongate_clients::clients().filter(|profile| profile.method == ConnectMethod::File);
+    let with_files =
+        moongate_clients::clients().filter(|profile| profile.method == ConnectMethod::File);
     let known = known_servers(&gateway.options).unwrap_or_default();
     let mut found = Vec::new();
     for profile in with_files {
-        let Some(path) = directories.file(profile).filter(|path| path.is_file()) else { continue };
+        let Some(path) = directories.file(profile).filter(|path| path.is_file()) else {
+            continue;
+        };
         // A new file may be empty, and one that cannot be read is its owner's.
-        let text = foreign_file::read_text(&path, CLIENT_FILE_MAX).ok().filter(|text| !text.trim().is_empty());
+        let text = foreign_file::read_text(&path, CLIENT_FILE_MAX)
+            .ok()
+            .filter(|text| !text.trim().is_empty());
         let Some(text) = text else { continue };
         let place = Some(path.display().to_string());
         match read_file(&path, &text) {
             Err(ImportError::Unreadable(problems)) => found.extend(unreadable(profile, &problems)),
             Err(_) => {}
             Ok(read) => {
-                let of_client =
-                    [check_entry(gateway, profile, (&path, &text), today), repeated(gateway, profile, read, &known)];
+                let of_client = [
+                    check_entry(gateway, profile, (&path, &text), today),
+                    repeated(gateway, profile, read, &known),
+                ];
                 // A client's file may be our config itself.
-                let is_own =
-                    gateway.options.paths.iter().any(|own| own.canonicalize().ok() == path.canonicalize().ok());
+                let is_own = gateway
+                    .options
+                    .paths
+                    .iter()
+                    .any(|own| own.canonicalize().ok() == path.canonicalize().ok());
                 let shown = of_client
                     .into_iter()
                     .flatten()
                     .filter(|finding| !is_own || finding.code != DoctorCode::ClientRepeats);
-                found.extend(shown.map(|finding| DoctorFinding { place: place.clone(), ..finding }));
+                found.extend(shown.map(|finding| DoctorFinding {
+                    place: place.clone(),
+                    ..finding
+                }));
             }
         }
     }
@@ -68,7 +88,10 @@ fn unreadable(profile: &ClientProfile, problems: &ConfigProblems) -> Option<Doct
     let problem = problems.errors.first()?;
     let message = format!("{}: {}", profile.title, problem.message);
     let finding = DoctorFinding::new(DoctorCode::ClientUnreadable, message, &problem.fix);
-    Some(DoctorFinding { place: problem.origin.place(), ..finding })
+    Some(DoctorFinding {
+        place: problem.origin.place(),
+        ..finding
+    })
 }
 
 /// Finds the client's servers that our config has, too.
@@ -78,7 +101,10 @@ fn repeated(
     read: ImportedServers,
     known: &[KnownServer],
 ) -> Option<DoctorFinding> {
-    let of_projects = read.projects.into_iter().flat_map(|project| project.servers);
+    let of_projects = read
+        .projects
+        .into_iter()
+        .flat_map(|project| project.servers);
     let entries = read.servers.into_iter().chain(of_projects);
     // The client does not start what is off.
     let on = entries.filter(|server| server.settings.get("enabled") != Some(&Value::Bool(false)));
@@ -90,7 +116,11 @@ fn repeated(
         _ => None,
     });
     let names: Vec<&str> = same.filter(is_known).collect();
-    let message = format!("{}: it has servers of ours as well: {}", profile.title, names.join(", "));
+    let message = format!(
+        "{}: it has servers of ours as well: {}",
+        profile.title,
+        names.join(", ")
+    );
     let fix = format!("moongate import {} --take-over", profile.id);
     (!names.is_empty()).then(|| DoctorFinding::new(DoctorCode::ClientRepeats, message, fix))
 }
@@ -112,19 +142,37 @@ fn check_entry(
     // The shape first: an entry that cannot be read may look foreign, and the shape is the cause.
     if let Some(problem) = entry_problem(profile, path) {
         let fix = format!("moongate connect {id} --write --force");
-        return Some(DoctorFinding::new(DoctorCode::ClientShape, format!("{title}: {problem}"), fix));
+        return Some(DoctorFinding::new(
+            DoctorCode::ClientShape,
+            format!("{title}: {problem}"),
+            fix,
+        ));
     }
     match existing_entry(path, text, ENTRY, &gateway.own) {
         // Without addresses of ours, each entry would look foreign.
         ExistingEntry::Foreign(entry) if gateway.addresses.is_some() => {
-            let target = entry["url"].as_str().or(entry["command"].as_str()).unwrap_or("something else");
+            let target = entry["url"]
+                .as_str()
+                .or(entry["command"].as_str())
+                .unwrap_or("something else");
             let message = format!("{title}: the entry `{ENTRY}` leads to {target}");
             let fix = format!("moongate connect {id} --write --force");
-            Some(DoctorFinding::new(DoctorCode::ClientElsewhere, message, fix))
+            Some(DoctorFinding::new(
+                DoctorCode::ClientElsewhere,
+                message,
+                fix,
+            ))
         }
         ExistingEntry::Ours => missing_key(gateway, profile, (path, text))
             .or_else(|| {
-                many_tools(profile, gateway.states.iter().map(|server| server.counters.tools_on as usize).sum())
+                many_tools(
+                    profile,
+                    gateway
+                        .states
+                        .iter()
+                        .map(|server| server.counters.tools_on as usize)
+                        .sum(),
+                )
             })
             .or_else(|| age_problem(profile, today)),
         ExistingEntry::Foreign(_) | ExistingEntry::None => None,
@@ -137,22 +185,36 @@ fn missing_key(
     profile: &ClientProfile,
     (path, text): (&Path, &str),
 ) -> Option<DoctorFinding> {
-    let has_keys = gateway.loaded.as_ref().is_ok_and(|loaded| !loaded.plan.auth.is_open());
+    let has_keys = gateway
+        .loaded
+        .as_ref()
+        .is_ok_and(|loaded| !loaded.plan.auth.is_open());
     // The client may pass its variables on to the program that it starts.
     let is_inherited = gateway.options.env.contains_key(KEY_VARIABLE);
     if !has_keys || !lacks_key(path, text, ENTRY, is_inherited) {
         return None;
     }
-    let message = format!("{}: the entry `{ENTRY}` has no key, and the gateway needs one", profile.title);
+    let message = format!(
+        "{}: the entry `{ENTRY}` has no key, and the gateway needs one",
+        profile.title
+    );
     let fix = format!("moongate connect {} --write --key NAME", profile.id);
-    Some(DoctorFinding::new(DoctorCode::ClientWithoutKey, message, fix))
+    Some(DoctorFinding::new(
+        DoctorCode::ClientWithoutKey,
+        message,
+        fix,
+    ))
 }
 
 /// Returns a finding if the client takes fewer tools than the gateway lists.
 fn many_tools(profile: &ClientProfile, tools: usize) -> Option<DoctorFinding> {
     let most = profile.limits.tools.filter(|most| tools > *most)?;
-    let message = format!("{}: it takes {most} tools, and there are {tools}", profile.title);
-    let fix = "a view with fewer tools (`[views.NAME]`), `moongate disable SERVER TOOL`, or `discovery = \"search\"`";
+    let message = format!(
+        "{}: it takes {most} tools, and there are {tools}",
+        profile.title
+    );
+    let fix = "a view with fewer tools (`[views.NAME]`), `moongate disable SERVER TOOL`, or \
+               `discovery = \"search\"`";
     Some(DoctorFinding::new(DoctorCode::ManyTools, message, fix))
 }
 
@@ -160,7 +222,10 @@ fn many_tools(profile: &ClientProfile, tools: usize) -> Option<DoctorFinding> {
 fn age_problem(profile: &ClientProfile, today: Date) -> Option<DoctorFinding> {
     let checked: Date = profile.checked.parse().ok()?;
     let days = checked.until(today).ok()?.get_days();
-    let message = format!("{}: its row was checked on {}, {days} days ago", profile.title, profile.checked);
+    let message = format!(
+        "{}: its row was checked on {}, {days} days ago",
+        profile.title, profile.checked
+    );
     let fix = "update Moongate: newer versions know newer clients";
     (days > AGE_MAX).then(|| DoctorFinding::new(DoctorCode::ClientFactsOld, message, fix))
 }
@@ -179,7 +244,9 @@ mod tests {
             (finding.code.info().id, finding.message.as_str()),
             ("MG-K09", "Cursor: it takes 40 tools, and there are 41")
         );
-        let unlimited = moongate_clients::clients().find(|profile| profile.limits.tools.is_none()).unwrap();
+        let unlimited = moongate_clients::clients()
+            .find(|profile| profile.limits.tools.is_none())
+            .unwrap();
         assert_eq!(many_tools(unlimited, 10_000), None);
     }
 
@@ -192,7 +259,10 @@ mod tests {
             assert_eq!(age_problem(profile, after(AGE_MAX)), None, "{}", profile.id);
             let finding = age_problem(profile, after(AGE_MAX + 1)).unwrap();
             assert_eq!(finding.code.info().id, "MG-K07");
-            assert!(finding.message.contains("181 days ago") && !finding.fix.is_empty(), "{finding:?}");
+            assert!(
+                finding.message.contains("181 days ago") && !finding.fix.is_empty(),
+                "{finding:?}"
+            );
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Facts for `moongate doctor`.
 //!
-//! Owns where they come from: the running gateway, or servers that are connected once. Does not judge (`app/doctor/`).
-//! Invariant: a running gateway is not changed, and what was started here has ended.
+//! Owns where they come from: the running gateway, or servers that are connected once. Does not
+//! judge (`app/doctor/`). Invariant: a running gateway is not changed, and what was started here
+//! has ended.
 
 use std::time::Duration;
 
@@ -28,7 +29,13 @@ pub(super) async fn gather(args: &GatewayArgs) -> anyhow::Result<ExaminedGateway
     let (_, config) = ask::<ConfigView>(args, "/api/v1/config").await;
     // An older gateway may not say, and one without a config has an empty list.
     let running_files = config.map(|config| config.state.files);
-    let of_gateway = doctor.map(|found| found.findings.into_iter().filter_map(DoctorFinding::of_row).collect());
+    let of_gateway = doctor.map(|found| {
+        found
+            .findings
+            .into_iter()
+            .filter_map(DoctorFinding::of_row)
+            .collect()
+    });
     let status = status.unwrap_or_default();
     let states = match (&answer, &loaded) {
         (RunningGateway::Running, _) => status.servers,
@@ -61,7 +68,10 @@ async fn ask<T: DeserializeOwned>(args: &GatewayArgs, path: &str) -> (RunningGat
     match (response.status, response.read::<T>()) {
         (200, Ok(body)) => (RunningGateway::Running, Some(body)),
         (401 | 403, _) => (RunningGateway::Refused(response.error().message), None),
-        (_, Ok(_)) | (_, Err(_)) => (RunningGateway::None("what answers there is no Moongate".to_owned()), None),
+        (_, Ok(_)) | (_, Err(_)) => (
+            RunningGateway::None("what answers there is no Moongate".to_owned()),
+            None,
+        ),
     }
 }
 

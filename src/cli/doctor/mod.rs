@@ -1,5 +1,5 @@
-//! `moongate doctor`: what is wrong with the config, this machine, the gateway, its servers and its clients. Owns the
-//! flags, the order of the findings and the exit code.
+//! `moongate doctor`: what is wrong with the config, this machine, the gateway, its servers and its
+//! clients. Owns the flags, the order of the findings and the exit code.
 //!
 //! Does not look for problems itself (`app/doctor/`). Invariant: without `--fix`, nothing is
 //! written.
@@ -16,7 +16,9 @@ use moongate_config::{LoadOptions, nearest};
 use moongate_telemetry::logs;
 use serde::Serialize;
 
-use crate::app::doctor::{self, DoctorCode, DoctorFinding, ExaminedGateway, FileRepair, RunningGateway};
+use crate::app::doctor::{
+    self, DoctorCode, DoctorFinding, ExaminedGateway, FileRepair, RunningGateway,
+};
 use crate::cli::admin::GatewayArgs;
 use crate::cli::config_edit::{show_edit, write_edit};
 use crate::cli::confirm::{can_ask, confirm};
@@ -66,7 +68,8 @@ pub async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(BAD_CONFIG));
         }
         // A config that cannot be used at all costs this server, too.
-        let is_of_all = |finding: &DoctorFinding| gateway.loaded.is_err() && finding.server.is_none();
+        let is_of_all =
+            |finding: &DoctorFinding| gateway.loaded.is_err() && finding.server.is_none();
         found.retain(|finding| finding.server.as_ref() == Some(server) || is_of_all(finding));
     }
     let is_unasked = args.fix && !args.yes && !can_ask();
@@ -75,7 +78,12 @@ pub async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     }
     std::io::stdout().write_all(render(&found, &args).as_bytes())?;
     unasked.into_iter().for_each(print_message);
-    let count = |severity| found.iter().filter(|finding| finding.severity == severity).count();
+    let count = |severity| {
+        found
+            .iter()
+            .filter(|finding| finding.severity == severity)
+            .count()
+    };
     let broken = count(FindingSeverity::Broken);
     let warnings = count(FindingSeverity::Warning);
     match (broken, warnings) {
@@ -84,16 +92,27 @@ pub async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
         _ => print_message(&format!("{broken} broken, {warnings} to look at")),
     }
     if is_unasked && found.iter().any(|finding| finding.repair.is_some()) {
-        print_message("nothing was repaired, since nobody can be asked here: `--fix --yes` repairs without a question");
+        print_message(
+            "nothing was repaired, since nobody can be asked here: `--fix --yes` repairs without a \
+             question",
+        );
     }
-    Ok(if broken > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if broken > 0 {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
 }
 
 /// Returns a line that says what was looked at in place of a running gateway.
 fn unasked_gateway(gateway: &ExaminedGateway, found: &[DoctorFinding]) -> Option<&'static str> {
     // Those findings say more about what is there.
-    let is_told =
-        |finding: &DoctorFinding| matches!(finding.code, DoctorCode::PortTaken | DoctorCode::AdminUnreachable);
+    let is_told = |finding: &DoctorFinding| {
+        matches!(
+            finding.code,
+            DoctorCode::PortTaken | DoctorCode::AdminUnreachable
+        )
+    };
     match gateway.answer {
         RunningGateway::None(_) if found.iter().any(is_told) => None,
         RunningGateway::None(_) if gateway.addresses.is_none() => {
@@ -116,7 +135,10 @@ fn check_name(gateway: &ExaminedGateway, server: &str) -> Result<(), String> {
     Err(match nearest(server, &names) {
         Some(near) => format!("there is no server {server:?}; did you mean `{near}`?"),
         None if names.is_empty() => format!("there is no server {server:?}, and no other either"),
-        None => format!("there is no server {server:?}; there is {}", names.join(", ")),
+        None => format!(
+            "there is no server {server:?}; there is {}",
+            names.join(", ")
+        ),
     })
 }
 
@@ -151,7 +173,11 @@ fn repair(
 }
 
 /// Shows a repair, asks, and makes it. Returns false if it was not made.
-fn make_repair(repair: &FileRepair, options: &LoadOptions<'_>, is_confirmed: bool) -> anyhow::Result<bool> {
+fn make_repair(
+    repair: &FileRepair,
+    options: &LoadOptions<'_>,
+    is_confirmed: bool,
+) -> anyhow::Result<bool> {
     let is_wanted = || anyhow::Ok(is_confirmed || confirm("Do this?")?);
     match repair {
         FileRepair::MakePrivate(path) => {
@@ -189,7 +215,9 @@ struct DoctorReport {
 }
 
 fn render(found: &[DoctorFinding], args: &DoctorArgs) -> String {
-    let fine = DoctorCode::ALL.iter().filter(|code| args.all && !found.iter().any(|finding| finding.code == **code));
+    let fine = DoctorCode::ALL
+        .iter()
+        .filter(|code| args.all && !found.iter().any(|finding| finding.code == **code));
     match args.format {
         DoctorFormat::Json => {
             let report = DoctorReport {
@@ -199,7 +227,13 @@ fn render(found: &[DoctorFinding], args: &DoctorArgs) -> String {
             serde_json::to_string_pretty(&report).unwrap_or_default() + "\n"
         }
         DoctorFormat::Text => {
-            let fine = fine.map(|code| format!("{} is not the case: {}\n", code.info().id, code.info().title));
+            let fine = fine.map(|code| {
+                format!(
+                    "{} is not the case: {}\n",
+                    code.info().id,
+                    code.info().title
+                )
+            });
             found.iter().map(DoctorFinding::text).chain(fine).collect()
         }
     }

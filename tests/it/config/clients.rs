@@ -1,4 +1,5 @@
-//! Config files of real clients are read as they are: a fixture for each, and the servers that come of it.
+//! Config files of real clients are read as they are: a fixture for each, and the servers that come
+//! of it.
 
 use super::*;
 
@@ -23,25 +24,48 @@ const ENV: [(&str, &str); 17] = [
 ];
 
 fn fixture(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/config/clients").join(path)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/config/clients")
+        .join(path)
 }
 
 /// One line for each server: what it is, and what of it is not the default.
 fn lines(plan: &Plan) -> Vec<String> {
     let default = load(&[], &[]).unwrap().plan;
-    let one = ServerSettings::new("x", ConnectTarget::Misconfigured { reason: String::new() });
+    let one = ServerSettings::new(
+        "x",
+        ConnectTarget::Misconfigured {
+            reason: String::new(),
+        },
+    );
     let mut lines: Vec<String> = plan
         .servers
         .iter()
         .map(|server| {
             let mut line = match &server.connect {
-                ConnectTarget::Stdio { command, args, env, cwd } => {
-                    let env: Vec<String> = env.iter().map(|(name, value)| format!("{name}={value} ")).collect();
-                    let cwd = cwd.as_ref().map(|cwd| format!(" in {}", cwd.display())).unwrap_or_default();
+                ConnectTarget::Stdio {
+                    command,
+                    args,
+                    env,
+                    cwd,
+                } => {
+                    let env: Vec<String> = env
+                        .iter()
+                        .map(|(name, value)| format!("{name}={value} "))
+                        .collect();
+                    let cwd = cwd
+                        .as_ref()
+                        .map(|cwd| format!(" in {}", cwd.display()))
+                        .unwrap_or_default();
                     let args: Vec<String> = args.iter().map(|arg| format!(" {arg}")).collect();
                     format!("{}{command}{}{cwd}", env.concat(), args.concat())
                 }
-                ConnectTarget::Http { url, transport, headers, .. } => {
+                ConnectTarget::Http {
+                    url,
+                    transport,
+                    headers,
+                    ..
+                } => {
                     let header = |(name, value): &(http::HeaderName, http::HeaderValue)| {
                         format!(" {name}:{}", value.to_str().unwrap())
                     };
@@ -51,9 +75,10 @@ fn lines(plan: &Plan) -> Vec<String> {
                 other => format!("{other:?}"),
             };
             line = format!("{}: {line}", server.name);
-            for (what, globs, usual) in
-                [("allow", &server.tools.allow, &one.tools.allow), ("deny", &server.tools.deny, &one.tools.deny)]
-            {
+            for (what, globs, usual) in [
+                ("allow", &server.tools.allow, &one.tools.allow),
+                ("deny", &server.tools.deny, &one.tools.deny),
+            ] {
                 if globs != usual {
                     line += &format!(" {what} {}", globs.patterns().join(","));
                 }
@@ -67,11 +92,22 @@ fn lines(plan: &Plan) -> Vec<String> {
                     line += &format!(" {what} {time:?}");
                 }
             }
-            line + &server.title.as_ref().map(|title| format!(" ({title})")).unwrap_or_default()
+            line + &server
+                .title
+                .as_ref()
+                .map(|title| format!(" ({title})"))
+                .unwrap_or_default()
         })
         .collect();
-    lines.extend(plan.disabled.iter().map(|server| format!("{}: off", server.name)));
-    assert_eq!(plan.limits, default.limits, "nothing of the client's is taken for ours");
+    lines.extend(
+        plan.disabled
+            .iter()
+            .map(|server| format!("{}: off", server.name)),
+    );
+    assert_eq!(
+        plan.limits, default.limits,
+        "nothing of the client's is taken for ours"
+    );
     lines
 }
 
@@ -79,7 +115,14 @@ fn lines(plan: &Plan) -> Vec<String> {
 #[track_caller]
 fn read(path: &str) -> (Vec<String>, Vec<String>) {
     let loaded = load(&[fixture(path)], &ENV).unwrap_or_else(|problems| panic!("{problems}"));
-    (lines(&loaded.plan), loaded.warnings.into_iter().map(|warning| warning.message).collect())
+    (
+        lines(&loaded.plan),
+        loaded
+            .warnings
+            .into_iter()
+            .map(|warning| warning.message)
+            .collect(),
+    )
 }
 
 /// A test for each client: its file, the servers, and how many warnings there are.
@@ -108,7 +151,8 @@ clients! {
         "remote: Auto https://remote.example/mcp x-key:rk",
     ];
     windsurf: "windsurf/mcp_config.json", 0, [
-        "github: Auto https://github.example/mcp/ authorization:Bearer gt deny delete_repo,fork_repo",
+        "github: Auto https://github.example/mcp/ authorization:Bearer gt deny \
+         delete_repo,fork_repo",
     ];
     vs_code: "vscode/mcp.json", 4, [
         "Remote-API: Auto https://api.example/eu/mcp authorization:Bearer key",
@@ -117,7 +161,8 @@ clients! {
     vs_code_settings: "vscode-settings/settings.json", 2, ["fetch: TOKEN=t uvx mcp-server-fetch"];
     visual_studio: "visual-studio/.mcp.json", 0, ["github: Auto https://github.example/mcp/"];
     codex: "codex/config.toml", 1, [
-        "docs: Auto https://docs.example/mcp authorization:Bearer dt x-team:a x-user:du allow search,read deny read timeout 45s start 2.5s",
+        "docs: Auto https://docs.example/mcp authorization:Bearer dt x-team:a x-user:du allow \
+         search,read deny read timeout 45s start 2.5s",
         "local: A=1 LOCAL_TOKEN= npx -y local start 20s",
         "off: off",
     ];
@@ -135,7 +180,8 @@ clients! {
         "docs: Auto https://docs.example/mcp authorization:Bearer abc connect 5s",
     ];
     gemini: "gemini/.gemini/settings.json", 1, [
-        "first: Auto https://first.example/mcp authorization:Bearer ft allow a,b deny b timeout 30s",
+        "first: Auto https://first.example/mcp authorization:Bearer ft allow a,b deny b \
+         timeout 30s",
         "second: second /second /second in ./x",
         "third: off",
     ];
@@ -151,7 +197,8 @@ clients! {
         "files: NODE_ENV=production node server.js deny write timeout 120s",
         "github: Auto https://github.example/mcp/ authorization:Bearer pat",
     ];
-    cline: "cline/cline_mcp_settings.json", 2, ["github-com-scope-server: node a.js", "remote: off"];
+    cline: "cline/cline_mcp_settings.json", 2, ["github-com-scope-server: \
+        node a.js", "remote: off"];
     roo: "roo/.roo/mcp.json", 1, [
         "files: npx -y files /files deny write timeout 90s",
         "remote: Auto https://remote.example/mcp",
@@ -165,7 +212,8 @@ clients! {
         "local: local a",
     ];
     junie: "junie/.junie/mcp/mcp.json", 0, ["docs: A=b npx -y docs@2.1.0"];
-    jetbrains: "jetbrains/mcp.json", 0, ["docs: Auto https://docs.example/mcp x:1", "sh: npx -y shell tool"];
+    jetbrains: "jetbrains/mcp.json", 0, ["docs: Auto https://docs.example/mcp \
+        x:1", "sh: npx -y shell tool"];
     warp: "warp/.mcp.json", 2, [
         "Files-and-folders: npx -y files in /data",
         "remote: Auto https://remote.example/mcp",
@@ -177,7 +225,8 @@ clients! {
     trae: "trae/.trae/mcp.json", 2, ["Sequential-Thinking: npx -y thinking"];
     trae_cli: "trae-cli/trae_cli.yaml", 1, ["local: /usr/bin/local a deny drop_*"];
     void: "void/mcp.json", 0, ["docs: Auto https://docs.example/mcp", "x: A=1 x"];
-    boltai: "boltai/.boltai/mcp.json", 0, ["sqlite: uvx mcp-server-sqlite@2025.4.25 --db-path ~/a.db"];
+    boltai: "boltai/.boltai/mcp.json", 0, ["sqlite: uvx mcp-server-sqlite@2025.4.25 --db-path \
+        ~/a.db"];
     five_ire: "5ire/mcp.json", 1, ["files: npx -y files (Files of mine)", "off: off"];
     witsy: "witsy/settings.json", 1, ["1-2: npx -y files", "3-4: off", "c: off"];
     librechat: "librechat/librechat.yaml", 1, [
@@ -202,8 +251,14 @@ clients! {
 #[test]
 fn unsupported_keys_of_clients_are_one_warning_and_lost_servers_another() {
     let (_, warnings) = read("zed/settings.json");
-    let [settings, lost] = &warnings[..] else { panic!("{warnings:?}") };
-    for word in ["`theme`", "`telemetry`", "are settings of Zed, and mean nothing here"] {
+    let [settings, lost] = &warnings[..] else {
+        panic!("{warnings:?}")
+    };
+    for word in [
+        "`theme`",
+        "`telemetry`",
+        "are settings of Zed, and mean nothing here",
+    ] {
         assert!(settings.contains(word), "{word}: {settings}");
     }
     assert_eq!(lost, "`mcp-server-extension` is of use only in Zed");
@@ -212,39 +267,67 @@ fn unsupported_keys_of_clients_are_one_warning_and_lost_servers_another() {
 #[test]
 fn inputs_become_variables_and_their_names_are_reported() {
     let (_, warnings) = read("vscode/mcp.json");
-    assert!(warnings.iter().any(|warning| warning.ends_with("as API_KEY, REGION")), "{warnings:?}");
+    assert!(
+        warnings
+            .iter()
+            .any(|warning| warning.ends_with("as API_KEY, REGION")),
+        "{warnings:?}"
+    );
     let unset = load(&[fixture("vscode/mcp.json")], &[]).unwrap_err();
-    assert!(unset.to_string().contains("the environment variable API_KEY is not set"), "{unset}");
+    assert!(
+        unset
+            .to_string()
+            .contains("the environment variable API_KEY is not set"),
+        "{unset}"
+    );
 }
 
 #[test]
 fn a_number_without_its_client_s_unit_is_left_out_with_a_warning() {
     let text = r#"{ "mcpServers": { "a": { "command": "a", "timeout": 60 } } }"#;
-    let loaded = load_texts(&[("a.json", text)], &[]).unwrap_or_else(|problems| panic!("{problems}"));
+    let loaded =
+        load_texts(&[("a.json", text)], &[]).unwrap_or_else(|problems| panic!("{problems}"));
     assert_eq!(lines(&loaded.plan), ["a: a"]);
-    assert!(loaded.warnings[0].message.contains("a number without a unit"), "{:?}", loaded.warnings);
+    assert!(
+        loaded.warnings[0]
+            .message
+            .contains("a number without a unit"),
+        "{:?}",
+        loaded.warnings
+    );
 }
 
 #[test]
 fn only_the_client_s_own_references_are_replaced() {
     let env = [("HOME", "/home/u")];
     let own = "[servers.a]\ncommand = 'sh'\nargs = ['-c', 'echo $HOME %HOME% {env:HOME}']\n";
-    assert_eq!(lines(&plan(&[("a.toml", own)], &env)), ["a: sh -c echo $HOME %HOME% {env:HOME}"]);
+    assert_eq!(
+        lines(&plan(&[("a.toml", own)], &env)),
+        ["a: sh -c echo $HOME %HOME% {env:HOME}"]
+    );
     let shared = r#"{ "mcpServers": { "a": { "command": "sh", "args": ["-c", "echo $HOME {env:HOME} ${HOME}"] } } }"#;
-    assert_eq!(lines(&plan(&[("a.json", shared)], &env)), ["a: sh -c echo $HOME {env:HOME} /home/u"]);
-    let command =
-        r#"{ "mcp": { "a": { "type": "http", "url": "https://a.example/", "headers": { "K": "$(rm -rf x)" } } } }"#;
-    assert!(load_texts(&[("crush.json", command)], &[]).is_err(), "nothing is run");
+    assert_eq!(
+        lines(&plan(&[("a.json", shared)], &env)),
+        ["a: sh -c echo $HOME {env:HOME} /home/u"]
+    );
+    let command = r#"{ "mcp": { "a": { "type": "http", "url": "https://a.example/", "headers": { "K": "$(rm -rf x)" } } } }"#;
+    assert!(
+        load_texts(&[("crush.json", command)], &[]).is_err(),
+        "nothing is run"
+    );
 }
 
 #[test]
 fn one_entry_that_is_not_understood_costs_that_server() {
-    let text =
-        r#"{ "mcpServers": { "good": { "command": "a" }, "odd": { "command": "b", "onlyTheseTools": ["x"] } } }"#;
+    let text = r#"{ "mcpServers": { "good": { "command": "a" }, "odd": { "command": "b", "onlyTheseTools": ["x"] } } }"#;
     let loaded = load_at_start(text, "mcp.json").unwrap_or_else(|problems| panic!("{problems}"));
-    let [good, odd] = &loaded.plan.servers[..] else { panic!("{:?}", loaded.plan.servers) };
+    let [good, odd] = &loaded.plan.servers[..] else {
+        panic!("{:?}", loaded.plan.servers)
+    };
     assert!(matches!(good.connect, ConnectTarget::Stdio { .. }));
-    let ConnectTarget::Misconfigured { reason } = &odd.connect else { panic!("{odd:?}") };
+    let ConnectTarget::Misconfigured { reason } = &odd.connect else {
+        panic!("{odd:?}")
+    };
     assert!(reason.contains("onlyTheseTools"), "{reason}");
 }
 
@@ -252,6 +335,11 @@ fn one_entry_that_is_not_understood_costs_that_server() {
 fn secrets_in_clients_files_are_covered() {
     let text = "{ \"mcp\": { \"a\": { \"type\": \"local\", \"command\": [\"x\", \"--token=leaked-1\"],\n\
         \"environment\": { \"K\": \"leaked-2\" }, \"onlyTools\": 1 } }, \"x\": {} }";
-    let problems = load_texts(&[("opencode.json", text)], &[]).unwrap_err().to_string();
-    assert!(problems.contains("onlyTools") && !problems.contains("leaked"), "{problems}");
+    let problems = load_texts(&[("opencode.json", text)], &[])
+        .unwrap_err()
+        .to_string();
+    assert!(
+        problems.contains("onlyTools") && !problems.contains("leaked"),
+        "{problems}"
+    );
 }

@@ -90,11 +90,16 @@ fn all_formats_give_the_same_plan() {
     let toml = plan(&[("a.toml", TOML)], &env);
     assert_eq!(toml, plan(&[("a.yaml", YAML)], &env));
     assert_eq!(toml, plan(&[("a.json", JSON)], &env));
-    assert_eq!((toml.servers.len(), toml.views.len(), toml.auth.keys.len()), (2, 1, 1));
+    assert_eq!(
+        (toml.servers.len(), toml.views.len(), toml.auth.keys.len()),
+        (2, 1, 1)
+    );
     assert_eq!(toml.servers[0].timeout, Duration::from_secs(90));
     assert_eq!(toml.servers[0].max_message, 1 << 20);
     assert!(!toml.servers[0].tools.allows_name("x_y") && toml.servers[0].tools.allows_name("y"));
-    let ConnectTarget::Http { headers, .. } = &toml.servers[0].connect else { panic!("{:?}", toml.servers[0].connect) };
+    let ConnectTarget::Http { headers, .. } = &toml.servers[0].connect else {
+        panic!("{:?}", toml.servers[0].connect)
+    };
     assert_eq!(headers[0].1.to_str().unwrap(), "Bearer secret");
     assert!(headers[0].1.is_sensitive());
     assert!(!format!("{toml:?}").contains("secret"));
@@ -102,7 +107,13 @@ fn all_formats_give_the_same_plan() {
 
 #[test]
 fn all_spellings_of_servers_give_the_same_plan() {
-    let ours = plan(&[("a.toml", "[servers.a]\nurl = 'https://a.example/'\n[servers.b]\ncommand = 'b'\n")], &[]);
+    let ours = plan(
+        &[(
+            "a.toml",
+            "[servers.a]\nurl = 'https://a.example/'\n[servers.b]\ncommand = 'b'\n",
+        )],
+        &[],
+    );
     for text in [
         r#"{ "mcpServers": { "a": { "serverUrl": "https://a.example/" }, "b": { "command": "b" } } }"#,
         r#"{ "mcp": { "servers": { "a": { "type": "http", "httpUrl": "https://a.example/" }, "b": { "type": "stdio", "command": "b" } } } }"#,
@@ -111,8 +122,19 @@ fn all_spellings_of_servers_give_the_same_plan() {
         r#"{ "inputs": [], "editor.fontSize": 12, "mcpServers": { "a": { "type": "streamableHttp", "url": "https://a.example/" }, "b": { "command": "b", "autoApprove": [] }, "c": { "command": "c", "disabled": true } } }"#,
     ] {
         let plan = plan(&[("a.json", text)], &[]);
-        assert_eq!(plan.disabled.len(), usize::from(text.contains("\"disabled\": true")), "{text}");
-        assert_eq!(ours, Plan { disabled: Vec::new(), ..plan }, "{text}");
+        assert_eq!(
+            plan.disabled.len(),
+            usize::from(text.contains("\"disabled\": true")),
+            "{text}"
+        );
+        assert_eq!(
+            ours,
+            Plan {
+                disabled: Vec::new(),
+                ..plan
+            },
+            "{text}"
+        );
     }
     let toml = "[mcp.servers.a]\nurl = 'https://a.example/'\n[mcpServers.b]\ncommand = 'b'\n";
     assert_eq!(ours, plan(&[("a.toml", toml)], &[]));
@@ -120,12 +142,19 @@ fn all_spellings_of_servers_give_the_same_plan() {
 
 #[test]
 fn later_files_override_earlier_ones() {
-    let base = "[gateway]\ndrain = '1s'\nallowed_hosts = ['a', 'b']\n[servers.a]\ncommand = 'a'\nargs = ['1', '2']\nenv = { A = '1', B = '2' }\n";
+    let base = "[gateway]\ndrain = '1s'\nallowed_hosts = ['a', 'b']\n[servers.a]\ncommand = \
+                'a'\nargs = ['1', '2']\nenv = { A = '1', B = '2' }\n";
     let over = r#"{ "gateway": { "allowed_hosts": ["c"] }, "mcpServers": { "a": { "env": { "B": "3" }, "args": ["9"] }, "b": { "command": "b" } } }"#;
     let plan = plan(&[("base.toml", base), ("over.json", over)], &[]);
-    assert_eq!(plan.times.drain.0, Duration::from_secs(1), "what the later file does not say stays");
+    assert_eq!(
+        plan.times.drain.0,
+        Duration::from_secs(1),
+        "what the later file does not say stays"
+    );
     assert_eq!(plan.allowed_hosts, ["c"], "lists are replaced");
-    let ConnectTarget::Stdio { args, env, .. } = &plan.servers[0].connect else { panic!("{plan:?}") };
+    let ConnectTarget::Stdio { args, env, .. } = &plan.servers[0].connect else {
+        panic!("{plan:?}")
+    };
     assert_eq!(args, &["9"]);
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     assert_eq!(env, &[pair("A", "1"), pair("B", "3")], "tables merge");
@@ -151,22 +180,43 @@ fn the_environment_overrides_files_and_flags_override_the_environment() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.toml");
     std::fs::write(&path, text).unwrap();
-    let mut options =
-        LoadOptions { paths: vec![path], env: variables(&env), revisions: REVISIONS, ..Default::default() };
-    let plan = moongate_config::load(&options).unwrap_or_else(|problems| panic!("{problems}")).plan;
+    let mut options = LoadOptions {
+        paths: vec![path],
+        env: variables(&env),
+        revisions: REVISIONS,
+        ..Default::default()
+    };
+    let plan = moongate_config::load(&options)
+        .unwrap_or_else(|problems| panic!("{problems}"))
+        .plan;
     assert_eq!(plan.listen, [address("127.0.0.1:2")]);
     assert_eq!(plan.allowed_hosts, ["a.example", "b.example"]);
     assert_eq!((plan.admin.as_ref(), plan.names.max_length), (None, 64));
-    assert_eq!(plan.servers[0].title.as_deref(), Some("0123"), "a text stays a text");
+    assert_eq!(
+        plan.servers[0].title.as_deref(),
+        Some("0123"),
+        "a text stays a text"
+    );
     assert_eq!(plan.servers[0].share, SharingMode::Session);
-    let ConnectTarget::Http { headers, .. } = &plan.servers[1].connect else { panic!("{plan:?}") };
+    let ConnectTarget::Http { headers, .. } = &plan.servers[1].connect else {
+        panic!("{plan:?}")
+    };
     assert_eq!(headers[0].1.to_str().unwrap(), "one$two");
 
     options.listen = vec!["127.0.0.1:3".to_owned(), "localhost:0".to_owned()];
     options.only = vec!["other".to_owned()];
     let plan = moongate_config::load(&options).unwrap().plan;
-    assert_eq!(plan.listen, [address("127.0.0.1:3"), address("127.0.0.1:0")]);
-    assert_eq!(plan.servers.iter().map(|server| server.name.as_str()).collect::<Vec<_>>(), ["other"]);
+    assert_eq!(
+        plan.listen,
+        [address("127.0.0.1:3"), address("127.0.0.1:0")]
+    );
+    assert_eq!(
+        plan.servers
+            .iter()
+            .map(|server| server.name.as_str())
+            .collect::<Vec<_>>(),
+        ["other"]
+    );
 }
 
 proptest! {
@@ -174,10 +224,15 @@ proptest! {
 
     /// The strongest layer that says something wins; what none says is the default.
     #[test]
-    fn the_strongest_wins(first in proptest::option::of(24..128_u64), second in proptest::option::of(24..128_u64), variable in proptest::option::of(24..128_u64)) {
-        let text = |value: Option<u64>| value.map_or(String::new(), |value| format!("[names]\nmax_length = {value}\n"));
+    fn the_strongest_wins(first in proptest::option::of(24..128_u64),
+        second in proptest::option::of(24..128_u64),
+            variable in proptest::option::of(24..128_u64)) {
+        let text = |value: Option<u64>| value.map_or(String::new(),
+            |value| format!("[names]\nmax_length = {value}\n"));
         let value = variable.map(|value| value.to_string());
-        let env: Vec<(&str, &str)> = value.iter().map(|value| ("MOONGATE_NAMES__MAX_LENGTH", value.as_str())).collect();
+        let env: Vec<(&str,
+            &str)> = value.iter().map(|value| ("MOONGATE_NAMES__MAX_LENGTH",
+                value.as_str())).collect();
         let plan = plan(&[("a.toml", &text(first)), ("b.toml", &text(second))], &env);
         let expected = variable.or(second).or(first).unwrap_or(45);
         prop_assert_eq!(plan.names.max_length as u64, expected);
@@ -185,7 +240,8 @@ proptest! {
 
     /// Whatever the text is, there is a plan or there are problems that can be shown.
     #[test]
-    fn no_text_panics(text in "(\\[servers\\.[a-z]{1,3}\\]\n|[a-z]{1,8} = (\"[^\"\n]{0,9}\"|[0-9]{1,4}|\\[\\]|\\{\\})\n|\\PC{0,12}\n){0,6}") {
+    fn no_text_panics(text in "(\\[servers\\.[a-z]{1,3}\\]\n|[a-z]{1,8} = \
+                               (\"[^\"\n]{0,9}\"|[0-9]{1,4}|\\[\\]|\\{\\})\n|\\PC{0,12}\n){0,6}") {
         for name in ["a.toml", "a.yaml", "a.json"] {
             if let Err(problems) = load_texts(&[(name, &text)], &[]) {
                 prop_assert!(!problems.to_string().is_empty());

@@ -1,4 +1,5 @@
-//! Bodies cut into tiny chunks: a small part of what is sent is the body, and no more than that is held.
+//! Bodies cut into tiny chunks: a small part of what is sent is the body, and no more than that is
+//! held.
 
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -14,13 +15,17 @@ const BODY: usize = 4 << 20;
 /// The most memory that a process has had, in KiB.
 fn peak(gateway: &Process) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", gateway.pid())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
 /// A body of a call whose text is so long.
 fn body(length: usize) -> String {
-    let empty = json!({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"text": ""}}).to_string();
+    let empty =
+        json!({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"text": ""}}).to_string();
     empty.replace("\"\"", &format!("\"{}\"", "x".repeat(length - empty.len())))
 }
 
@@ -54,7 +59,10 @@ async fn post(base: &str, path: &str, chunks: &[u8], keeps: &str) -> String {
     let reading = async {
         let _ = reader.read_to_end(&mut answer).await;
     };
-    within("the end of the connection", async { tokio::join!(sending, reading) }).await;
+    within("the end of the connection", async {
+        tokio::join!(sending, reading)
+    })
+    .await;
     String::from_utf8_lossy(&answer).into_owned()
 }
 
@@ -67,9 +75,19 @@ async fn a_body_in_tiny_chunks_holds_one_buffer_and_is_refused() {
         let chunks = chunked(&body(length), 1, digits);
         assert!(chunks.len() > 4 * BODY + 64 * 1024);
         let answer = post(&gateway.base, "/mcp", &chunks, "").await;
-        assert!(answer.starts_with("HTTP/1.1 413 "), "{length} {digits}: {answer}");
-        assert!(answer.contains("limits.body") && answer.contains("connection: close"), "{answer}");
-        assert!(peak(&gateway) < at_rest + FEW, "{} KiB over {at_rest}", peak(&gateway) - at_rest);
+        assert!(
+            answer.starts_with("HTTP/1.1 413 "),
+            "{length} {digits}: {answer}"
+        );
+        assert!(
+            answer.contains("limits.body") && answer.contains("connection: close"),
+            "{answer}"
+        );
+        assert!(
+            peak(&gateway) < at_rest + FEW,
+            "{} KiB over {at_rest}",
+            peak(&gateway) - at_rest
+        );
     }
     // Small chunks that a client may send.
     let chunks = chunked(&body(1 << 20), 64, 2);

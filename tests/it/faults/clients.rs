@@ -14,33 +14,55 @@ fn plain(script: MockScript) -> MockScript {
 }
 
 async fn everywhere(setting: RowSetup, tools: &[&str]) -> FaultRig {
-    setting.children(tools, plain, "").http_servers(tools, plain, "").await.start().await
+    setting
+        .children(tools, plain, "")
+        .http_servers(tools, plain, "")
+        .await
+        .start()
+        .await
 }
 
 #[tokio::test]
 async fn f41_a_disconnect_cancels_the_call_where_the_revision_says_so() {
-    let setting = RowSetup::new("F41", "f41_a_disconnect_cancels_the_call_where_the_revision_says_so");
+    let setting = RowSetup::new(
+        "F41",
+        "f41_a_disconnect_cancels_the_call_where_the_revision_says_so",
+    );
     let setting = setting.counts("moongate_cancelled_total", &[]);
     let rig = everywhere(setting, &["hang"]).await;
     rig.each(async |bad, user| {
         let calls = rig.got(bad, "tools/call");
         let told = rig.got(bad, "notifications/cancelled");
         // A connection of its own, which closes when the call is dropped.
-        let client = McpClient { http: HttpClient::new(), ..user.client.clone() };
+        let client = McpClient {
+            http: HttpClient::new(),
+            ..user.client.clone()
+        };
         let params = json!({"name": format!("{}__hang", bad.name), "arguments": {}});
-        let call = tokio::spawn(async move { client.request_as("mine", "tools/call", params).await });
+        let call =
+            tokio::spawn(async move { client.request_as("mine", "tools/call", params).await });
         let has = || std::future::ready((rig.got(bad, "tools/call") > calls).then_some(()));
         until("the server has the call", has).await;
         call.abort();
         if user.client.era() == Era::Legacy {
-            // "Disconnection ... SHOULD NOT be interpreted as the client cancelling its request": it says so later.
+            // "Disconnection ... SHOULD NOT be interpreted as the client cancelling its request":
+            // it says so later.
             for n in 0..5 {
-                assert_eq!(user.call(bad, "echo", json!({"n": n})).await.text(), format!("{{\"n\":{n}}}"));
+                assert_eq!(
+                    user.call(bad, "echo", json!({"n": n})).await.text(),
+                    format!("{{\"n\":{n}}}")
+                );
             }
-            assert_eq!(rig.got(bad, "notifications/cancelled"), told, "{}", bad.name);
+            assert_eq!(
+                rig.got(bad, "notifications/cancelled"),
+                told,
+                "{}",
+                bad.name
+            );
             cancel(user, json!("mine")).await;
         }
-        let cancelled = || std::future::ready((rig.got(bad, "notifications/cancelled") > told).then_some(()));
+        let cancelled =
+            || std::future::ready((rig.got(bad, "notifications/cancelled") > told).then_some(()));
         until("the server is told", cancelled).await;
     })
     .await;
@@ -56,8 +78,16 @@ async fn cancel(user: &RigClient, id: Value) {
 
 #[tokio::test]
 async fn f43_hundreds_of_idle_streams_are_held_and_calls_go_on() {
-    let setting = RowSetup::new("F43", "f43_hundreds_of_idle_streams_are_held_and_calls_go_on");
-    let rig = setting.children(&["odd"], plain, "").http_servers(&["odd"], plain, "").await.start().await;
+    let setting = RowSetup::new(
+        "F43",
+        "f43_hundreds_of_idle_streams_are_held_and_calls_go_on",
+    );
+    let rig = setting
+        .children(&["odd"], plain, "")
+        .http_servers(&["odd"], plain, "")
+        .await
+        .start()
+        .await;
     let mut idle = Vec::new();
     for n in 0..300 {
         let user = rig.user(ERAS[n % 2]).await;
@@ -67,7 +97,10 @@ async fn f43_hundreds_of_idle_streams_are_held_and_calls_go_on() {
     assert!(rig.metric("moongate_streams", &[]).await >= 300.0);
     rig.each(async |bad, user| {
         for n in 0..3 {
-            assert_eq!(user.call(bad, "odd", json!({"n": n})).await.text(), format!("{{\"n\":{n}}}"));
+            assert_eq!(
+                user.call(bad, "odd", json!({"n": n})).await.text(),
+                format!("{{\"n\":{n}}}")
+            );
         }
     })
     .await;
@@ -78,7 +111,9 @@ async fn f43_hundreds_of_idle_streams_are_held_and_calls_go_on() {
         mock.change_tools_and_notify(&[tool("echo"), tool("odd"), tool("new")]);
     }
     for (_, stream) in &mut idle {
-        stream.notification("notifications/tools/list_changed").await;
+        stream
+            .notification("notifications/tools/list_changed")
+            .await;
     }
     for (user, stream) in idle {
         drop(stream);
@@ -89,14 +124,21 @@ async fn f43_hundreds_of_idle_streams_are_held_and_calls_go_on() {
 
 #[tokio::test]
 async fn f44_equal_ids_at_once_get_their_own_answers() {
-    let rig = everywhere(RowSetup::new("F44", "f44_equal_ids_at_once_get_their_own_answers"), &["odd"]).await;
+    let rig = everywhere(
+        RowSetup::new("F44", "f44_equal_ids_at_once_get_their_own_answers"),
+        &["odd"],
+    )
+    .await;
     rig.all(async |bad, user| {
         let calls = (0..20).map(|n| async move {
             let arguments = json!({"n": n, "of": bad.name});
             let params = json!({"name": format!("{}__odd", bad.name), "arguments": arguments});
             // Half of them as a text, which is another id.
             let id = if n % 2 == 0 { json!(7) } else { json!("7") };
-            let reply = user.client.request_as(id.clone(), "tools/call", params).await;
+            let reply = user
+                .client
+                .request_as(id.clone(), "tools/call", params)
+                .await;
             // A session may refuse the second; what is answered is answered rightly.
             if reply.status == 200 {
                 assert_one_outcome(&reply, &id);
@@ -114,7 +156,11 @@ async fn f44_equal_ids_at_once_get_their_own_answers() {
 #[tokio::test]
 async fn f47_unsupported_http_requests_get_their_status() {
     let setting = RowSetup::new("F47", "f47_unsupported_http_requests_get_their_status");
-    let rig = setting.http_servers(&["odd"], plain, "").await.start().await;
+    let rig = setting
+        .http_servers(&["odd"], plain, "")
+        .await
+        .start()
+        .await;
     rig.each(async |bad, user| {
         let list = match user.client.era() {
             Era::Legacy => body_of(1, "tools/list", json!({})),
@@ -126,45 +172,84 @@ async fn f47_unsupported_http_requests_get_their_status() {
                 headers.push(("mcp-method", "tools/list".to_owned()));
             }
             headers.retain(|(name, _)| *name != change.0);
-            let mut headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+            let mut headers: Vec<(&str, &str)> = headers
+                .iter()
+                .map(|(name, value)| (*name, value.as_str()))
+                .collect();
             headers.extend(change.1.map(|value| (change.0, value)));
             let url = format!("{}{path}", user.client.url);
-            user.client.http.send(verb, &url, &headers, body.to_owned()).await
+            user.client
+                .http
+                .send(verb, &url, &headers, body.to_owned())
+                .await
         };
         assert_eq!(send("POST", ("x", None), "", &list).await.status, 200);
         // What a page of another origin may send without asking.
-        for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"] {
+        for kind in [
+            "text/plain",
+            "application/x-www-form-urlencoded",
+            "multipart/form-data; boundary=x",
+        ] {
             let reply = send("POST", ("content-type", Some(kind)), "", &list).await;
             assert_eq!(reply.status, 400, "{kind}");
-            assert!(reply.error()["message"].as_str().unwrap().contains("application/json"), "{reply:?}");
+            assert!(
+                reply.error()["message"]
+                    .as_str()
+                    .unwrap()
+                    .contains("application/json"),
+                "{reply:?}"
+            );
         }
         for accept in ["application/json", "*/*"] {
-            assert_eq!(send("POST", ("accept", Some(accept)), "", &list).await.status, 200, "{accept}");
+            assert_eq!(
+                send("POST", ("accept", Some(accept)), "", &list)
+                    .await
+                    .status,
+                200,
+                "{accept}"
+            );
         }
         for verb in ["PUT", "PATCH"] {
             let reply = send(verb, ("x", None), "", &list).await;
             assert_eq!(reply.status, 405, "{verb}");
-            assert!(reply.header("allow").contains("POST"), "{:?}", reply.headers);
+            assert!(
+                reply.header("allow").contains("POST"),
+                "{:?}",
+                reply.headers
+            );
         }
         if user.client.era() == Era::Modern {
             for verb in ["GET", "DELETE"] {
                 assert_eq!(send(verb, ("x", None), "", "").await.status, 405, "{verb}");
             }
         }
-        assert_eq!(send("POST", ("x", None), "/no/such/path", &list).await.status, 404);
-        assert_eq!(user.call(bad, "odd", json!({})).await.text(), "{}", "and the client goes on");
+        assert_eq!(
+            send("POST", ("x", None), "/no/such/path", &list)
+                .await
+                .status,
+            404
+        );
+        assert_eq!(
+            user.call(bad, "odd", json!({})).await.text(),
+            "{}",
+            "and the client goes on"
+        );
     })
     .await;
     for (version, more) in [("HTTP/1.0", ""), ("HTTP/1.1", "expect: 100-continue\r\n")] {
         let body = body_of(1, "ping", json!({}));
         let authority = rig.gateway.base.trim_start_matches("http://").to_owned();
         let head = format!(
-            "POST /mcp {version}\r\nhost: {authority}\r\n{more}content-type: application/json\r\naccept: application/json, \
+            "POST /mcp {version}\r\nhost: {authority}\r\n{more}content-type: \
+             application/json\r\naccept: application/json, \
              text/event-stream\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
             body.len()
         );
         let answer = by_hand(&authority, &head, &body).await;
-        let status = answer.lines().find(|line| line.starts_with("HTTP/") && !line.contains(" 100 ")).unwrap();
+        let status = answer
+            .lines()
+            .find(|line| line.starts_with("HTTP/") && !line.contains(" 100 "))
+            .unwrap();
         assert!(status.contains(" 401 "), "no key was shown: {answer}");
     }
     rig.end().await;
@@ -183,12 +268,21 @@ async fn by_hand(authority: &str, head: &str, body: &str) -> String {
 
 #[tokio::test]
 async fn f49_notifications_and_stray_responses_reach_no_server() {
-    let setting = RowSetup::new("F49", "f49_notifications_and_stray_responses_reach_no_server");
-    let rig = setting.http_servers(&["odd"], plain, "").await.start().await;
-    let odd = json!({"jsonrpc": "2.0", "method": "notifications/of-nobody", "params": {"a": 1}}).to_string();
+    let setting = RowSetup::new(
+        "F49",
+        "f49_notifications_and_stray_responses_reach_no_server",
+    );
+    let rig = setting
+        .http_servers(&["odd"], plain, "")
+        .await
+        .start()
+        .await;
+    let odd = json!({"jsonrpc": "2.0", "method": "notifications/of-nobody", "params": {"a": 1}})
+        .to_string();
     let answers = [
         json!({"jsonrpc": "2.0", "id": 999, "result": {}}).to_string(),
-        json!({"jsonrpc": "2.0", "id": "nobody's", "error": {"code": -1, "message": "no"}}).to_string(),
+        json!({"jsonrpc": "2.0", "id": "nobody's", "error": {"code": -1, "message": "no"}})
+            .to_string(),
     ];
     rig.each(async |bad, user| {
         let calls = rig.got(bad, "tools/call");
@@ -203,16 +297,28 @@ async fn f49_notifications_and_stray_responses_reach_no_server() {
                 Era::Modern => {
                     assert!([202, 400].contains(&user.client.post(odd.clone()).await.status));
                     for answer in &answers {
-                        // "clients **MUST NOT** send JSON-RPC responses" (2026-07-28, streamable-http).
+                        // "clients **MUST NOT** send JSON-RPC responses" (2026-07-28,
+                        // streamable-http).
                         assert_eq!(user.client.post(answer.clone()).await.status, 400);
                     }
                 }
             }
         }
-        assert_eq!(rig.got(bad, "tools/call"), calls, "nothing reached the server");
+        assert_eq!(
+            rig.got(bad, "tools/call"),
+            calls,
+            "nothing reached the server"
+        );
         if user.client.era() == Era::Legacy {
-            let early = McpClient { session: None, ..user.client.clone() };
-            let call = body_of(3, "tools/call", json!({"name": format!("{}__odd", bad.name), "arguments": {}}));
+            let early = McpClient {
+                session: None,
+                ..user.client.clone()
+            };
+            let call = body_of(
+                3,
+                "tools/call",
+                json!({"name": format!("{}__odd", bad.name), "arguments": {}}),
+            );
             let reply = early.post(call).await;
             assert_eq!(reply.status, 400, "before `initialize`");
             assert_eq!(rig.got(bad, "tools/call"), calls);
@@ -224,7 +330,10 @@ async fn f49_notifications_and_stray_responses_reach_no_server() {
 
 #[tokio::test]
 async fn f51_a_cancellation_that_comes_at_any_time_ends_its_own_call_only() {
-    let setting = RowSetup::new("F51", "f51_a_cancellation_that_comes_at_any_time_ends_its_own_call_only");
+    let setting = RowSetup::new(
+        "F51",
+        "f51_a_cancellation_that_comes_at_any_time_ends_its_own_call_only",
+    );
     let setting = setting.counts("moongate_cancelled_total", &[]);
     let rig = everywhere(setting, &["hang", "odd"]).await;
     for bad in &rig.bads {
@@ -234,22 +343,37 @@ async fn f51_a_cancellation_that_comes_at_any_time_ends_its_own_call_only() {
             user.client.request_as("mine", "tools/call", params).await
         };
         // Before, after, twice, and another's.
-        for id in [json!("mine"), json!(1), json!(-1), Value::Null, json!({"a": 1})] {
+        for id in [
+            json!("mine"),
+            json!(1),
+            json!(-1),
+            Value::Null,
+            json!({"a": 1}),
+        ] {
             cancel_of_any_kind(&user, id).await;
         }
-        assert_eq!(call(&user, "odd").await.text(), "{}", "the id was cancelled before it was used");
+        assert_eq!(
+            call(&user, "odd").await.text(),
+            "{}",
+            "the id was cancelled before it was used"
+        );
         cancel(&user, json!("mine")).await;
         let before = rig.got(bad, "tools/call");
         let (mine, theirs, ()) = tokio::join!(call(&user, "hang"), call(&other, "hang"), async {
-            let both = || std::future::ready((rig.got(bad, "tools/call") >= before + 2).then_some(()));
+            let both =
+                || std::future::ready((rig.got(bad, "tools/call") >= before + 2).then_some(()));
             until("both calls are there", both).await;
             cancel(&user, json!("mine")).await;
             cancel(&user, json!("mine")).await;
-            let told = || std::future::ready((rig.got(bad, "notifications/cancelled") > 0).then_some(()));
+            let told =
+                || std::future::ready((rig.got(bad, "notifications/cancelled") > 0).then_some(()));
             until("the server is told", told).await;
             cancel(&other, json!("mine")).await;
         });
-        assert!(mine.body.is_empty() && theirs.body.is_empty(), "what is cancelled is not answered");
+        assert!(
+            mine.body.is_empty() && theirs.body.is_empty(),
+            "what is cancelled is not answered"
+        );
         // Together with the call: it is answered or not, and never twice.
         for _ in 0..10 {
             let (reply, ()) = tokio::join!(call(&user, "odd"), cancel(&user, json!("mine")));
@@ -263,15 +387,19 @@ async fn f51_a_cancellation_that_comes_at_any_time_ends_its_own_call_only() {
 }
 
 async fn cancel_of_any_kind(user: &RigClient, id: Value) {
-    let body = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
-    assert!([202, 400].contains(&user.client.post(body.to_string()).await.status), "{id}");
+    let body =
+        json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
+    assert!(
+        [202, 400].contains(&user.client.post(body.to_string()).await.status),
+        "{id}"
+    );
 }
 
 #[test]
 fn the_clock_on_the_wall_ends_nothing() {
-    // Whoever reads the clock that people set: what it is read for is no timeout. Everything that ends by time takes
-    // tokio's clock, which no jump of that one moves.
-    // Keys end on a date, states of tasks show one, and what outlives a process is dated by the only clock that does, too.
+    // Whoever reads the clock that people set: what it is read for is no timeout. Everything that
+    // ends by time takes tokio's clock, which no jump of that one moves. Keys end on a date, states
+    // of tasks show one, and what outlives a process is dated by the only clock that does, too.
     let allowed = [
         "session/store/",
         "session/sealed_state.rs",
@@ -324,16 +452,27 @@ fn the_clock_on_the_wall_ends_nothing() {
                 continue;
             }
             let text = std::fs::read_to_string(&path).unwrap();
-            let name = path.strip_prefix(root).unwrap().to_string_lossy().replace('\\', "/");
-            let name = name.trim_start_matches("src/").trim_start_matches("crates/").replacen("/src/", "/", 1);
-            let reads =
-                ["SystemTime::now", "Timestamp::now", "std::time::Instant"].iter().any(|word| text.contains(word));
+            let name = path
+                .strip_prefix(root)
+                .unwrap()
+                .to_string_lossy()
+                .replace('\\', "/");
+            let name = name
+                .trim_start_matches("src/")
+                .trim_start_matches("crates/")
+                .replacen("/src/", "/", 1);
+            let reads = ["SystemTime::now", "Timestamp::now", "std::time::Instant"]
+                .iter()
+                .any(|word| text.contains(word));
             if reads {
                 found.push(name);
             }
         }
     }
-    let wrong: Vec<_> = found.iter().filter(|name| !allowed.iter().any(|place| name.starts_with(place))).collect();
+    let wrong: Vec<_> = found
+        .iter()
+        .filter(|name| !allowed.iter().any(|place| name.starts_with(place)))
+        .collect();
     assert!(!found.is_empty(), "the sources were looked at");
     assert!(wrong.is_empty(), "{wrong:?}");
 }
@@ -357,13 +496,20 @@ async fn f60_a_starved_gateway_answers_and_ends_nobody() {
     for _ in 0..3 {
         assert_eq!(rig.page("/healthz").await.status, 200);
         rig.each(async |bad, user| {
-            assert_eq!(user.call(bad, "odd", json!({"n": 1})).await.text(), r#"{"n":1}"#);
+            assert_eq!(
+                user.call(bad, "odd", json!({"n": 1})).await.text(),
+                r#"{"n":1}"#
+            );
         })
         .await;
     }
     for (bad, pid) in rig.bads.iter().zip(pids) {
         let status = rig.status(&bad.name).await;
-        assert_eq!((&status["pid"], &status["state"]), (&pid, &json!("ready")), "nobody was ended for being slow");
+        assert_eq!(
+            (&status["pid"], &status["state"]),
+            (&pid, &json!("ready")),
+            "nobody was ended for being slow"
+        );
     }
     stop.store(true, Ordering::Relaxed);
     for hog in hogs {

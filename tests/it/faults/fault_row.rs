@@ -21,5 +21,11 @@ pub(super) const fn row(
     tests: &'static [&'static str],
     lacks: &'static str,
 ) -> FaultRow {
-    FaultRow { id, fault, does, tests, lacks }
+    FaultRow {
+        id,
+        fault,
+        does,
+        tests,
+        lacks,
+    }
 }

@@ -18,7 +18,9 @@ async fn half_requests(base: &str, number: usize, text: &str) -> Vec<TcpStream> 
     let address = base.strip_prefix("http://").unwrap();
     let mut held = Vec::new();
     for _ in 0..number {
-        let mut stream = within("a connection", TcpStream::connect(address)).await.unwrap();
+        let mut stream = within("a connection", TcpStream::connect(address))
+            .await
+            .unwrap();
         // It may have made room already.
         let _ = stream.write_all(text.as_bytes()).await;
         held.push(stream);
@@ -32,8 +34,16 @@ async fn serves(gateway: &Process) {
         let began = Instant::now();
         let http = HttpClient::new();
         let url = format!("{base}/livez");
-        assert_eq!(within("a probe", http.get(&url)).await.status, 200, "{base}");
-        assert!(began.elapsed() < Duration::from_secs(1), "{base}: {:?}", began.elapsed());
+        assert_eq!(
+            within("a probe", http.get(&url)).await.status,
+            200,
+            "{base}"
+        );
+        assert!(
+            began.elapsed() < Duration::from_secs(1),
+            "{base}: {:?}",
+            began.elapsed()
+        );
     }
     let client = McpClient::open(&gateway.mcp(), Era::Modern).await;
     assert_eq!(client.request("tools/list", json!({})).await.status, 200);
@@ -41,13 +51,21 @@ async fn serves(gateway: &Process) {
 
 fn limit_of(pid: u32) -> Rlimit {
     let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"))
+        .unwrap();
     let mut values = line.split_whitespace().map(|value| value.parse().ok());
-    Rlimit { current: values.next().unwrap(), maximum: values.next().unwrap() }
+    Rlimit {
+        current: values.next().unwrap(),
+        maximum: values.next().unwrap(),
+    }
 }
 
 fn open_files(gateway: &Process) -> u64 {
-    std::fs::read_dir(format!("/proc/{}/fd", gateway.pid())).unwrap().count() as u64
+    std::fs::read_dir(format!("/proc/{}/fd", gateway.pid()))
+        .unwrap()
+        .count() as u64
 }
 
 #[tokio::test]
@@ -75,7 +93,10 @@ async fn half_requests_hold_no_place_of_the_operators_listener() {
 
 #[tokio::test]
 async fn probes_are_answered_while_every_place_of_the_operators_listener_is_in_use() {
-    let gateway = Setup::new().with("limits", "admin_connections = 2").spawn().await;
+    let gateway = Setup::new()
+        .with("limits", "admin_connections = 2")
+        .spawn()
+        .await;
     let admin = gateway.admin_url().await;
     let events = "GET /api/v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
     let _streams = half_requests(&admin, 2, events).await;
@@ -85,9 +106,16 @@ async fn probes_are_answered_while_every_place_of_the_operators_listener_is_in_u
         (reply.status == 503).then_some(reply)
     });
     let refused = refused.await;
-    assert!(refused.text_body().contains("limits.admin_connections"), "{refused:?}");
+    assert!(
+        refused.text_body().contains("limits.admin_connections"),
+        "{refused:?}"
+    );
     for path in ["/livez", "/healthz", "/readyz"] {
-        assert_eq!(http.get(&format!("{admin}{path}")).await.status, 200, "{path}");
+        assert_eq!(
+            http.get(&format!("{admin}{path}")).await.status,
+            200,
+            "{path}"
+        );
     }
     // Half requests beside them hold no place of the probes.
     let _half = half_requests(&admin, 100, HALF_HEAD).await;
@@ -99,7 +127,10 @@ async fn the_limit_of_files_is_raised_and_programs_get_the_first_one() {
     let setup = Setup::new();
     let seen = setup.path("seen");
     let line = format!("ulimit -S -n > {}; sleep 600", seen.display());
-    let setup = setup.with("servers.a", &format!("command = \"sh\"\nargs = [\"-c\", {line:?}]"));
+    let setup = setup.with(
+        "servers.a",
+        &format!("command = \"sh\"\nargs = [\"-c\", {line:?}]"),
+    );
     let gateway = setup.spawn_after("ulimit -S -n 300").await;
     // It is lowered for the moment in which a program starts.
     until("the limit is raised", || {
@@ -124,7 +155,8 @@ async fn the_limit_of_files_is_raised_and_programs_get_the_first_one() {
     assert_eq!(client.request("tools/list", json!({})).await.status, 200);
 }
 
-/// Out of files that something else took, connections make room as they do at their own limit, and one line tells of it.
+/// Out of files that something else took, connections make room as they do at their own limit, and
+/// one line tells of it.
 #[tokio::test]
 async fn out_of_descriptors_connections_without_a_request_make_room() {
     let gateway = Setup::new().spawn().await;
@@ -133,10 +165,16 @@ async fn out_of_descriptors_connections_without_a_request_make_room() {
     holds("all are held", || open_files(&gateway) > 100).await;
     let pid = Pid::from_raw(gateway.pid().cast_signed());
     let limit = limit_of(gateway.pid());
-    let few = Rlimit { current: Some(open_files(&gateway)), ..limit };
+    let few = Rlimit {
+        current: Some(open_files(&gateway)),
+        ..limit
+    };
     prlimit(pid, Resource::Nofile, few).unwrap();
     let more = half_requests(&gateway.base, 100, HALF_HEAD).await;
-    holds("it is out of files", || gateway.log().contains("connection not accepted")).await;
+    holds("it is out of files", || {
+        gateway.log().contains("connection not accepted")
+    })
+    .await;
     serves(&gateway).await;
     let operators = half_requests(&admin, 50, HALF_HEAD).await;
     serves(&gateway).await;

@@ -1,5 +1,5 @@
-//! What a client may send that is no honest request: it is refused as the specification says, costs little, and leaves
-//! no trace.
+//! What a client may send that is no honest request: it is refused as the specification says, costs
+//! little, and leaves no trace.
 
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
@@ -18,7 +18,10 @@ async fn gateway() -> (moongate_mock::MockHandle, Gateway) {
 async fn still_serves(gateway: &Gateway) {
     for era in ERAS {
         let client = gateway.client(era).await;
-        assert_eq!(client.call("a__add", json!({"a": 1, "b": 2})).await.text(), "3");
+        assert_eq!(
+            client.call("a__add", json!({"a": 1, "b": 2})).await.text(),
+            "3"
+        );
     }
 }
 
@@ -33,14 +36,22 @@ async fn batches_are_refused_where_there_are_none_and_where_they_are_too_long() 
         gateway.client(Era::Modern).await,
     ] {
         for items in [0, 1, 10_000] {
-            let reply = client.post(Value::Array(vec![ping.clone(); items]).to_string()).await;
-            assert_eq!((reply.status, &reply.error()["code"]), (400, &json!(-32600)), "{items}");
+            let reply = client
+                .post(Value::Array(vec![ping.clone(); items]).to_string())
+                .await;
+            assert_eq!(
+                (reply.status, &reply.error()["code"]),
+                (400, &json!(-32600)),
+                "{items}"
+            );
         }
     }
     // Only this revision has them; as many as limits.batch.
     let client = gateway.client_at("2025-03-26").await;
     for (items, status) in [(0, 400), (1, 200), (100, 200), (101, 400), (10_000, 400)] {
-        let reply = client.post(Value::Array(vec![ping.clone(); items]).to_string()).await;
+        let reply = client
+            .post(Value::Array(vec![ping.clone(); items]).to_string())
+            .await;
         assert_eq!(reply.status, status, "{items}: {reply:?}");
     }
     still_serves(&gateway).await;
@@ -62,27 +73,51 @@ async fn bodies_that_are_too_large_or_no_json_are_refused() {
     );
     let cases: Vec<(&str, Vec<u8>)> = vec![
         ("nothing", Vec::new()),
-        ("no number", br#"{"jsonrpc":"2.0","id":NaN,"method":"ping"}"#.to_vec()),
-        ("a key twice", br#"{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/list"}"#.to_vec()),
-        ("trailing bytes", br#"{"jsonrpc":"2.0","id":1,"method":"ping"} x"#.to_vec()),
-        ("UTF-16", "{\"jsonrpc\":\"2.0\"}".encode_utf16().flat_map(u16::to_le_bytes).collect()),
+        (
+            "no number",
+            br#"{"jsonrpc":"2.0","id":NaN,"method":"ping"}"#.to_vec(),
+        ),
+        (
+            "a key twice",
+            br#"{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/list"}"#.to_vec(),
+        ),
+        (
+            "trailing bytes",
+            br#"{"jsonrpc":"2.0","id":1,"method":"ping"} x"#.to_vec(),
+        ),
+        (
+            "UTF-16",
+            "{\"jsonrpc\":\"2.0\"}"
+                .encode_utf16()
+                .flat_map(u16::to_le_bytes)
+                .collect(),
+        ),
         ("a text", br#""ping""#.to_vec()),
     ];
     for (what, body) in cases {
         let reply = client.post(body).await;
         let code = reply.error()["code"].as_i64().unwrap();
-        assert!(reply.status == 400 && (code == -32700 || code == -32600), "{what}: {reply:?}");
+        assert!(
+            reply.status == 400 && (code == -32700 || code == -32600),
+            "{what}: {reply:?}"
+        );
     }
     // Depth is no reason to fail by itself, but it must cost nothing.
     let reply = client.post(deep).await;
-    assert!(reply.status == 400 || reply.status == 200 || reply.status == 404, "{reply:?}");
+    assert!(
+        reply.status == 400 || reply.status == 200 || reply.status == 404,
+        "{reply:?}"
+    );
     // Numbers that no parser of ours can hold pass as they are.
     let number = r#"{"n":1e400,"m":-0,"k":123456789012345678901234567890,"x":1.0}"#;
     let meta = crate::harness::modern_meta();
     let body = format!(
         r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"a__echo","arguments":{number},"_meta":{meta}}}}}"#
     );
-    let extra = [("mcp-method", "tools/call".to_owned()), ("mcp-name", "a__echo".to_owned())];
+    let extra = [
+        ("mcp-method", "tools/call".to_owned()),
+        ("mcp-name", "a__echo".to_owned()),
+    ];
     let response = client.raw("POST", &extra, body).await;
     assert_eq!(response.status(), 200);
     still_serves(&gateway).await;
@@ -93,18 +128,33 @@ async fn an_invalid_session_id_creates_no_session() {
     let (_mock, gateway) = gateway().await;
     let client = gateway.client(Era::Legacy).await;
     let sessions = gateway.app.metrics.clients.sessions.get();
-    let with = |session: Option<&str>| McpClient { session: session.map(str::to_owned), ..client.clone() };
+    let with = |session: Option<&str>| McpClient {
+        session: session.map(str::to_owned),
+        ..client.clone()
+    };
     let ping = || json!({"jsonrpc": "2.0", "id": 1, "method": "ping"}).to_string();
     assert_eq!(with(None).post(ping()).await.status, 400);
     let forged = "x".repeat(43);
     for session in ["forged", forged.as_str(), "0"] {
-        assert_eq!(with(Some(session)).post(ping()).await.status, 404, "{session}");
+        assert_eq!(
+            with(Some(session)).post(ping()).await.status,
+            404,
+            "{session}"
+        );
     }
     // One that is longer than any head may be is not even read.
     assert_eq!(raw(&gateway, &"x".repeat(10 << 20)).await, 431);
     assert_eq!(raw(&gateway, "\u{fc}").await, 400);
     let ended = gateway.client(Era::Legacy).await;
-    assert!(ended.raw("DELETE", &[], "").await.into_body().collect().await.is_ok());
+    assert!(
+        ended
+            .raw("DELETE", &[], "")
+            .await
+            .into_body()
+            .collect()
+            .await
+            .is_ok()
+    );
     assert_eq!(ended.post(ping()).await.status, 404);
     assert_eq!(gateway.app.metrics.clients.sessions.get(), sessions);
     still_serves(&gateway).await;
@@ -116,7 +166,8 @@ async fn raw(gateway: &Gateway, session: &str) -> u16 {
     let stream = TcpStream::connect(address).await.unwrap();
     let body = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
     let request = format!(
-        "POST /mcp HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\nMcp-Session-Id: {session}\r\nContent-Length: {}\r\n\r\n{body}",
+        "POST /mcp HTTP/1.1\r\nHost: {address}\r\nContent-Type: \
+         application/json\r\nMcp-Session-Id: {session}\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );
     let (mut reader, mut writer) = stream.into_split();
@@ -126,7 +177,9 @@ async fn raw(gateway: &Gateway, session: &str) -> u16 {
         std::future::pending::<()>().await
     });
     let mut start = [0; 12];
-    within("a status", reader.read_exact(&mut start)).await.unwrap();
+    within("a status", reader.read_exact(&mut start))
+        .await
+        .unwrap();
     std::str::from_utf8(&start[9..]).unwrap().parse().unwrap()
 }
 
@@ -141,5 +194,8 @@ async fn idle_streams_are_held_and_calls_go_on() {
     assert_eq!(gateway.app.metrics.clients.streams.get(), 60);
     still_serves(&gateway).await;
     drop(streams);
-    crate::harness::holds("all of them are over", || gateway.app.metrics.clients.streams.get() == 0).await;
+    crate::harness::holds("all of them are over", || {
+        gateway.app.metrics.clients.streams.get() == 0
+    })
+    .await;
 }

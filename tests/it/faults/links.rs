@@ -1,8 +1,9 @@
-//! One test body over every link: whatever goes wrong with a server or its connection shows in the same way, however the
-//! server is reached. (That everything works over every link is `tests/it/pairs.rs`.)
+//! One test body over every link: whatever goes wrong with a server or its connection shows in the
+//! same way, however the server is reached. (That everything works over every link is
+//! `tests/it/pairs.rs`.)
 //!
-//! The server is a process of its own, which can be stopped, killed and started again; so is the gateway, since what it
-//! trusts is read from its environment.
+//! The server is a process of its own, which can be stopped, killed and started again; so is the
+//! gateway, since what it trusts is read from its environment.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -15,7 +16,9 @@ use tokio::process::{Child, Command};
 
 use crate::harness::relay::Relay;
 use crate::harness::tls::Authority;
-use crate::harness::{ERAS, Era, McpClient, Process, Setup, legacy, modern, record_of, until, within};
+use crate::harness::{
+    ERAS, Era, McpClient, Process, Setup, legacy, modern, record_of, until, within,
+};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_moongate");
 
@@ -56,7 +59,13 @@ impl LinkPeer {
             _ => "127.0.0.1:0".to_owned(),
         };
         let (child, address) = begin(&file, &record, flag, &address).await;
-        LinkPeer { script: file, record, flag, address, child }
+        LinkPeer {
+            script: file,
+            record,
+            flag,
+            address,
+            child,
+        }
     }
 
     /// Ends it without a word.
@@ -76,17 +85,40 @@ impl LinkPeer {
 
 async fn begin(script: &Path, record: &Path, flag: &str, address: &str) -> (Child, String) {
     let mut command = Command::new(PROGRAM);
-    command.arg("mock").arg(script).args([flag, address]).arg("--record").arg(record);
-    let mut child = command.stderr(Stdio::piped()).stdin(Stdio::null()).kill_on_drop(true).spawn().unwrap();
+    command
+        .arg("mock")
+        .arg(script)
+        .args([flag, address])
+        .arg("--record")
+        .arg(record);
+    let mut child = command
+        .stderr(Stdio::piped())
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    let said = within("the mock listens", lines.next_line()).await.unwrap().unwrap();
+    let said = within("the mock listens", lines.next_line())
+        .await
+        .unwrap()
+        .unwrap();
     // Nobody reads on, and it says nothing more.
     let url = said.split_once("listening on ").unwrap().1.to_owned();
-    let address = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest.split('/').next().unwrap());
-    (child, if flag == "--unix" { url.clone() } else { address.to_owned() })
+    let address = url
+        .split_once("://")
+        .map_or(url.as_str(), |(_, rest)| rest.split('/').next().unwrap());
+    (
+        child,
+        if flag == "--unix" {
+            url.clone()
+        } else {
+            address.to_owned()
+        },
+    )
 }
 
-/// A gateway with the server twice: `a` as it is, `b` with little time and small messages; and `aside`, another server.
+/// A gateway with the server twice: `a` as it is, `b` with little time and small messages; and
+/// `aside`, another server.
 struct LinkRig {
     link: LinkKind,
     peer: Option<LinkPeer>,
@@ -99,8 +131,14 @@ impl LinkRig {
         let mut setup = Setup::new().with("servers.b", "timeout = \"1s\"\nmax_message = \"64KiB\"");
         let script = match link {
             LinkKind::Sse => {
-                let http = HttpRules { streamable: false, ..HttpRules::default() };
-                MockScript { http, ..script.speaking(&[Revision::V2024_11_05]) }
+                let http = HttpRules {
+                    streamable: false,
+                    ..HttpRules::default()
+                };
+                MockScript {
+                    http,
+                    ..script.speaking(&[Revision::V2024_11_05])
+                }
             }
             _ => script,
         };
@@ -115,10 +153,15 @@ impl LinkRig {
         if let Some(flag) = flag {
             peer = Some(LinkPeer::start(&setup, &script, flag).await);
         }
-        let address = peer.as_ref().map(|peer| peer.address.clone()).unwrap_or_default();
+        let address = peer
+            .as_ref()
+            .map(|peer| peer.address.clone())
+            .unwrap_or_default();
         let authority = Authority::new("test");
         let tls = match link {
-            LinkKind::WebSocketTls => Some(Relay::secure(address.parse().unwrap(), authority.sign().server(&[])).await),
+            LinkKind::WebSocketTls => {
+                Some(Relay::secure(address.parse().unwrap(), authority.sign().server(&[])).await)
+            }
             _ => None,
         };
         let lines = match link {
@@ -136,12 +179,24 @@ impl LinkRig {
                 _ => setup.with(&format!("servers.{name}"), &lines),
             };
         }
-        let gateway = setup.stdio("aside", &legacy()).trusting(&authority).spawn().await;
-        let rig = LinkRig { link, peer, gateway, _tls: tls };
+        let gateway = setup
+            .stdio("aside", &legacy())
+            .trusting(&authority)
+            .spawn()
+            .await;
+        let rig = LinkRig {
+            link,
+            peer,
+            gateway,
+            _tls: tls,
+        };
         let client = rig.client(Era::Modern).await;
         until("all servers are listed", || async {
             let tools = client.tools().await;
-            ["a__echo", "b__echo", "aside__echo"].iter().all(|tool| tools.iter().any(|t| t == tool)).then_some(())
+            ["a__echo", "b__echo", "aside__echo"]
+                .iter()
+                .all(|tool| tools.iter().any(|t| t == tool))
+                .then_some(())
         })
         .await;
         rig
@@ -163,17 +218,25 @@ impl LinkRig {
     async fn pid(&self, server: &str) -> u32 {
         match &self.peer {
             Some(peer) => peer.child.id().unwrap(),
-            None => u32::try_from(self.gateway.status(server).await["pid"].as_u64().unwrap()).unwrap(),
+            None => {
+                u32::try_from(self.gateway.status(server).await["pid"].as_u64().unwrap()).unwrap()
+            }
         }
     }
 
     async fn signal(&self, server: &str, signal: Signal) {
-        kill_process(Pid::from_raw(self.pid(server).await.cast_signed()).unwrap(), signal).unwrap();
+        kill_process(
+            Pid::from_raw(self.pid(server).await.cast_signed()).unwrap(),
+            signal,
+        )
+        .unwrap();
     }
 
     async fn metric(&self, series: &str) -> f64 {
         let text = self.gateway.admin("/metrics").await.text_body();
-        text.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok()).unwrap_or_default()
+        text.lines()
+            .find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
+            .unwrap_or_default()
     }
 
     /// Ends the server in the middle of whatever it does.
@@ -205,8 +268,12 @@ impl LinkRig {
 async fn what_is_no_message_is_skipped_and_counted(rig: &LinkRig, client: &McpClient) {
     let series = "moongate_garbage_total{mcp_server=\"a\"}";
     let before = rig.metric(series).await;
-    assert_eq!(client.call("a__garbage", json!({})).await.text(), "after the garbage");
-    // In an event stream such lines are fields that nobody knows: it is the standard that has them skipped.
+    assert_eq!(
+        client.call("a__garbage", json!({})).await.text(),
+        "after the garbage"
+    );
+    // In an event stream such lines are fields that nobody knows: it is the standard that has them
+    // skipped.
     if rig.link.is_pipe() {
         assert!(rig.metric(series).await >= before + 3.0, "{:?}", rig.link);
     }
@@ -214,15 +281,31 @@ async fn what_is_no_message_is_skipped_and_counted(rig: &LinkRig, client: &McpCl
 
 async fn large_messages_pass(client: &McpClient) {
     for size in [10 << 10, 2 << 20] {
-        let text = client.call("a__echo", json!({"x": "y".repeat(size)})).await.text();
+        let text = client
+            .call("a__echo", json!({"x": "y".repeat(size)}))
+            .await
+            .text();
         assert_eq!(text.len(), size + 8);
     }
-    assert_eq!(client.call("a__big", json!({"bytes": 3 << 20})).await.text().len(), 3 << 20);
+    assert_eq!(
+        client
+            .call("a__big", json!({"bytes": 3 << 20}))
+            .await
+            .text()
+            .len(),
+        3 << 20
+    );
 }
 
 async fn a_message_that_is_too_large_fails_and_names_the_limit(rig: &LinkRig, client: &McpClient) {
-    let failure = client.call("b__big", json!({"bytes": 200_000})).await.failure();
-    assert!(failure.contains("max_message") && failure.contains("65536"), "{failure}");
+    let failure = client
+        .call("b__big", json!({"bytes": 200_000}))
+        .await
+        .failure();
+    assert!(
+        failure.contains("max_message") && failure.contains("65536"),
+        "{failure}"
+    );
     rig.recovers(client, "b").await;
 }
 
@@ -232,18 +315,28 @@ async fn a_call_that_hangs_is_given_up_and_cancelled(rig: &LinkRig, client: &Mcp
     let before = rig.received("b", "notifications/cancelled");
     let failure = client.call("b__hang", json!({})).await.failure();
     assert!(failure.contains("servers.b.timeout"), "{failure}");
-    // A modern server behind HTTP is told by the end of the request's connection, which the mock counts.
+    // A modern server behind HTTP is told by the end of the request's connection, which the mock
+    // counts.
     let closes = rig.link == LinkKind::Http && rig.received("b", "2026-07-28") > 0;
     until("the server is told", || async {
         let told = rig.received("b", "notifications/cancelled") > before;
-        let counters = if closes { client.call("b__mock_counters", json!({})).await.text() } else { "{}".into() };
-        let closed = serde_json::from_str::<Value>(&counters).unwrap()["cancelled"].as_array().map_or(0, Vec::len);
+        let counters = if closes {
+            client.call("b__mock_counters", json!({})).await.text()
+        } else {
+            "{}".into()
+        };
+        let closed = serde_json::from_str::<Value>(&counters).unwrap()["cancelled"]
+            .as_array()
+            .map_or(0, Vec::len);
         (told || closed > hung).then_some(())
     })
     .await;
 }
 
-async fn a_server_that_stops_reading_costs_its_own_calls_alone(rig: &LinkRig, clients: &[McpClient]) {
+async fn a_server_that_stops_reading_costs_its_own_calls_alone(
+    rig: &LinkRig,
+    clients: &[McpClient],
+) {
     let client = &clients[0];
     rig.signal("b", Signal::STOP).await;
     let calls = (0..4).map(|n| clients[n % 2].call("b__echo", json!({"x": "y".repeat(1 << 20)})));
@@ -258,19 +351,33 @@ async fn a_server_that_stops_reading_costs_its_own_calls_alone(rig: &LinkRig, cl
     rig.recovers(client, "b").await;
 }
 
-async fn a_broken_connection_fails_its_calls_at_once_and_none_runs_twice(rig: &mut LinkRig, clients: &[McpClient]) {
+async fn a_broken_connection_fails_its_calls_at_once_and_none_runs_twice(
+    rig: &mut LinkRig,
+    clients: &[McpClient],
+) {
     let mark = "hang on";
     let waiting = (0..6).map(|n| {
         let client = clients[n % 2].clone();
-        tokio::spawn(async move { client.call("a__hang", json!({"mark": mark})).await.failure() })
+        tokio::spawn(async move {
+            client
+                .call("a__hang", json!({"mark": mark}))
+                .await
+                .failure()
+        })
     });
     let waiting: Vec<_> = waiting.collect();
-    until("the calls are there", || std::future::ready((rig.received("a", mark) == 6).then_some(()))).await;
+    until("the calls are there", || {
+        std::future::ready((rig.received("a", mark) == 6).then_some(()))
+    })
+    .await;
     rig.kill().await;
     for call in waiting {
         // The default timeout is longer than a test waits for anything.
         let failure = call.await.unwrap();
-        assert!(failure.contains("Server \"a\" is not available") && !failure.contains("timeout"), "{failure}");
+        assert!(
+            failure.contains("Server \"a\" is not available") && !failure.contains("timeout"),
+            "{failure}"
+        );
     }
     rig.again().await;
     rig.recovers(&clients[0], "a").await;
@@ -278,24 +385,39 @@ async fn a_broken_connection_fails_its_calls_at_once_and_none_runs_twice(rig: &m
     assert_eq!(rig.received("a", mark), 6, "no call is sent twice");
 }
 
-async fn a_server_that_was_started_again_is_there_for_the_next_call(rig: &mut LinkRig, client: &McpClient) {
+async fn a_server_that_was_started_again_is_there_for_the_next_call(
+    rig: &mut LinkRig,
+    client: &McpClient,
+) {
     if let Some(peer) = &mut rig.peer {
         peer.kill().await;
     } else {
         return;
     }
     if rig.link.is_pipe() {
-        until("the end is noticed", || async { (rig.gateway.status("a").await["state"] != "ready").then_some(()) })
-            .await;
-        let reason = rig.gateway.status("a").await["reason"].as_str().unwrap().to_owned();
-        assert!(!reason.is_empty() && !reason.contains("panicked"), "{reason}");
+        until("the end is noticed", || async {
+            (rig.gateway.status("a").await["state"] != "ready").then_some(())
+        })
+        .await;
+        let reason = rig.gateway.status("a").await["reason"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        assert!(
+            !reason.is_empty() && !reason.contains("panicked"),
+            "{reason}"
+        );
     }
     rig.again().await;
-    assert_eq!(client.call("a__add", json!({"a": 1, "b": 2})).await.text(), "3");
+    assert_eq!(
+        client.call("a__add", json!({"a": 1, "b": 2})).await.text(),
+        "3"
+    );
     rig.recovers(client, "b").await;
 }
 
-/// The body. What breaks connections comes once for both clients: each break makes the next pause longer.
+/// The body. What breaks connections comes once for both clients: each break makes the next pause
+/// longer.
 async fn over(link: LinkKind, script: MockScript) {
     let mut rig = LinkRig::start(link, script).await;
     let clients = [rig.client(ERAS[0]).await, rig.client(ERAS[1]).await];

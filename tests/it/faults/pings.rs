@@ -1,4 +1,5 @@
-//! WebSocket servers that ping without end. Owns a server of raw frames: no library would write so much unread.
+//! WebSocket servers that ping without end. Owns a server of raw frames: no library would write so
+//! much unread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +17,8 @@ use crate::harness::{Era, Setup, holds, modern, serve};
 /// Bytes of a block of pings, each with the largest payload.
 const BLOCK: usize = 127 * 100;
 
-/// A server that pings from the handshake on, and reads what comes back, or nothing. Counts the bytes of its pings.
+/// A server that pings from the handshake on, and reads what comes back, or nothing. Counts the
+/// bytes of its pings.
 async fn pinging(reads: bool) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("ws://{}/mcp", listener.local_addr().unwrap());
@@ -48,7 +50,10 @@ async fn ping(stream: TcpStream, reads: bool, count: &AtomicUsize) -> std::io::R
         }
     }
     // RFC 6455, section 4.2.2.
-    let accept = digest(&SHA1_FOR_LEGACY_USE_ONLY, format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11").as_bytes());
+    let accept = digest(
+        &SHA1_FOR_LEGACY_USE_ONLY,
+        format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11").as_bytes(),
+    );
     let head = format!(
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
          Sec-WebSocket-Accept: {}\r\nSec-WebSocket-Protocol: mcp\r\n\r\n",
@@ -61,7 +66,9 @@ async fn ping(stream: TcpStream, reads: bool, count: &AtomicUsize) -> std::io::R
         std::future::pending::<()>().await;
     };
     // 0x89 is the head of a ping that is one frame.
-    let block = [&[0x89, 125][..], &[b'x'; 125]].concat().repeat(BLOCK / 127);
+    let block = [&[0x89, 125][..], &[b'x'; 125]]
+        .concat()
+        .repeat(BLOCK / 127);
     let writing = async {
         while writer.write_all(&block).await.is_ok() {
             count.fetch_add(BLOCK, Ordering::Relaxed);
@@ -76,7 +83,11 @@ async fn pings_without_end_are_read_no_faster_than_their_pongs() {
     for reads in [false, true] {
         let (url, taken) = pinging(reads).await;
         let mock = serve(modern()).await;
-        let gateway = Setup::new().http("good", &mock.url).http("bad", &url).start().await;
+        let gateway = Setup::new()
+            .http("good", &mock.url)
+            .http("bad", &url)
+            .start()
+            .await;
         gateway.ready(&["good"]).await;
         holds("it pings", || taken.load(Ordering::Relaxed) > 10 * BLOCK).await;
         // What the system holds between the two is taken first.
@@ -85,10 +96,19 @@ async fn pings_without_end_are_read_no_faster_than_their_pongs() {
         tokio::time::sleep(Duration::from_secs(1)).await;
         let client = gateway.client(Era::Legacy).await;
         for n in 0..20 {
-            assert_eq!(client.call("good__add", json!({"a": n, "b": 2})).await.text(), (n + 2).to_string());
+            assert_eq!(
+                client
+                    .call("good__add", json!({"a": n, "b": 2}))
+                    .await
+                    .text(),
+                (n + 2).to_string()
+            );
         }
         let bytes = taken.load(Ordering::Relaxed) - before;
         // A thousand pings a second, and what the system's buffers grow by.
-        assert!(bytes < 8 << 20, "reads: {reads}: {bytes} bytes of pings were taken in a second");
+        assert!(
+            bytes < 8 << 20,
+            "reads: {reads}: {bytes} bytes of pings were taken in a second"
+        );
     }
 }

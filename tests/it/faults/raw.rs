@@ -1,5 +1,5 @@
-//! A server whose answers to one tool are bytes of the test's, whatever HTTP says of them; everything else is passed on
-//! to a mock.
+//! A server whose answers to one tool are bytes of the test's, whatever HTTP says of them;
+//! everything else is passed on to a mock.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -42,8 +42,14 @@ pub(crate) async fn serve(behind: SocketAddr, odd: OddAnswer) -> String {
     url
 }
 
-async fn connection(mut stream: TcpStream, behind: SocketAddr, odd: &OddAnswer) -> std::io::Result<()> {
-    let Some((head, body)) = request(&mut stream).await? else { return Ok(()) };
+async fn connection(
+    mut stream: TcpStream,
+    behind: SocketAddr,
+    odd: &OddAnswer,
+) -> std::io::Result<()> {
+    let Some((head, body)) = request(&mut stream).await? else {
+        return Ok(());
+    };
     let text = String::from_utf8_lossy(&body);
     if text.contains("\"tools/call\"") && text.contains("\"odd\"") {
         return strike(&mut stream, odd, &id_of(&text)).await;
@@ -59,12 +65,19 @@ async fn connection(mut stream: TcpStream, behind: SocketAddr, odd: &OddAnswer) 
 
 async fn strike(stream: &mut TcpStream, odd: &OddAnswer, id: &str) -> std::io::Result<()> {
     match odd {
-        OddAnswer::Bytes(text) => stream.write_all(text.replace("{id}", id).as_bytes()).await?,
+        OddAnswer::Bytes(text) => {
+            stream
+                .write_all(text.replace("{id}", id).as_bytes())
+                .await?
+        }
         OddAnswer::Gzip(head, text) => {
-            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+            let mut encoder =
+                flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
             encoder.write_all(text.replace("{id}", id).as_bytes())?;
             let head = format!("HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\n{head}\r\n");
-            stream.write_all(&[head.as_bytes(), &encoder.finish()?].concat()).await?;
+            stream
+                .write_all(&[head.as_bytes(), &encoder.finish()?].concat())
+                .await?;
         }
         OddAnswer::Slowly(text, pause) => {
             for byte in text.replace("{id}", id).bytes() {
@@ -73,7 +86,9 @@ async fn strike(stream: &mut TcpStream, odd: &OddAnswer, id: &str) -> std::io::R
             }
         }
         OddAnswer::Stall(text) => {
-            stream.write_all(text.replace("{id}", id).as_bytes()).await?;
+            stream
+                .write_all(text.replace("{id}", id).as_bytes())
+                .await?;
             // Until the gateway gives up.
             while stream.read(&mut [0; 64]).await? > 0 {}
         }
@@ -96,7 +111,8 @@ async fn request(stream: &mut TcpStream) -> std::io::Result<Option<(String, Vec<
     let mut body = read.split_off(end);
     let length = head.lines().find_map(|line| {
         let (name, value) = line.split_once(':')?;
-        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().unwrap_or_default())
+        name.eq_ignore_ascii_case("content-length")
+            .then(|| value.trim().parse::<usize>().unwrap_or_default())
     });
     while body.len() < length.unwrap_or_default() {
         if stream.read_buf(&mut body).await? == 0 {
@@ -107,5 +123,7 @@ async fn request(stream: &mut TcpStream) -> std::io::Result<Option<(String, Vec<
 }
 
 fn id_of(text: &str) -> String {
-    serde_json::from_str::<serde_json::Value>(text).map(|message| message["id"].to_string()).unwrap_or_default()
+    serde_json::from_str::<serde_json::Value>(text)
+        .map(|message| message["id"].to_string())
+        .unwrap_or_default()
 }

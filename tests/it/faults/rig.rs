@@ -1,12 +1,14 @@
-//! What every fault is tested in: the program with a healthy server beside the faulty ones, clients of both eras, and
-//! what must hold after any fault.
+//! What every fault is tested in: the program with a healthy server beside the faulty ones, clients
+//! of both eras, and what must hold after any fault.
 //!
-//! The gateway is a process of its own, so that its descriptors, its children and its log are nobody else's. The
-//! faulty servers are the same fault in every way that it can come: a server of each era, as a child that all share,
-//! as one for each client, and behind HTTP. After each row [`Rig::end`] checks, beside what the row asserts:
-//! U1 the same process, no panic; U2 calls of a healthy server all succeeded meanwhile; U3 each request had one outcome;
-//! U4 descriptors, children, sessions and gauges are what they were; U5 no secret is in an answer, a log, a metric or on
-//! the way to a server that it is not for; U6 the fault was counted; U7 the faulty server works again.
+//! The gateway is a process of its own, so that its descriptors, its children and its log are
+//! nobody else's. The faulty servers are the same fault in every way that it can come: a server of
+//! each era, as a child that all share, as one for each client, and behind HTTP. After each row
+//! [`Rig::end`] checks, beside what the row asserts: U1 the same process, no panic; U2 calls of a
+//! healthy server all succeeded meanwhile; U3 each request had one outcome; U4 descriptors,
+//! children, sessions and gauges are what they were; U5 no secret is in an answer, a log, a metric
+//! or on the way to a server that it is not for; U6 the fault was counted; U7 the faulty server
+//! works again.
 
 mod ends;
 mod setting;
@@ -53,7 +55,10 @@ impl FaultRig {
     /// A client of the gateway; its session is its own to end, with [`User::leave`].
     pub(crate) async fn user(&self, era: Era) -> RigClient {
         let client = McpClient::with_key(&self.gateway.mcp(), era, Some(KEY)).await;
-        RigClient { client, said: self.said.clone() }
+        RigClient {
+            client,
+            said: self.said.clone(),
+        }
     }
 
     /// Does this with each faulty server and a client of each era.
@@ -90,7 +95,9 @@ impl FaultRig {
     /// The mock behind a faulty server that is no child.
     pub(crate) fn web(&self, bad: &FaultyServer) -> Option<&MockHandle> {
         match bad.carrier {
-            FaultCarrier::Web(n) | FaultCarrier::Tcp(n) | FaultCarrier::TcpPerClient(n) => Some(&self.http_servers[n]),
+            FaultCarrier::Web(n) | FaultCarrier::Tcp(n) | FaultCarrier::TcpPerClient(n) => {
+                Some(&self.http_servers[n])
+            }
             FaultCarrier::SharedChild | FaultCarrier::ChildPerClient => None,
         }
     }
@@ -121,7 +128,11 @@ impl FaultRig {
 
     /// What the status says of a server.
     pub(crate) async fn status(&self, server: &str) -> Value {
-        let status = self.admin.get(&format!("{}/api/v1/status", self.admin_url)).await.json();
+        let status = self
+            .admin
+            .get(&format!("{}/api/v1/status", self.admin_url))
+            .await
+            .json();
         crate::harness::server_of(&status, server)
     }
 
@@ -136,9 +147,13 @@ impl FaultRig {
     }
 
     async fn listed(&self, server: &str) {
-        let labels = [format!("mcp_server=\"{server}\""), "kind=\"tools\"".to_owned()];
+        let labels = [
+            format!("mcp_server=\"{server}\""),
+            "kind=\"tools\"".to_owned(),
+        ];
         let labels = labels.each_ref().map(String::as_str);
-        let listed = async || (self.metric("moongate_catalog_items", &labels).await > 0.0).then_some(());
+        let listed =
+            async || (self.metric("moongate_catalog_items", &labels).await > 0.0).then_some(());
         until(&format!("{server} is in the catalogue"), listed).await;
     }
 
@@ -151,10 +166,17 @@ impl FaultRig {
                 let answers = async || {
                     let reply = user.call(bad, "echo", json!({"nonce": nonce})).await;
                     let result = reply.answer()["result"].clone();
-                    let text = result["content"][0]["text"].as_str().unwrap_or_default().to_owned();
+                    let text = result["content"][0]["text"]
+                        .as_str()
+                        .unwrap_or_default()
+                        .to_owned();
                     (result["isError"] != true && text.contains(&nonce)).then_some(())
                 };
-                until(&format!("U7: {} works for {era:?} clients", bad.name), answers).await;
+                until(
+                    &format!("U7: {} works for {era:?} clients", bad.name),
+                    answers,
+                )
+                .await;
                 user.leave().await;
             }
         }
@@ -168,6 +190,9 @@ fn sum(text: &str, name: &str, labels: &[&str]) -> f64 {
         let (metric, tags) = series.split_once('{').unwrap_or((series, ""));
         metric == name && labels.iter().all(|label| tags.contains(label))
     };
-    let value = |line: &str| line.rsplit_once(' ').and_then(|(_, value)| value.parse::<f64>().ok());
+    let value = |line: &str| {
+        line.rsplit_once(' ')
+            .and_then(|(_, value)| value.parse::<f64>().ok())
+    };
     text.lines().filter(series).filter_map(value).sum()
 }

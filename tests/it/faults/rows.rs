@@ -1,6 +1,7 @@
 //! The faults that a gateway must stand, what ours does about each, and the tests that show it.
 //!
-//! The numbers are the project's fault matrix. A test that is new is named in its row; a row without one says why.
+//! The numbers are the project's fault matrix. A test that is new is named in its row; a row
+//! without one says why.
 
 use super::fault_row::{FaultRow, row};
 
@@ -9,8 +10,12 @@ pub(crate) const ROWS: &[FaultRow] = &[
     row(
         "F1",
         "a child crashes in the middle of calls",
-        "each open call fails at once with how the child ended; the next one finds a new child; no call of a tool runs twice",
-        &["a_crash_fails_every_open_call_and_none_runs_twice", "a_crash_is_explained_and_the_server_restarted"],
+        "each open call fails at once with how the child ended; the next one finds a new child; no \
+         call of a tool runs twice",
+        &[
+            "a_crash_fails_every_open_call_and_none_runs_twice",
+            "a_crash_is_explained_and_the_server_restarted",
+        ],
         "",
     ),
     row(
@@ -34,7 +39,8 @@ pub(crate) const ROWS: &[FaultRow] = &[
     row(
         "F4",
         "a call hangs",
-        "it ends at its deadline with the setting's name, and its server hears that it is cancelled",
+        "it ends at its deadline with the setting's name, and its server hears that it is \
+         cancelled",
         &[
             "f04_a_call_that_hangs_ends_at_its_deadline_and_is_cancelled",
             "a_hanging_call_times_out_with_the_settings_name_and_is_cancelled",
@@ -52,7 +58,8 @@ pub(crate) const ROWS: &[FaultRow] = &[
     row(
         "F6",
         "progress for ever, and no result",
-        "the call ends at its deadline, which progress does not move, and its server hears that it is cancelled",
+        "the call ends at its deadline, which progress does not move, and its server hears that it \
+         is cancelled",
         &["f06_progress_for_ever_does_not_move_the_deadline"],
         "",
     ),
@@ -60,13 +67,17 @@ pub(crate) const ROWS: &[FaultRow] = &[
         "F7",
         "an answer comes after its deadline",
         "it is dropped and counted, and nobody else gets it",
-        &["f07_a_response_after_the_deadline_is_dropped_and_counted", "a_response_after_the_timeout_is_dropped"],
+        &[
+            "f07_a_response_after_the_deadline_is_dropped_and_counted",
+            "a_response_after_the_timeout_is_dropped",
+        ],
         "",
     ),
     row(
         "F8",
         "answers with unknown, doubled, null or retyped ids",
-        "the first that equals the id counts, also as `\"7\"` or `7.0`; all others are dropped and counted",
+        "the first that equals the id counts, also as `\"7\"` or `7.0`; all others are dropped and \
+         counted",
         &[
             "f08_responses_with_wrong_ids_end_no_call",
             "responses_with_unknown_ids_end_no_other_call",
@@ -86,13 +97,17 @@ pub(crate) const ROWS: &[FaultRow] = &[
         "F10",
         "lines on stdout that are no messages",
         "they are skipped and counted, one a minute is logged",
-        &["f10_lines_that_are_no_messages_are_skipped", "stray_lines_on_stdout_break_nothing_and_are_counted"],
+        &[
+            "f10_lines_that_are_no_messages_are_skipped",
+            "stray_lines_on_stdout_break_nothing_and_are_counted",
+        ],
         "",
     ),
     row(
         "F11",
         "a line without end, or longer than allowed",
-        "it is thrown away while it comes; the call that it answers fails with the limit's name; memory stays within the limit",
+        "it is thrown away while it comes; the call that it answers fails with the limit's name; \
+         memory stays within the limit",
         &[
             "f11_a_line_without_end_is_thrown_away",
             "f11_an_answer_that_is_too_long_fails_its_call",
@@ -103,7 +118,8 @@ pub(crate) const ROWS: &[FaultRow] = &[
     row(
         "F12",
         "odd text: marks, CR, lone surrogates; bytes that are no text",
-        "what is JSON passes byte for byte; bytes that are not UTF-8 become U+FFFD, and are counted",
+        "what is JSON passes byte for byte; bytes that are not UTF-8 become U+FFFD, and are \
+         counted",
         &["f12_odd_text_passes_and_invalid_utf8_is_replaced"],
         "",
     ),
@@ -132,7 +148,10 @@ pub(crate) const ROWS: &[FaultRow] = &[
         "F15",
         "a server closes its output or its input and stays",
         "it is ended with all its processes, and started again",
-        &["f15_a_server_that_closes_its_output_is_restarted", "f15_a_server_that_closes_its_input_is_restarted"],
+        &[
+            "f15_a_server_that_closes_its_output_is_restarted",
+            "f15_a_server_that_closes_its_input_is_restarted",
+        ],
         "",
     ),
     row(
@@ -174,13 +193,17 @@ pub(crate) const ROWS: &[FaultRow] = &[
         "F20",
         "a flood of notifications",
         "what nobody reads in time is dropped and counted, changes are taken together, calls go on",
-        &["f20_a_flood_of_notifications_delays_nobody", "a_flood_of_progress_that_nobody_reads_ends_in_the_answer"],
+        &[
+            "f20_a_flood_of_notifications_delays_nobody",
+            "a_flood_of_progress_that_nobody_reads_ends_in_the_answer",
+        ],
         "",
     ),
     row(
         "F21",
         "lists that are too long, too deep, doubled or malformed",
-        "items that cannot be exposed are left out with a reason, the rest is listed; no schema is resolved",
+        "items that cannot be exposed are left out with a reason, the rest is listed; no schema is \
+         resolved",
         &[
             "f21_a_list_that_is_too_long_or_odd_costs_its_own_items",
             "a_bad_schema_costs_that_tool_only_and_is_reported",
@@ -191,7 +214,10 @@ pub(crate) const ROWS: &[FaultRow] = &[
         "F22",
         "cursors that repeat, circle or never end; an empty cursor",
         "the list ends, with each item once",
-        &["f22_cursors_that_lead_nowhere_end", "a_cursor_that_leads_nowhere_ends_and_nothing_is_listed_twice"],
+        &[
+            "f22_cursors_that_lead_nowhere_end",
+            "a_cursor_that_leads_nowhere_ends_and_nothing_is_listed_twice",
+        ],
         "",
     ),
     row(
@@ -218,7 +244,8 @@ pub(crate) const ROWS: &[FaultRow] = &[
     row(
         "F25",
         "401 or 403",
-        "the error names the server; its challenge is not passed on; where it refuses everything, its state says so and it is parked",
+        "the error names the server; its challenge is not passed on; where it refuses everything, \
+         its state says so and it is parked",
         &[
             "expired_credentials_show_in_the_state_and_a_single_refused_call_does_not",
             "a_server_with_a_permanent_failure_is_parked",
@@ -252,7 +279,8 @@ pub(crate) const ROWS: &[FaultRow] = &[
     row(
         "F28",
         "a connection is reset before, in or after its events",
-        "the call fails and is not sent again; a stream with ids is resumed, without an event twice",
+        "the call fails and is not sent again; a stream with ids is resumed, without an \
+         event twice",
         &[
             "f28_a_connection_that_is_reset_fails_its_call_only",
             "a_resumed_stream_delivers_each_event_once",
@@ -264,13 +292,17 @@ pub(crate) const ROWS: &[FaultRow] = &[
         "F29",
         "a slow or silent body",
         "the call ends at its deadline",
-        &["f29_headers_and_then_nothing_end_at_the_deadline", "f29_a_body_that_drips_ends_at_the_deadline"],
+        &[
+            "f29_headers_and_then_nothing_end_at_the_deadline",
+            "f29_a_body_that_drips_ends_at_the_deadline",
+        ],
         "",
     ),
     row(
         "F30",
         "a TLS handshake that stalls",
-        "a server's: the attempt ends at `connect_timeout`, and the next one is made anew; a client's: it is closed at `limits.read_timeout`",
+        "a server's: the attempt ends at `connect_timeout`, and the next one is made anew; a \
+         client's: it is closed at `limits.read_timeout`",
         &[
             "f30_a_servers_handshake_that_stalls_ends_at_its_limit_and_heals",
             "a_handshake_that_never_ends_holds_up_nobody",
@@ -280,7 +312,8 @@ pub(crate) const ROWS: &[FaultRow] = &[
     row(
         "F31",
         "bodies that lie: length, chunks, compression, size",
-        "an error for the call; gzip, deflate and br are decoded, and nothing is read past the limit, decoded or not",
+        "an error for the call; gzip, deflate and br are decoded, and nothing is read past the \
+         limit, decoded or not",
         &[
             "f31_a_body_that_ends_too_early_fails_its_call",
             "f31_malformed_chunks_fail_their_call",
@@ -293,7 +326,10 @@ pub(crate) const ROWS: &[FaultRow] = &[
         "F32",
         "redirects",
         "307 and 308 are followed within the origin, no other; the error says where it led",
-        &["f32_no_redirect_leaves_the_origin", "redirects_are_followed_within_the_origin_and_nowhere_else"],
+        &[
+            "f32_no_redirect_leaves_the_origin",
+            "redirects_are_followed_within_the_origin_and_nowhere_else",
+        ],
         "",
     ),
     row(
@@ -331,7 +367,10 @@ pub(crate) const ROWS: &[FaultRow] = &[
         "F36",
         "HTTP+SSE: an endpoint that never comes, comes twice, or is elsewhere",
         "a deadline; the first counts; only the configured origin",
-        &["f36_an_endpoint_that_never_comes_or_comes_twice", "an_endpoint_at_another_origin_is_refused"],
+        &[
+            "f36_an_endpoint_that_never_comes_or_comes_twice",
+            "an_endpoint_at_another_origin_is_refused",
+        ],
         "",
     ),
     row(
@@ -354,7 +393,8 @@ pub(crate) const ROWS: &[FaultRow] = &[
     row(
         "F39",
         "a TCP server that accepts and closes; frames in pieces, or run into each other",
-        "as a child that crashes; pieces are put together; what is no message fails the call that it answers",
+        "as a child that crashes; pieces are put together; what is no message fails the call that \
+         it answers",
         &[
             "f39_a_server_that_accepts_and_closes_is_one_that_crashed",
             "f39_frames_in_pieces_are_put_together",
@@ -375,7 +415,8 @@ pub(crate) const ROWS: &[FaultRow] = &[
     row(
         "F41",
         "a client goes in the middle of a call",
-        "stateless: the call is cancelled; with a session: it runs on until it is cancelled by name",
+        "stateless: the call is cancelled; with a session: it runs on until it is cancelled \
+         by name",
         &[
             "f41_a_disconnect_cancels_the_call_where_the_revision_says_so",
             "a_modern_disconnect_cancels_the_call",
@@ -387,21 +428,30 @@ pub(crate) const ROWS: &[FaultRow] = &[
         "F42",
         "a client stops reading",
         "its stream is bounded, and delays nobody",
-        &["a_client_that_does_not_read_delays_no_other_client", "a_stalled_reader_delays_no_other_client"],
+        &[
+            "a_client_that_does_not_read_delays_no_other_client",
+            "a_stalled_reader_delays_no_other_client",
+        ],
         "",
     ),
     row(
         "F43",
         "10,000 idle streams",
         "they are held, each hears of changes, and new calls are served",
-        &["f43_hundreds_of_idle_streams_are_held_and_calls_go_on", "idle_streams_are_held_and_calls_go_on"],
+        &[
+            "f43_hundreds_of_idle_streams_are_held_and_calls_go_on",
+            "idle_streams_are_held_and_calls_go_on",
+        ],
         "so many of them: `benches/` measures those (`--parts memory`)",
     ),
     row(
         "F44",
         "two open calls under one id",
         "each gets its own answer, or the second a 400",
-        &["f44_equal_ids_at_once_get_their_own_answers", "equal_ids_at_once_get_their_own_answers"],
+        &[
+            "f44_equal_ids_at_once_get_their_own_answers",
+            "equal_ids_at_once_get_their_own_answers",
+        ],
         "",
     ),
     row(
@@ -498,8 +548,10 @@ pub(crate) const ROWS: &[FaultRow] = &[
     ),
     row(
         "F54",
-        "a reload with a bad config, half of one, a certificate that cannot be used, a hundred at once",
-        "nothing changes, each problem is told with its place, and `moongate_config_reload_failed` says so; what is good touches only what it changes",
+        "a reload with a bad config, half of one, a certificate that cannot be used, a hundred \
+         at once",
+        "nothing changes, each problem is told with its place, and `moongate_config_reload_failed` \
+         says so; what is good touches only what it changes",
         &[
             "a_file_that_changes_is_read_again_and_a_bad_one_changes_nothing",
             "a_file_in_any_format_is_refused_or_applied_as_a_whole",
@@ -525,13 +577,17 @@ pub(crate) const ROWS: &[FaultRow] = &[
         "F56",
         "no descriptors are left",
         "connections without a request make room; without any, accepting pauses and recovers",
-        &["out_of_descriptors_connections_without_a_request_make_room", "a_line_a_minute_tells_of_all_failures"],
+        &[
+            "out_of_descriptors_connections_without_a_request_make_room",
+            "a_line_a_minute_tells_of_all_failures",
+        ],
         "",
     ),
     row(
         "F57",
         "the disk is full or cannot be written",
-        "calls go on, failures are counted, and what waits is written once there is room; with `state = \"embedded\"` a place that cannot be used is the reason not to start",
+        "calls go on, failures are counted, and what waits is written once there is room; with \
+         `state = \"embedded\"` a place that cannot be used is the reason not to start",
         &[
             "f57_a_full_disk_fails_only_persistence_until_there_is_room",
             "a_state_that_cannot_be_kept_is_a_warning_or_the_reason_not_to_start",
@@ -563,7 +619,13 @@ pub(crate) const ROWS: &[FaultRow] = &[
         &["f60_a_starved_gateway_answers_and_ends_nobody"],
         "",
     ),
-    row("F61", "a shared store is down", "", &[], "there is no shared store yet: state is one process's own file"),
+    row(
+        "F61",
+        "a shared store is down",
+        "",
+        &[],
+        "there is no shared store yet: state is one process's own file",
+    ),
     row(
         "F62",
         "an issuer of tokens is down",
@@ -581,7 +643,8 @@ pub(crate) const ROWS: &[FaultRow] = &[
     row(
         "F64",
         "replicas are replaced one by one",
-        "two processes on one port: every call of a stateless client is answered, and with its own answer",
+        "two processes on one port: every call of a stateless client is answered, and with its own \
+         answer",
         &["processes_on_one_port_are_replaced_in_turn_and_no_call_is_lost_or_anothers"],
         "sessions, which are their own process's until there is a shared store",
     ),

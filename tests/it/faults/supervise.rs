@@ -1,4 +1,5 @@
-//! Supervision: servers that loop, sleep, fill up, or fail call after call, and what the gateway spares them and others.
+//! Supervision: servers that loop, sleep, fill up, or fail call after call, and what the gateway
+//! spares them and others.
 
 use std::time::Duration;
 
@@ -6,11 +7,21 @@ use moongate_mock::{FaultAction, FaultRule, MockScript, StdioRules};
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::harness::{ERAS, Era, Gateway, McpClient, Setup, alive, holds, legacy, mock_at, modern, only, serve, until};
+use crate::harness::{
+    ERAS, Era, Gateway, McpClient, Setup, alive, holds, legacy, mock_at, modern, only, serve, until,
+};
 
 fn status(status: u16, headers: &[(&str, &str)]) -> FaultAction {
-    let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    FaultAction::Status { status, headers, body: "oops".to_owned(), content_type: None }
+    let headers = headers
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect();
+    FaultAction::Status {
+        status,
+        headers,
+        body: "oops".to_owned(),
+        content_type: None,
+    }
 }
 
 async fn counted(gateway: &Gateway, series: &str) -> f64 {
@@ -30,19 +41,38 @@ async fn each_server_reports_exactly_one_state() {
         .await;
     gateway.ready(&["a"]).await;
     let metrics = gateway.admin("/metrics").await.text_body();
-    let up: Vec<&str> = metrics.lines().filter(|line| line.starts_with("moongate_server_up{")).collect();
-    let ones: Vec<&str> = up.iter().copied().filter(|line| line.ends_with(" 1")).collect();
+    let up: Vec<&str> = metrics
+        .lines()
+        .filter(|line| line.starts_with("moongate_server_up{"))
+        .collect();
+    let ones: Vec<&str> = up
+        .iter()
+        .copied()
+        .filter(|line| line.ends_with(" 1"))
+        .collect();
     assert_eq!(ones.len(), 2, "{ones:?}");
-    assert!(ones.iter().any(|one| one.contains("mcp_server=\"a\"") && one.contains("state=\"ready\"")), "{ones:?}");
-    assert!(ones.iter().any(|one| one.contains("mcp_server=\"off\"") && one.contains("state=\"disabled\"")));
+    assert!(
+        ones.iter()
+            .any(|one| one.contains("mcp_server=\"a\"") && one.contains("state=\"ready\"")),
+        "{ones:?}"
+    );
+    assert!(
+        ones.iter()
+            .any(|one| one.contains("mcp_server=\"off\"") && one.contains("state=\"disabled\""))
+    );
     assert_eq!(gateway.status("off").await["state"], "disabled");
 }
 
 #[tokio::test]
 async fn a_loop_of_crashes_keeps_its_tools_listed_and_leaves_others_alone() {
     // Each start succeeds, and ends with the fifth request.
-    let script =
-        MockScript { stdio: StdioRules { exit_after: 5, ..StdioRules::default() }, ..only(legacy(), &["echo"]) };
+    let script = MockScript {
+        stdio: StdioRules {
+            exit_after: 5,
+            ..StdioRules::default()
+        },
+        ..only(legacy(), &["echo"])
+    };
     let mock = serve(only(modern(), &["echo"])).await;
     let gateway = Setup::new()
         .stdio("a", &script)
@@ -57,16 +87,31 @@ async fn a_loop_of_crashes_keeps_its_tools_listed_and_leaves_others_alone() {
     until("it is left alone for a while", || async {
         client.call("a__echo", json!({})).await;
         assert_eq!(client.call("good__echo", json!({})).await.text(), "{}");
-        let next = gateway.status("a").await["next_attempt_seconds"].as_f64().unwrap_or_default();
+        let next = gateway.status("a").await["next_attempt_seconds"]
+            .as_f64()
+            .unwrap_or_default();
         (next > 2.0).then_some(())
     })
     .await;
     let failure = client.call("a__echo", json!({})).await.failure();
-    assert!(failure.contains("backing_off") && failure.contains("the next attempt is in"), "{failure}");
-    assert!(client.tools().await.contains(&"a__echo".to_owned()), "what it offered stays");
+    assert!(
+        failure.contains("backing_off") && failure.contains("the next attempt is in"),
+        "{failure}"
+    );
+    assert!(
+        client.tools().await.contains(&"a__echo".to_owned()),
+        "what it offered stays"
+    );
     assert!(counted(&gateway, "moongate_server_restarts_total{mcp_server=\"a\"}").await <= 8.0);
     assert_eq!(gateway.status("good").await["revision"], good["revision"]);
-    assert_eq!(counted(&gateway, "moongate_server_reconnects_total{mcp_server=\"good\"}").await, 0.0);
+    assert_eq!(
+        counted(
+            &gateway,
+            "moongate_server_reconnects_total{mcp_server=\"good\"}"
+        )
+        .await,
+        0.0
+    );
     assert_eq!(gateway.admin("/readyz").await.status, 200);
 }
 
@@ -92,12 +137,18 @@ async fn an_unsent_call_is_retried_after_reconnect() {
 #[tokio::test]
 async fn a_call_to_a_server_that_has_long_been_away_fails_as_soon_as_an_attempt_does() {
     let mock = serve(only(legacy(), &["echo"])).await;
-    let gateway = Setup::new().http("a", &mock.url).with("servers.a", "connect_timeout = \"1s\"").start().await;
+    let gateway = Setup::new()
+        .http("a", &mock.url)
+        .with("servers.a", "connect_timeout = \"1s\"")
+        .start()
+        .await;
     gateway.ready(&["a"]).await;
     mock.stop().await;
     let client = gateway.client(Era::Modern).await;
     until("the pauses are long", || async {
-        let next = gateway.status("a").await["next_attempt_seconds"].as_f64().unwrap_or_default();
+        let next = gateway.status("a").await["next_attempt_seconds"]
+            .as_f64()
+            .unwrap_or_default();
         (next > 3.0).then_some(())
     })
     .await;
@@ -105,26 +156,52 @@ async fn a_call_to_a_server_that_has_long_been_away_fails_as_soon_as_an_attempt_
     let calls = (0..20).map(|_| client.call("a__echo", json!({})));
     for reply in futures_util::future::join_all(calls).await {
         let failure = reply.failure();
-        assert!(failure.contains("Connection refused") && failure.contains("the next attempt is in"), "{failure}");
+        assert!(
+            failure.contains("Connection refused") && failure.contains("the next attempt is in"),
+            "{failure}"
+        );
     }
-    assert!(began.elapsed() < Duration::from_secs(15), "twenty calls did not wait one after another");
+    assert!(
+        began.elapsed() < Duration::from_secs(15),
+        "twenty calls did not wait one after another"
+    );
 }
 
 #[tokio::test]
 async fn a_child_that_closes_its_output_but_lives_is_replaced() {
     let setup = Setup::new();
     let file = setup.path("script.json");
-    std::fs::write(&file, serde_json::to_string(&only(legacy(), &["echo"])).unwrap()).unwrap();
+    std::fs::write(
+        &file,
+        serde_json::to_string(&only(legacy(), &["echo"])).unwrap(),
+    )
+    .unwrap();
     // The first one ends its output after a moment and stays; those after it are well.
     let program = env!("CARGO_BIN_EXE_moongate");
     let mark = setup.path("was-here");
     let file = file.display();
     let mark = mark.display();
-    let line =
-        format!("if [ -e {mark} ]; then exec {program} mock {file} --stdio; fi; touch {mark}; exec >&-; sleep 600");
-    let gateway = setup.with("servers.a", &format!("command = \"sh\"\nargs = [\"-c\", {line:?}]")).start().await;
+    let line = format!(
+        "if [ -e {mark} ]; then exec {program} mock {file} --stdio; fi; touch {mark}; exec >&-; \
+         sleep 600"
+    );
+    let gateway = setup
+        .with(
+            "servers.a",
+            &format!("command = \"sh\"\nargs = [\"-c\", {line:?}]"),
+        )
+        .start()
+        .await;
     gateway.ready(&["a"]).await;
-    assert_eq!(gateway.client(Era::Modern).await.call("a__echo", json!({})).await.text(), "{}");
+    assert_eq!(
+        gateway
+            .client(Era::Modern)
+            .await
+            .call("a__echo", json!({}))
+            .await
+            .text(),
+        "{}"
+    );
     gateway.app.stop().await;
 }
 
@@ -140,52 +217,89 @@ async fn a_server_that_nobody_uses_is_stopped_and_started_by_the_next_call() {
             .await;
         // Once, to learn what it offers.
         let stopped = gateway.state("a", "stopped").await;
-        assert!(stopped["reason"].as_str().unwrap().contains("servers.a.idle_stop"), "{stopped}");
+        assert!(
+            stopped["reason"]
+                .as_str()
+                .unwrap()
+                .contains("servers.a.idle_stop"),
+            "{stopped}"
+        );
         assert!(stopped["pid"].is_null(), "{stopped}");
         let client = gateway.client(Era::Modern).await;
-        until("its tools are listed", || async { (client.tools().await == ["a__echo"]).then_some(()) }).await;
+        until("its tools are listed", || async {
+            (client.tools().await == ["a__echo"]).then_some(())
+        })
+        .await;
         for starts in 2..4 {
             let calls = (0..20).map(|n| client.call("a__echo", json!({"n": n})));
-            for (n, reply) in futures_util::future::join_all(calls).await.iter().enumerate() {
+            for (n, reply) in futures_util::future::join_all(calls)
+                .await
+                .iter()
+                .enumerate()
+            {
                 assert_eq!(reply.text(), format!("{{\"n\":{n}}}"));
             }
-            let restarts = counted(&gateway, "moongate_server_restarts_total{mcp_server=\"a\"}").await;
+            let restarts =
+                counted(&gateway, "moongate_server_restarts_total{mcp_server=\"a\"}").await;
             assert_eq!(restarts, f64::from(starts) - 1.0, "one start for all");
             let pid = gateway.status("a").await["pid"].as_u64();
             gateway.state("a", "stopped").await;
             if let Some(pid) = pid {
                 assert!(!alive(u32::try_from(pid).unwrap()), "its process is gone");
             }
-            assert_eq!(client.tools().await, ["a__echo"], "its tools are still listed");
+            assert_eq!(
+                client.tools().await,
+                ["a__echo"],
+                "its tools are still listed"
+            );
         }
     }
 }
 
 #[tokio::test]
 async fn a_subscription_keeps_a_server_that_is_started_on_use() {
-    let gateway =
-        Setup::new().stdio("a", &legacy()).with("servers.a", "start = \"lazy\"\nidle_stop = \"200ms\"").start().await;
+    let gateway = Setup::new()
+        .stdio("a", &legacy())
+        .with("servers.a", "start = \"lazy\"\nidle_stop = \"200ms\"")
+        .start()
+        .await;
     gateway.state("a", "stopped").await;
     let client = gateway.client(Era::Legacy).await;
     let mut stream = client.listen().await;
     let uri = json!({"uri": "mock://watched"});
-    client.request("resources/subscribe", uri.clone()).await.result();
+    client
+        .request("resources/subscribe", uri.clone())
+        .await
+        .result();
     gateway.ready(&["a"]).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    client.call("a__touch", json!({"uri": "mock://watched"})).await;
+    client
+        .call("a__touch", json!({"uri": "mock://watched"}))
+        .await;
     stream.notification("notifications/resources/updated").await;
-    assert_eq!(counted(&gateway, "moongate_server_restarts_total{mcp_server=\"a\"}").await, 1.0, "it was kept");
+    assert_eq!(
+        counted(&gateway, "moongate_server_restarts_total{mcp_server=\"a\"}").await,
+        1.0,
+        "it was kept"
+    );
     client.request("resources/unsubscribe", uri).await.result();
     gateway.state("a", "stopped").await;
 }
 
 #[tokio::test]
 async fn a_call_that_runs_keeps_a_server_that_is_started_on_use() {
-    let gateway =
-        Setup::new().stdio("a", &legacy()).with("servers.a", "start = \"lazy\"\nidle_stop = \"200ms\"").start().await;
+    let gateway = Setup::new()
+        .stdio("a", &legacy())
+        .with("servers.a", "start = \"lazy\"\nidle_stop = \"200ms\"")
+        .start()
+        .await;
     gateway.state("a", "stopped").await;
     for era in ERAS {
-        let reply = gateway.client(era).await.call("a__sleep", json!({"ms": 1500})).await;
+        let reply = gateway
+            .client(era)
+            .await
+            .call("a__sleep", json!({"ms": 1500}))
+            .await;
         assert_eq!(reply.text(), "slept 1500 ms");
     }
 }
@@ -196,24 +310,48 @@ async fn a_call_that_runs_keeps_a_server_that_is_started_on_use() {
 async fn a_connection_that_leads_nowhere_is_found_by_pings_and_opened_anew() {
     let script = legacy().with_fault(FaultRule::on("ping", FaultAction::Hang));
     let ping = "ping = { interval = \"200ms\", timeout = \"100ms\", misses = 2 }";
-    let gateway = Setup::new().stdio("a", &script).with("servers.a", ping).start().await;
+    let gateway = Setup::new()
+        .stdio("a", &script)
+        .with("servers.a", ping)
+        .start()
+        .await;
     until("it is opened anew", || async {
         let status = gateway.status("a").await;
         let restarts = counted(&gateway, "moongate_server_restarts_total{mcp_server=\"a\"}").await;
-        let says = status["reason"].as_str().unwrap().contains("servers.a.ping");
+        let says = status["reason"]
+            .as_str()
+            .unwrap()
+            .contains("servers.a.ping");
         (restarts >= 1.0 && says).then_some(())
     })
     .await;
-    assert!(counted(&gateway, "moongate_server_pings_missed_total{mcp_server=\"a\"}").await >= 2.0);
+    assert!(
+        counted(
+            &gateway,
+            "moongate_server_pings_missed_total{mcp_server=\"a\"}"
+        )
+        .await
+            >= 2.0
+    );
 }
 
 #[tokio::test]
 async fn only_connections_that_support_ping_and_hold_state_are_pinged() {
     let ping = "ping = { interval = \"50ms\", timeout = \"5s\" }";
-    let stateless = MockScript { http: moongate_mock::HttpRules { session: false, ..Default::default() }, ..legacy() };
+    let stateless = MockScript {
+        http: moongate_mock::HttpRules {
+            session: false,
+            ..Default::default()
+        },
+        ..legacy()
+    };
     for (script, pinged) in [(legacy(), true), (stateless, false), (modern(), false)] {
         let mock = serve(script).await;
-        let gateway = Setup::new().http("a", &mock.url).with("servers.a", ping).start().await;
+        let gateway = Setup::new()
+            .http("a", &mock.url)
+            .with("servers.a", ping)
+            .start()
+            .await;
         gateway.ready(&["a"]).await;
         if pinged {
             holds("it is pinged", || mock.counters().of("ping") >= 3).await;
@@ -223,12 +361,20 @@ async fn only_connections_that_support_ping_and_hold_state_are_pinged() {
         }
         // None while a call is open.
         let client = gateway.client(Era::Modern).await;
-        let call = tokio::spawn(async move { client.call("a__sleep", json!({"ms": 600})).await.text() });
+        let call =
+            tokio::spawn(async move { client.call("a__sleep", json!({"ms": 600})).await.text() });
         holds("it runs", || mock.counters().of("tools/call") == 1).await;
         let before = mock.counters().of("ping");
         call.await.unwrap();
         assert!(mock.counters().of("ping") <= before + 1);
-        assert_eq!(counted(&gateway, "moongate_server_reconnects_total{mcp_server=\"a\"}").await, 0.0);
+        assert_eq!(
+            counted(
+                &gateway,
+                "moongate_server_reconnects_total{mcp_server=\"a\"}"
+            )
+            .await,
+            0.0
+        );
     }
 }
 
@@ -237,12 +383,21 @@ async fn only_connections_that_support_ping_and_hold_state_are_pinged() {
 #[tokio::test]
 async fn connections_for_single_clients_have_a_limit_and_the_unused_one_makes_room() {
     let mock = serve(legacy()).await;
-    let keys = ["first-key-0123456789abcdef0123456789", "second-key-0123456789abcdef0123456789"];
+    let keys = [
+        "first-key-0123456789abcdef0123456789",
+        "second-key-0123456789abcdef0123456789",
+    ];
     let gateway = Setup::new()
         .http("a", &mock.url)
         .with("servers.a", "share = \"principal\"\nmax_connections = 1")
-        .with("auth.keys.1", &format!("name = \"one\"\nkey = {:?}", keys[0]))
-        .with("auth.keys.2", &format!("name = \"two\"\nkey = {:?}", keys[1]))
+        .with(
+            "auth.keys.1",
+            &format!("name = \"one\"\nkey = {:?}", keys[0]),
+        )
+        .with(
+            "auth.keys.2",
+            &format!("name = \"two\"\nkey = {:?}", keys[1]),
+        )
         .start()
         .await;
     gateway.ready(&["a"]).await;
@@ -253,9 +408,16 @@ async fn connections_for_single_clients_have_a_limit_and_the_unused_one_makes_ro
         assert_eq!(first.call("a__echo", json!({})).await.text(), "{}");
     }
     let opened = mock.counters().of("initialize");
-    assert_eq!(second.call("a__echo", json!({})).await.text(), "{}", "the first one's is not in use");
+    assert_eq!(
+        second.call("a__echo", json!({})).await.text(),
+        "{}",
+        "the first one's is not in use"
+    );
     assert_eq!(mock.counters().of("initialize"), opened + 1);
-    assert_eq!(counted(&gateway, "moongate_server_connections{mcp_server=\"a\"}").await, 1.0);
+    assert_eq!(
+        counted(&gateway, "moongate_server_connections{mcp_server=\"a\"}").await,
+        1.0
+    );
     let calls = mock.counters().of("tools/call");
     let busy = tokio::spawn({
         let second = second.clone();
@@ -270,8 +432,11 @@ async fn connections_for_single_clients_have_a_limit_and_the_unused_one_makes_ro
 #[tokio::test]
 async fn waiting_for_a_turn_is_part_of_a_calls_time() {
     let mock = serve(legacy()).await;
-    let gateway =
-        Setup::new().http("a", &mock.url).with("servers.a", "max_concurrency = 1\ntimeout = \"2s\"").start().await;
+    let gateway = Setup::new()
+        .http("a", &mock.url)
+        .with("servers.a", "max_concurrency = 1\ntimeout = \"2s\"")
+        .start()
+        .await;
     gateway.ready(&["a"]).await;
     let client = gateway.client(Era::Modern).await;
     let first = tokio::spawn({
@@ -293,8 +458,12 @@ async fn the_circuit_breaker_opens_and_closes_when_the_server_recovers() {
         let mock = serve(script).await;
         let good = serve(only(legacy(), &["echo"])).await;
         let settings = "breaker = { failures = 3, open = \"3s\" }\nretry = { attempts = 1 }";
-        let gateway =
-            Setup::new().http("a", &mock.url).with("servers.a", settings).http("good", &good.url).start().await;
+        let gateway = Setup::new()
+            .http("a", &mock.url)
+            .with("servers.a", settings)
+            .http("good", &good.url)
+            .start()
+            .await;
         gateway.ready(&["a", "good"]).await;
         mock.set_fault(FaultRule::on("tools/call", status(503, &[])));
         let client = gateway.client(Era::Modern).await;
@@ -304,15 +473,24 @@ async fn the_circuit_breaker_opens_and_closes_when_the_server_recovers() {
             if n < 3 {
                 assert!(failure.contains("503"), "{failure}");
             } else if failure.contains("servers.a.breaker") {
-                assert!(failure.contains("503") && failure.contains("Server \"a\""), "{failure}");
+                assert!(
+                    failure.contains("503") && failure.contains("Server \"a\""),
+                    "{failure}"
+                );
             }
             assert_eq!(client.call("good__echo", json!({})).await.text(), "{}");
         }
         let sent = mock.counters().of("tools/call");
         let probes = began.elapsed().as_secs() / 3 + 1;
-        assert!((3..=3 + probes).contains(&sent), "{sent} of 20 calls were sent");
+        assert!(
+            (3..=3 + probes).contains(&sent),
+            "{sent} of 20 calls were sent"
+        );
         let degraded = gateway.state("a", "degraded").await;
-        assert!(degraded["reason"].as_str().unwrap().contains("503"), "{degraded}");
+        assert!(
+            degraded["reason"].as_str().unwrap().contains("503"),
+            "{degraded}"
+        );
         mock.clear_faults();
         until("a call is let through", || async {
             (client.call("a__echo", json!({})).await.result()["isError"] != true).then_some(())
@@ -325,11 +503,20 @@ async fn the_circuit_breaker_opens_and_closes_when_the_server_recovers() {
 #[tokio::test]
 async fn json_rpc_errors_never_open_the_circuit_breaker() {
     let mock = serve(legacy()).await;
-    let gateway = Setup::new().http("a", &mock.url).with("servers.a", "breaker = { failures = 2 }").start().await;
+    let gateway = Setup::new()
+        .http("a", &mock.url)
+        .with("servers.a", "breaker = { failures = 2 }")
+        .start()
+        .await;
     gateway.ready(&["a"]).await;
     let client = gateway.client(Era::Modern).await;
-    let invalid = FaultAction::Error { code: -32602, message: "no".to_owned() };
-    let failed = FaultAction::Result { json: r#"{"content":[],"isError":true}"#.to_owned() };
+    let invalid = FaultAction::Error {
+        code: -32602,
+        message: "no".to_owned(),
+    };
+    let failed = FaultAction::Result {
+        json: r#"{"content":[],"isError":true}"#.to_owned(),
+    };
     for act in [invalid, failed] {
         mock.set_fault(FaultRule::on("tools/call", act));
         for _ in 0..10 {
@@ -353,21 +540,46 @@ async fn only_idempotent_requests_are_retried() {
             // Says that it only reads.
             mock.set_fault(FaultRule::on("tools/call:echo", status(503, &[])).times(1));
             let before = sent("tools/call");
-            assert_eq!(client.call("a__echo", json!({})).await.text(), "{}", "{era:?}");
+            assert_eq!(
+                client.call("a__echo", json!({})).await.text(),
+                "{}",
+                "{era:?}"
+            );
             assert_eq!(sent("tools/call"), before + 2);
             // Says nothing.
             mock.set_fault(FaultRule::on("tools/call:sleep", status(503, &[])).times(1));
-            assert!(client.call("a__sleep", json!({})).await.failure().contains("503"));
+            assert!(
+                client
+                    .call("a__sleep", json!({}))
+                    .await
+                    .failure()
+                    .contains("503")
+            );
             assert_eq!(sent("tools/call"), before + 3, "it may have run");
             mock.set_fault(FaultRule::on("resources/read", FaultAction::Reset).times(1));
-            client.request("resources/read", json!({"uri": "mock://static/text"})).await.result();
+            client
+                .request("resources/read", json!({"uri": "mock://static/text"}))
+                .await
+                .result();
             mock.clear_faults();
         }
-        let retries = counted(&gateway, "moongate_retries_total{mcp_server=\"a\",outcome=\"sent\"}").await;
+        let retries = counted(
+            &gateway,
+            "moongate_retries_total{mcp_server=\"a\",outcome=\"sent\"}",
+        )
+        .await;
         assert_eq!(retries, 4.0);
         let recent = gateway.admin("/api/v1/calls").await.json();
-        let each = recent["calls"].as_array().unwrap().iter().map(|call| call["retries"].as_u64().unwrap());
-        assert_eq!((each.clone().max(), each.sum::<u64>()), (Some(1), 4), "{recent}");
+        let each = recent["calls"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|call| call["retries"].as_u64().unwrap());
+        assert_eq!(
+            (each.clone().max(), each.sum::<u64>()),
+            (Some(1), 4),
+            "{recent}"
+        );
     }
 }
 
@@ -375,7 +587,11 @@ async fn only_idempotent_requests_are_retried() {
 async fn the_retry_budget_adds_at_most_a_tenth_of_calls() {
     let settings = "breaker = { failures = 0 }\nretry = { attempts = 5 }";
     let mock = serve(legacy()).await;
-    let gateway = Setup::new().http("a", &mock.url).with("servers.a", settings).start().await;
+    let gateway = Setup::new()
+        .http("a", &mock.url)
+        .with("servers.a", settings)
+        .start()
+        .await;
     gateway.ready(&["a"]).await;
     let client = gateway.client(Era::Modern).await;
     let read = || client.request("resources/read", json!({"uri": "mock://static/text"}));
@@ -389,19 +605,36 @@ async fn the_retry_budget_adds_at_most_a_tenth_of_calls() {
         assert_eq!(read().await.status, 200);
     }
     let hits = mock.counters().of("resources/read");
-    assert!(hits >= calls && hits * 10 <= calls * 11, "{hits} requests for {calls} calls");
-    assert!(counted(&gateway, "moongate_retries_total{mcp_server=\"a\",outcome=\"over_budget\"}").await > 0.0);
+    assert!(
+        hits >= calls && hits * 10 <= calls * 11,
+        "{hits} requests for {calls} calls"
+    );
+    assert!(
+        counted(
+            &gateway,
+            "moongate_retries_total{mcp_server=\"a\",outcome=\"over_budget\"}"
+        )
+        .await
+            > 0.0
+    );
 }
 
 #[tokio::test]
 async fn retry_after_is_honoured_up_to_a_cap() {
     let far = "Sat, 01 Jan 2180 00:00:00 GMT";
-    for (asked, again) in [("1", true), ("1000000000", false), (far, false), ("soon", true)] {
+    for (asked, again) in [
+        ("1", true),
+        ("1000000000", false),
+        (far, false),
+        ("soon", true),
+    ] {
         let mock = serve(legacy()).await;
         let gateway = Setup::new().http("a", &mock.url).start().await;
         gateway.ready(&["a"]).await;
         let client = gateway.client(Era::Modern).await;
-        mock.set_fault(FaultRule::on("resources/read", status(429, &[("retry-after", asked)])).times(1));
+        mock.set_fault(
+            FaultRule::on("resources/read", status(429, &[("retry-after", asked)])).times(1),
+        );
         let read = || client.request("resources/read", json!({"uri": "mock://static/text"}));
         let began = Instant::now();
         let reply = read().await;
@@ -412,13 +645,21 @@ async fn retry_after_is_honoured_up_to_a_cap() {
             continue;
         }
         let message = reply.error()["message"].as_str().unwrap().to_owned();
-        assert!(message.contains("429") && message.contains("asks to wait"), "{message}");
+        assert!(
+            message.contains("429") && message.contains("asks to wait"),
+            "{message}"
+        );
         for _ in 0..10 {
             let message = read().await.error()["message"].as_str().unwrap().to_owned();
-            assert!(message.contains("429") && message.contains("servers.a.breaker"), "{message}");
+            assert!(
+                message.contains("429") && message.contains("servers.a.breaker"),
+                "{message}"
+            );
         }
         assert_eq!(mock.counters().of("resources/read"), 1, "it is left alone");
-        let next = gateway.state("a", "degraded").await["next_attempt_seconds"].as_f64().unwrap();
+        let next = gateway.state("a", "degraded").await["next_attempt_seconds"]
+            .as_f64()
+            .unwrap();
         assert!(next <= 60.0, "{next}");
     }
 }

@@ -1,6 +1,8 @@
-//! The table of faults in `tests/README.md`: made of the rows and of what the tests did, and compared with the file.
+//! The table of faults in `tests/README.md`: made of the rows and of what the tests did, and
+//! compared with the file.
 //!
-//! `UPDATE_EXPECTED=1` writes the file. A row without a test says why; a test that a row names must exist.
+//! `UPDATE_EXPECTED=1` writes the file. A row without a test says why; a test that a row names must
+//! exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -33,26 +35,50 @@ fn updating() -> bool {
 
 /// A test of a row came to its end: its line in the table says what it did.
 pub(crate) fn passed(row: &str, test: &str, ways: &BTreeSet<String>, counts: &[(&str, &[&str])]) {
-    let entry = ROWS.iter().find(|one| one.id == row).unwrap_or_else(|| panic!("no row {row}"));
-    assert!(entry.tests.contains(&test), "{row} does not name {test} in tests/it/faults/rows.rs");
-    let counted: Vec<String> = counts.iter().map(|(name, labels)| metric(name, labels)).collect();
-    let line = format!("| {row} | `{test}` | {} | {} |", spelled(ways), counted.join(", "));
+    let entry = ROWS
+        .iter()
+        .find(|one| one.id == row)
+        .unwrap_or_else(|| panic!("no row {row}"));
+    assert!(
+        entry.tests.contains(&test),
+        "{row} does not name {test} in tests/it/faults/rows.rs"
+    );
+    let counted: Vec<String> = counts
+        .iter()
+        .map(|(name, labels)| metric(name, labels))
+        .collect();
+    let line = format!(
+        "| {row} | `{test}` | {} | {} |",
+        spelled(ways),
+        counted.join(", ")
+    );
     let _one_at_a_time = lock();
     let page = read();
     let runs = section(&page, RUNS);
     if runs.lines().any(|known| known == line) {
         return;
     }
-    assert!(updating(), "tests/README.md lacks this line; UPDATE_EXPECTED=1 writes it:\n{line}");
+    assert!(
+        updating(),
+        "tests/README.md lacks this line; UPDATE_EXPECTED=1 writes it:\n{line}"
+    );
     let of_test = format!("| `{test}` |");
-    let kept = runs.lines().skip(2).filter(|known| !known.contains(&of_test)).map(str::to_owned);
+    let kept = runs
+        .lines()
+        .skip(2)
+        .filter(|known| !known.contains(&of_test))
+        .map(str::to_owned);
     let mut lines: Vec<String> = kept.chain([line]).collect();
     lines.sort_by_key(|line| (number(line), line.clone()));
     write(&page, RUNS, &format!("{RUNS_HEAD}{}\n", lines.join("\n")));
 }
 
 fn metric(name: &str, labels: &[&str]) -> String {
-    if labels.is_empty() { format!("`{name}`") } else { format!("`{name}{{{}}}`", labels.join(",")) }
+    if labels.is_empty() {
+        format!("`{name}`")
+    } else {
+        format!("`{name}{{{}}}`", labels.join(","))
+    }
 }
 
 /// `shared child: all; HTTP: old/new`.
@@ -70,13 +96,22 @@ fn spelled(ways: &BTreeSet<String>) -> String {
 }
 
 fn number(line: &str) -> u32 {
-    let digits = line.split('|').nth(1).unwrap_or_default().trim().trim_start_matches('F');
+    let digits = line
+        .split('|')
+        .nth(1)
+        .unwrap_or_default()
+        .trim()
+        .trim_start_matches('F');
     digits.parse().unwrap_or_default()
 }
 
 impl FaultRow {
     fn result(&self) -> String {
-        let universal = if self.tests.iter().any(|test| is_rig_test(test)) { " (U1–U7)" } else { "" };
+        let universal = if self.tests.iter().any(|test| is_rig_test(test)) {
+            " (U1–U7)"
+        } else {
+            ""
+        };
         match (self.tests.is_empty(), self.lacks) {
             (true, why) => format!("missing: {why}"),
             (false, "") => format!("holds{universal}"),
@@ -87,15 +122,26 @@ impl FaultRow {
 
 /// Those whose name begins with the number of their row run in a rig.
 fn is_rig_test(test: &str) -> bool {
-    test.strip_prefix('f').is_some_and(|rest| rest.as_bytes().first().is_some_and(u8::is_ascii_digit))
+    test.strip_prefix('f')
+        .is_some_and(|rest| rest.as_bytes().first().is_some_and(u8::is_ascii_digit))
 }
 
 fn faults() -> String {
-    let mut table = "| F | fault | what the gateway does | tests | result |\n|---|---|---|---|---|\n".to_owned();
+    let mut table =
+        "| F | fault | what the gateway does | tests | result |\n|---|---|---|---|---|\n"
+            .to_owned();
     for row in ROWS {
         let tests: Vec<String> = row.tests.iter().map(|test| format!("`{test}`")).collect();
-        writeln!(table, "| {} | {} | {} | {} | {} |", row.id, row.fault, row.does, tests.join(" "), row.result())
-            .unwrap();
+        writeln!(
+            table,
+            "| {} | {} | {} | {} | {} |",
+            row.id,
+            row.fault,
+            row.does,
+            tests.join(" "),
+            row.result()
+        )
+        .unwrap();
     }
     table
 }
@@ -110,7 +156,8 @@ fn the_table_of_faults_is_true() {
     }
     assert!(
         updating(),
-        "the table in tests/README.md is not that of tests/it/faults/rows.rs; UPDATE_EXPECTED=1 writes it"
+        "the table in tests/README.md is not that of tests/it/faults/rows.rs; UPDATE_EXPECTED=1 \
+         writes it"
     );
     write(&page, FAULTS, &table);
 }
@@ -124,13 +171,25 @@ fn every_fault_has_a_test_or_says_why_not() {
     assert_eq!(ids, all, "each fault has its row");
     for row in ROWS {
         for test in row.tests {
-            assert!(tests.contains(*test), "{} names {test}, which does not exist", row.id);
+            assert!(
+                tests.contains(*test),
+                "{} names {test}, which does not exist",
+                row.id
+            );
             if is_rig_test(test) {
                 let own = format!("f{:02}_", row.id[1..].parse::<u32>().unwrap());
-                assert!(test.starts_with(&own), "{} names {test}, which is another row's", row.id);
+                assert!(
+                    test.starts_with(&own),
+                    "{} names {test}, which is another row's",
+                    row.id
+                );
             }
         }
-        assert!(!row.tests.is_empty() || !row.lacks.is_empty(), "{} has no test and no reason", row.id);
+        assert!(
+            !row.tests.is_empty() || !row.lacks.is_empty(),
+            "{} has no test and no reason",
+            row.id
+        );
     }
     let named: BTreeSet<&str> = ROWS.iter().flat_map(|row| row.tests).copied().collect();
     for test in tests.iter().filter(|test| is_rig_test(test)) {
@@ -138,14 +197,21 @@ fn every_fault_has_a_test_or_says_why_not() {
     }
     for line in section(&read(), RUNS).lines().skip(2) {
         let test = line.split('`').nth(1).unwrap_or_default();
-        assert!(named.contains(test), "the table of runs has {test}, which no row names");
+        assert!(
+            named.contains(test),
+            "the table of runs has {test}, which no row names"
+        );
     }
 }
 
 /// The names of all tests below `tests/`, `src/` and `crates/`.
 fn tests_of_the_tree() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    let mut folders = vec![root().join("tests"), root().join("src"), root().join("crates")];
+    let mut folders = vec![
+        root().join("tests"),
+        root().join("src"),
+        root().join("crates"),
+    ];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();
@@ -155,10 +221,18 @@ fn tests_of_the_tree() -> BTreeSet<String> {
                 let text = std::fs::read_to_string(&path).unwrap();
                 let mut marked = false;
                 for line in text.lines().map(str::trim) {
-                    let name = line.split("fn ").nth(1).and_then(|rest| rest.split('(').next());
+                    let name = line
+                        .split("fn ")
+                        .nth(1)
+                        .and_then(|rest| rest.split('(').next());
                     match name {
-                        Some(name) if std::mem::take(&mut marked) => drop(names.insert(name.to_owned())),
-                        _ => marked |= line.starts_with("#[test]") || line.starts_with("#[tokio::test"),
+                        Some(name) if std::mem::take(&mut marked) => {
+                            drop(names.insert(name.to_owned()))
+                        }
+                        _ => {
+                            marked |=
+                                line.starts_with("#[test]") || line.starts_with("#[tokio::test")
+                        }
                     }
                 }
             }
@@ -175,19 +249,25 @@ fn read() -> String {
 
 fn section<'a>(page: &'a str, [begin, end]: [&str; 2]) -> &'a str {
     let from = page.find(begin).expect("the README has the mark") + begin.len();
-    let length = page[from..].find(end).expect("the README has the other mark");
+    let length = page[from..]
+        .find(end)
+        .expect("the README has the other mark");
     &page[from..from + length]
 }
 
 fn write(page: &str, marks: [&str; 2], new: &str) {
     let [begin, end] = marks;
-    let page = page.replace(&format!("{begin}{}{end}", section(page, marks)), &format!("{begin}{new}{end}"));
+    let page = page.replace(
+        &format!("{begin}{}{end}", section(page, marks)),
+        &format!("{begin}{new}{end}"),
+    );
     std::fs::write(path(), page).expect("the README is written");
 }
 
 /// One test at a time reads and writes, whichever process it is in.
 fn lock() -> File {
-    let file = File::create(Path::new(env!("CARGO_TARGET_TMPDIR")).join("faults.lock")).expect("a lock file");
+    let file = File::create(Path::new(env!("CARGO_TARGET_TMPDIR")).join("faults.lock"))
+        .expect("a lock file");
     flock(&file, FlockOperation::LockExclusive).expect("the lock");
     file
 }

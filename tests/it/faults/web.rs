@@ -1,12 +1,13 @@
-//! Faults of servers behind HTTP: answers that break, lie, stall or lead elsewhere. F28–F38, and lists: F21–F23.
+//! Faults of servers behind HTTP: answers that break, lie, stall or lead elsewhere. F28–F38, and
+//! lists: F21–F23.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use moongate_mock::{
-    AnswerMode, CursorMode, FaultAction, FaultRule, GeneratedTools, HttpRules, ListRules, MockHandle, MockScript,
-    NewlineStyle, SseRules,
+    AnswerMode, CursorMode, FaultAction, FaultRule, GeneratedTools, HttpRules, ListRules,
+    MockHandle, MockScript, NewlineStyle, SseRules,
 };
 use serde_json::{Value, json};
 
@@ -17,10 +18,22 @@ use crate::harness::{ERAS, Era, Setup, loopback, until};
 
 type FaultSeries = (&'static str, &'static [&'static str]);
 
-const TIMED_OUT: FaultSeries = ("mcp_client_operation_duration_seconds_count", &["error_type=\"server_timeout\""]);
-const BROKE: FaultSeries = ("mcp_client_operation_duration_seconds_count", &["error_type=\"server_protocol\""]);
-const DOWN: FaultSeries = ("mcp_client_operation_duration_seconds_count", &["error_type=\"server_down\""]);
-const REFUSED: FaultSeries = ("mcp_client_operation_duration_seconds_count", &["error_type=\"server_refused\""]);
+const TIMED_OUT: FaultSeries = (
+    "mcp_client_operation_duration_seconds_count",
+    &["error_type=\"server_timeout\""],
+);
+const BROKE: FaultSeries = (
+    "mcp_client_operation_duration_seconds_count",
+    &["error_type=\"server_protocol\""],
+);
+const DOWN: FaultSeries = (
+    "mcp_client_operation_duration_seconds_count",
+    &["error_type=\"server_down\""],
+);
+const REFUSED: FaultSeries = (
+    "mcp_client_operation_duration_seconds_count",
+    &["error_type=\"server_refused\""],
+);
 const GARBAGE: FaultSeries = ("moongate_garbage_total", &[]);
 
 fn plain(script: MockScript) -> MockScript {
@@ -28,7 +41,13 @@ fn plain(script: MockScript) -> MockScript {
 }
 
 fn events(script: MockScript) -> MockScript {
-    MockScript { http: HttpRules { answer: AnswerMode::Sse, ..HttpRules::default() }, ..script }
+    MockScript {
+        http: HttpRules {
+            answer: AnswerMode::Sse,
+            ..HttpRules::default()
+        },
+        ..script
+    }
 }
 
 /// Strikes `odd` with each act in turn, at servers of both eras, for clients of both.
@@ -38,9 +57,16 @@ async fn each_act(rig: &FaultRig, acts: &[(FaultAction, &str)]) {
         for (act, word) in acts {
             mock.set_fault(FaultRule::on("tools/call:odd", act.clone()).times(1));
             let failure = user.call(bad, "odd", json!({})).await.failure();
-            assert!(failure.contains(&bad.name) && failure.contains(word), "{act:?}: {failure}");
+            assert!(
+                failure.contains(&bad.name) && failure.contains(word),
+                "{act:?}: {failure}"
+            );
             mock.clear_faults();
-            assert_eq!(user.call(bad, "odd", json!({"n": 1})).await.text(), r#"{"n":1}"#, "{act:?}");
+            assert_eq!(
+                user.call(bad, "odd", json!({"n": 1})).await.text(),
+                r#"{"n":1}"#,
+                "{act:?}"
+            );
         }
     })
     .await;
@@ -50,12 +76,27 @@ async fn each_act(rig: &FaultRig, acts: &[(FaultAction, &str)]) {
 async fn f28_a_connection_that_is_reset_fails_its_call_only() {
     let setting = RowSetup::new("F28", "f28_a_connection_that_is_reset_fails_its_call_only");
     let setting = setting.counts(DOWN.0, DOWN.1).counts(BROKE.0, BROKE.1);
-    let rig = setting.http_servers(&["odd"], events, "").await.start().await;
-    each_act(&rig, &[(FaultAction::Reset, ""), (FaultAction::Close, ""), (FaultAction::Cut, "without an answer")])
+    let rig = setting
+        .http_servers(&["odd"], events, "")
+        .await
+        .start()
         .await;
+    each_act(
+        &rig,
+        &[
+            (FaultAction::Reset, ""),
+            (FaultAction::Close, ""),
+            (FaultAction::Cut, "without an answer"),
+        ],
+    )
+    .await;
     // Each reached its server once: a call that may have run is not sent again.
     for mock in &rig.http_servers {
-        assert_eq!(mock.counters().of("tools/call"), 2 * 6 + 2, "nothing is sent twice");
+        assert_eq!(
+            mock.counters().of("tools/call"),
+            2 * 6 + 2,
+            "nothing is sent twice"
+        );
     }
     rig.end().await;
 }
@@ -76,7 +117,10 @@ async fn fails(setting: RowSetup, settings: &str, odd: impl Fn(Era) -> OddAnswer
     rig.all(async |bad, user| {
         for _ in 0..2 {
             let failure = user.call(bad, "odd", json!({})).await.failure();
-            assert!(failure.contains(&bad.name) && failure.contains(word), "{failure}");
+            assert!(
+                failure.contains(&bad.name) && failure.contains(word),
+                "{failure}"
+            );
         }
     })
     .await;
@@ -87,46 +131,68 @@ const EVENTS: &str = "content-type: text/event-stream\r\ntransfer-encoding: chun
 
 #[tokio::test]
 async fn f29_headers_and_then_nothing_end_at_the_deadline() {
-    let setting =
-        RowSetup::new("F29", "f29_headers_and_then_nothing_end_at_the_deadline").counts(TIMED_OUT.0, TIMED_OUT.1);
+    let setting = RowSetup::new("F29", "f29_headers_and_then_nothing_end_at_the_deadline")
+        .counts(TIMED_OUT.0, TIMED_OUT.1);
     let odd = |_| OddAnswer::Stall(format!("HTTP/1.1 200 OK\r\n{EVENTS}\r\n"));
     fails(setting, "timeout = \"1s\"", odd, ".timeout").await;
 }
 
 #[tokio::test]
 async fn f29_a_body_that_drips_ends_at_the_deadline() {
-    let setting = RowSetup::new("F29", "f29_a_body_that_drips_ends_at_the_deadline").counts(TIMED_OUT.0, TIMED_OUT.1);
+    let setting = RowSetup::new("F29", "f29_a_body_that_drips_ends_at_the_deadline")
+        .counts(TIMED_OUT.0, TIMED_OUT.1);
     let odd = |era| {
         let body = result(era, "slow");
-        let head = format!("content-type: application/json\r\ncontent-length: {}\r\n", body.len());
-        OddAnswer::Slowly(format!("HTTP/1.1 200 OK\r\n{head}\r\n{body}"), Duration::from_millis(100))
+        let head = format!(
+            "content-type: application/json\r\ncontent-length: {}\r\n",
+            body.len()
+        );
+        OddAnswer::Slowly(
+            format!("HTTP/1.1 200 OK\r\n{head}\r\n{body}"),
+            Duration::from_millis(100),
+        )
     };
     fails(setting, "timeout = \"1s\"", odd, ".timeout").await;
 }
 
 #[tokio::test]
 async fn f31_a_body_that_ends_too_early_fails_its_call() {
-    let setting = RowSetup::new("F31", "f31_a_body_that_ends_too_early_fails_its_call").counts(DOWN.0, DOWN.1);
-    let odd = |era| answer("content-type: application/json\r\ncontent-length: 5000\r\n", &result(era, "short"));
+    let setting = RowSetup::new("F31", "f31_a_body_that_ends_too_early_fails_its_call")
+        .counts(DOWN.0, DOWN.1);
+    let odd = |era| {
+        answer(
+            "content-type: application/json\r\ncontent-length: 5000\r\n",
+            &result(era, "short"),
+        )
+    };
     fails(setting, "", odd, "broke off").await;
 }
 
 #[tokio::test]
 async fn f31_malformed_chunks_fail_their_call() {
-    let setting = RowSetup::new("F31", "f31_malformed_chunks_fail_their_call").counts(BROKE.0, BROKE.1);
+    let setting =
+        RowSetup::new("F31", "f31_malformed_chunks_fail_their_call").counts(BROKE.0, BROKE.1);
     let odd = |era| {
         let body = format!("zz\r\n{}\r\n0\r\n\r\n", result(era, "never"));
-        answer("content-type: application/json\r\ntransfer-encoding: chunked\r\n", &body)
+        answer(
+            "content-type: application/json\r\ntransfer-encoding: chunked\r\n",
+            &body,
+        )
     };
     fails(setting, "", odd, "").await;
 }
 
 #[tokio::test]
 async fn f31_a_compressed_body_is_decoded_to_the_limit() {
-    let setting = RowSetup::new("F31", "f31_a_compressed_body_is_decoded_to_the_limit").counts(BROKE.0, BROKE.1);
+    let setting = RowSetup::new("F31", "f31_a_compressed_body_is_decoded_to_the_limit")
+        .counts(BROKE.0, BROKE.1);
     // A kilobyte on the wire for each megabyte of text.
-    let odd =
-        |era| OddAnswer::Gzip("content-type: application/json\r\n".to_owned(), result(era, &"x".repeat(64 << 20)));
+    let odd = |era| {
+        OddAnswer::Gzip(
+            "content-type: application/json\r\n".to_owned(),
+            result(era, &"x".repeat(64 << 20)),
+        )
+    };
     fails(setting, "max_message = \"1MiB\"", odd, "max_message").await;
 }
 
@@ -135,9 +201,21 @@ async fn f31_a_body_over_the_limit_is_not_read_on() {
     let setting = RowSetup::new("F31", "f31_a_body_over_the_limit_is_not_read_on");
     let odd = |era| {
         let body = result(era, &"x".repeat(3 << 20));
-        answer(&format!("content-type: application/json\r\ncontent-length: {}\r\n", body.len()), &body)
+        answer(
+            &format!(
+                "content-type: application/json\r\ncontent-length: {}\r\n",
+                body.len()
+            ),
+            &body,
+        )
     };
-    fails(setting.counts(BROKE.0, BROKE.1), "max_message = \"1MiB\"", odd, "max_message").await;
+    fails(
+        setting.counts(BROKE.0, BROKE.1),
+        "max_message = \"1MiB\"",
+        odd,
+        "max_message",
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -151,8 +229,13 @@ async fn f32_no_redirect_leaves_the_origin() {
             seen.fetch_add(1, Ordering::Relaxed);
         }
     });
-    let setting = RowSetup::new("F32", "f32_no_redirect_leaves_the_origin").counts(REFUSED.0, REFUSED.1);
-    let rig = setting.http_servers(&["odd"], plain, "").await.start().await;
+    let setting =
+        RowSetup::new("F32", "f32_no_redirect_leaves_the_origin").counts(REFUSED.0, REFUSED.1);
+    let rig = setting
+        .http_servers(&["odd"], plain, "")
+        .await
+        .start()
+        .await;
     let to = |status: u16, location: String| FaultAction::Status {
         status,
         headers: [("location".to_owned(), location)].into(),
@@ -163,7 +246,10 @@ async fn f32_no_redirect_leaves_the_origin() {
     for status in [301, 302, 303, 307, 308] {
         acts.push((to(status, format!("http://{address}/mcp")), ""));
     }
-    acts.push((to(302, "http://169.254.169.254/latest/meta-data/".to_owned()), "302"));
+    acts.push((
+        to(302, "http://169.254.169.254/latest/meta-data/".to_owned()),
+        "302",
+    ));
     // One that leads to itself is followed a few times.
     acts.push((to(302, "/mcp".to_owned()), "302"));
     each_act(&rig, &acts).await;
@@ -173,7 +259,10 @@ async fn f32_no_redirect_leaves_the_origin() {
 
 #[tokio::test]
 async fn f33_a_name_that_does_not_resolve_is_explained() {
-    let gateway = Setup::new().http("a", "http://no-such-host.invalid:8080/mcp").start().await;
+    let gateway = Setup::new()
+        .http("a", "http://no-such-host.invalid:8080/mcp")
+        .start()
+        .await;
     let status = gateway.state("a", "backing_off").await;
     let reason = status["reason"].as_str().unwrap();
     assert!(reason.contains("no-such-host.invalid"), "{reason}");
@@ -184,8 +273,16 @@ async fn f33_a_name_that_does_not_resolve_is_explained() {
 
 #[tokio::test]
 async fn f34_a_response_of_another_kind_is_named_in_the_error() {
-    let setting = RowSetup::new("F34", "f34_a_response_of_another_kind_is_named_in_the_error").counts(BROKE.0, BROKE.1);
-    let rig = setting.http_servers(&["odd"], plain, "").await.start().await;
+    let setting = RowSetup::new(
+        "F34",
+        "f34_a_response_of_another_kind_is_named_in_the_error",
+    )
+    .counts(BROKE.0, BROKE.1);
+    let rig = setting
+        .http_servers(&["odd"], plain, "")
+        .await
+        .start()
+        .await;
     let status = |status: u16, content_type: Option<&str>, body: &str| FaultAction::Status {
         status,
         headers: Default::default(),
@@ -194,8 +291,18 @@ async fn f34_a_response_of_another_kind_is_named_in_the_error() {
     };
     let page = "<html>canary of a page</html>";
     let acts = [
-        (FaultAction::ContentType { value: "text/html".to_owned() }, "text/html"),
-        (FaultAction::ContentType { value: "application/octet-stream".to_owned() }, "octet-stream"),
+        (
+            FaultAction::ContentType {
+                value: "text/html".to_owned(),
+            },
+            "text/html",
+        ),
+        (
+            FaultAction::ContentType {
+                value: "application/octet-stream".to_owned(),
+            },
+            "octet-stream",
+        ),
         (status(200, Some("text/html"), page), "text/html"),
         (status(200, Some("application/json"), ""), "the answer is"),
         (status(200, Some("application/json"), page), "the answer is"),
@@ -207,12 +314,21 @@ async fn f34_a_response_of_another_kind_is_named_in_the_error() {
     // A parameter of the type changes nothing.
     rig.each(async |bad, user| {
         let value = "application/json; charset=iso-8859-1".to_owned();
-        rig.web(bad).unwrap().set_fault(FaultRule::on("tools/call:odd", FaultAction::ContentType { value }));
-        assert_eq!(user.call(bad, "odd", json!({"n": 2})).await.text(), r#"{"n":2}"#);
+        rig.web(bad).unwrap().set_fault(FaultRule::on(
+            "tools/call:odd",
+            FaultAction::ContentType { value },
+        ));
+        assert_eq!(
+            user.call(bad, "odd", json!({"n": 2})).await.text(),
+            r#"{"n":2}"#
+        );
         rig.web(bad).unwrap().clear_faults();
     })
     .await;
-    assert!(!rig.gateway.log().contains("canary of a page"), "no body of a server is in the log");
+    assert!(
+        !rig.gateway.log().contains("canary of a page"),
+        "no body of a server is in the log"
+    );
     rig.end().await;
 }
 
@@ -227,16 +343,35 @@ async fn f35_events_in_every_spelling_and_of_any_size() {
             ids: true,
             ..SseRules::default()
         };
-        MockScript { http: HttpRules { answer: AnswerMode::Sse, sse, ..HttpRules::default() }, ..script }
+        MockScript {
+            http: HttpRules {
+                answer: AnswerMode::Sse,
+                sse,
+                ..HttpRules::default()
+            },
+            ..script
+        }
     };
     let setting = RowSetup::new("F35", "f35_events_in_every_spelling_and_of_any_size");
-    let setting = setting.counts(GARBAGE.0, GARBAGE.1).http_servers(&["odd"], spelled, "max_message = \"1MiB\"");
+    let setting = setting.counts(GARBAGE.0, GARBAGE.1).http_servers(
+        &["odd"],
+        spelled,
+        "max_message = \"1MiB\"",
+    );
     let rig = setting.await.start().await;
     rig.each(async |bad, user| {
         let mock = rig.web(bad).unwrap();
-        mock.set_fault(FaultRule::on("tools/call:odd", FaultAction::Garbage { text: "no message".to_owned() }));
+        mock.set_fault(FaultRule::on(
+            "tools/call:odd",
+            FaultAction::Garbage {
+                text: "no message".to_owned(),
+            },
+        ));
         let text = "\u{1f600} \u{2028} ü ".repeat(20);
-        assert_eq!(user.call(bad, "odd", json!({"t": text})).await.result()["isError"], Value::Null);
+        assert_eq!(
+            user.call(bad, "odd", json!({"t": text})).await.result()["isError"],
+            Value::Null
+        );
         mock.clear_faults();
     })
     .await;
@@ -245,7 +380,8 @@ async fn f35_events_in_every_spelling_and_of_any_size() {
 
 #[tokio::test]
 async fn f35_an_event_that_never_ends_is_cut_at_the_limit() {
-    let setting = RowSetup::new("F35", "f35_an_event_that_never_ends_is_cut_at_the_limit").counts(BROKE.0, BROKE.1);
+    let setting = RowSetup::new("F35", "f35_an_event_that_never_ends_is_cut_at_the_limit")
+        .counts(BROKE.0, BROKE.1);
     let odd = |_| {
         let data = format!("data: {}\n", "x".repeat(4000)).repeat(1000);
         answer("content-type: text/event-stream\r\n", &data)
@@ -255,9 +391,16 @@ async fn f35_an_event_that_never_ends_is_cut_at_the_limit() {
 
 #[tokio::test]
 async fn f35_the_last_event_needs_its_empty_line() {
-    let setting = RowSetup::new("F35", "f35_the_last_event_needs_its_empty_line").counts(BROKE.0, BROKE.1);
-    // HTML, Server-sent events: "Once the end of the file is reached, any pending data must be discarded."
-    let odd = |era| answer("content-type: text/event-stream\r\n", &format!("data: {}\n", result(era, "pending")));
+    let setting =
+        RowSetup::new("F35", "f35_the_last_event_needs_its_empty_line").counts(BROKE.0, BROKE.1);
+    // HTML, Server-sent events: "Once the end of the file is reached, any pending data must be
+    // discarded."
+    let odd = |era| {
+        answer(
+            "content-type: text/event-stream\r\n",
+            &format!("data: {}\n", result(era, "pending")),
+        )
+    };
     fails(setting, "", odd, "without an answer").await;
 }
 
@@ -282,7 +425,11 @@ async fn pair_server(begin: &'static str) -> (String, Arc<AtomicU64>) {
                     posts.fetch_add(1, Ordering::Relaxed);
                 }
                 let stream_head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
-                let text = if head.starts_with("GET") { format!("{stream_head}{begin}") } else { String::new() };
+                let text = if head.starts_with("GET") {
+                    format!("{stream_head}{begin}")
+                } else {
+                    String::new()
+                };
                 let _ = stream.write_all(text.as_bytes()).await;
                 // Until the gateway gives up.
                 while matches!(stream.read(&mut read).await, Ok(n) if n > 0) {}
@@ -298,10 +445,24 @@ async fn f36_an_endpoint_that_never_comes_or_comes_twice() {
     for begin in ["", ": nothing yet\n\n", twice] {
         let (url, second) = pair_server(begin).await;
         let lines = "transport = \"sse\"\nstart_timeout = \"500ms\"";
-        let gateway = Setup::new().http("a", &url).with("servers.a", lines).start().await;
+        let gateway = Setup::new()
+            .http("a", &url)
+            .with("servers.a", lines)
+            .start()
+            .await;
         let status = gateway.state("a", "backing_off").await;
-        assert!(status["reason"].as_str().unwrap().contains("servers.a.start_timeout"), "{begin:?}: {status}");
-        assert_eq!(second.load(Ordering::Relaxed), 0, "the first endpoint counts");
+        assert!(
+            status["reason"]
+                .as_str()
+                .unwrap()
+                .contains("servers.a.start_timeout"),
+            "{begin:?}: {status}"
+        );
+        assert_eq!(
+            second.load(Ordering::Relaxed),
+            0,
+            "the first endpoint counts"
+        );
         gateway.app.stop().await;
     }
 }
@@ -315,12 +476,22 @@ async fn f37_a_response_on_another_stream_is_dropped() {
     rig.each(async |bad, user| {
         let mock = rig.web(bad).unwrap();
         let before = own(mock);
-        mock.set_fault(FaultRule::on("tools/call:odd", FaultAction::Delay { ms: 400 }));
+        mock.set_fault(FaultRule::on(
+            "tools/call:odd",
+            FaultAction::Delay { ms: 400 },
+        ));
         let (reply, ()) = tokio::join!(user.call(bad, "odd", json!({"n": "own"})), async {
-            until("the server has the call", || std::future::ready((own(mock) > before).then_some(()))).await;
-            let id =
-                serde_json::from_str::<Value>(&mock.last_request("tools/call").unwrap().body).unwrap()["id"].clone();
-            let evil = json!({"jsonrpc": "2.0", "id": id, "result": {"content": [{"type": "text", "text": "evil"}]}});
+            until(
+                "the server has \
+                   the call",
+                || std::future::ready((own(mock) > before).then_some(())),
+            )
+            .await;
+            let id = serde_json::from_str::<Value>(&mock.last_request("tools/call").unwrap().body)
+                .unwrap()["id"]
+                .clone();
+            let evil = json!({"jsonrpc": "2.0", "id": id,
+                "result": {"content": [{"type": "text", "text": "evil"}]}});
             // Servers without sessions have no such stream.
             let told = mock.send_to_sessions(&evil.to_string());
             assert_eq!(told > 0, bad.era == Era::Legacy);
@@ -334,18 +505,34 @@ async fn f37_a_response_on_another_stream_is_dropped() {
 
 #[tokio::test]
 async fn f38_an_answer_that_is_not_the_calls_own_fails_it() {
-    let setting = RowSetup::new("F38", "f38_an_answer_that_is_not_the_calls_own_fails_it").counts(BROKE.0, BROKE.1);
-    let rig = setting.http_servers(&["odd"], plain, "").await.start().await;
-    let body = |text: &str| FaultAction::Body { text: text.to_owned() };
+    let setting = RowSetup::new("F38", "f38_an_answer_that_is_not_the_calls_own_fails_it")
+        .counts(BROKE.0, BROKE.1);
+    let rig = setting
+        .http_servers(&["odd"], plain, "")
+        .await
+        .start()
+        .await;
+    let body = |text: &str| FaultAction::Body {
+        text: text.to_owned(),
+    };
     let both = r#"{"jsonrpc":"2.0","id":{id},"result":{},"error":{"code":-1,"message":"both"}}"#;
     let acts = [
         (FaultAction::WrongId, "another request"),
-        (body(r#"[{"jsonrpc":"2.0","id":{id}1,"result":{}}]"#), "batch"),
+        (
+            body(r#"[{"jsonrpc":"2.0","id":{id}1,"result":{}}]"#),
+            "batch",
+        ),
         (body("[]"), "the answer is"),
         (body(both), "the answer is"),
-        (body(r#"{"jsonrpc":"2.0","id":"{id}x","result":{}}"#), "another request"),
+        (
+            body(r#"{"jsonrpc":"2.0","id":"{id}x","result":{}}"#),
+            "another request",
+        ),
         (body(r#"{"jsonrpc":"2.0","id":null,"result":{}}"#), ""),
-        (body(r#"{"jsonrpc":"2.0","id":{id},"result":{},"result":{}}"#), "the answer is"),
+        (
+            body(r#"{"jsonrpc":"2.0","id":{id},"result":{},"result":{}}"#),
+            "the answer is",
+        ),
     ];
     each_act(&rig, &acts).await;
     rig.end().await;
@@ -354,12 +541,25 @@ async fn f38_an_answer_that_is_not_the_calls_own_fails_it() {
 #[tokio::test]
 async fn f38_a_malformed_answer_on_a_pipe_fails_its_call_at_once() {
     let body = r#"{"jsonrpc":"2.0","id":{id},"result":{},"error":{"code":-1,"message":"both"}}"#;
-    let setting = RowSetup::new("F38", "f38_a_malformed_answer_on_a_pipe_fails_its_call_at_once");
+    let setting = RowSetup::new(
+        "F38",
+        "f38_a_malformed_answer_on_a_pipe_fails_its_call_at_once",
+    );
     let fault = |script: MockScript| {
-        script.with_fault(FaultRule::on("tools/call:odd", FaultAction::Body { text: body.to_owned() }))
+        script.with_fault(FaultRule::on(
+            "tools/call:odd",
+            FaultAction::Body {
+                text: body.to_owned(),
+            },
+        ))
     };
-    let setting = setting.counts(GARBAGE.0, GARBAGE.1).counts(BROKE.0, BROKE.1);
-    let rig = setting.children(&["odd"], fault, "timeout = \"10m\"").start().await;
+    let setting = setting
+        .counts(GARBAGE.0, GARBAGE.1)
+        .counts(BROKE.0, BROKE.1);
+    let rig = setting
+        .children(&["odd"], fault, "timeout = \"10m\"")
+        .start()
+        .await;
     rig.all(async |bad, user| {
         let failure = user.call(bad, "odd", json!({})).await.failure();
         assert!(failure.contains("the answer is"), "{failure}");
@@ -371,13 +571,22 @@ async fn f38_a_malformed_answer_on_a_pipe_fails_its_call_at_once() {
 #[tokio::test]
 async fn a_server_of_no_revision_of_ours_is_left_out_and_says_why() {
     let odd = r#"{"protocolVersion":"1999-12-31","capabilities":{},"serverInfo":{"name":"x","version":"1"}}"#;
-    let act = FaultAction::Result { json: odd.to_owned() };
+    let act = FaultAction::Result {
+        json: odd.to_owned(),
+    };
     let script = crate::harness::legacy().with_fault(FaultRule::on("initialize", act));
     let mock = crate::harness::serve(script.clone()).await;
-    let gateway = Setup::new().http("web", &mock.url).stdio("child", &script).start().await;
+    let gateway = Setup::new()
+        .http("web", &mock.url)
+        .stdio("child", &script)
+        .start()
+        .await;
     for server in ["web", "child"] {
         let status = gateway.state(server, "failed").await;
-        assert!(status["reason"].as_str().unwrap().contains("1999-12-31"), "{status}");
+        assert!(
+            status["reason"].as_str().unwrap().contains("1999-12-31"),
+            "{status}"
+        );
         for era in ERAS {
             assert!(gateway.client(era).await.tools().await.is_empty());
         }
@@ -390,30 +599,62 @@ async fn a_server_of_no_revision_of_ours_is_left_out_and_says_why() {
 async fn f21_a_list_that_is_too_long_or_odd_costs_its_own_items() {
     let deep = format!("{}1{}", r#"{"x":"#.repeat(5000), "}".repeat(5000));
     let fault = |mut script: MockScript| {
-        script.tools.push(json!(r#"{"name": "none", "inputSchema": null}"#));
-        script.tools.push(json!(format!(r#"{{"name": "deep", "inputSchema": {deep}}}"#)));
+        script
+            .tools
+            .push(json!(r#"{"name": "none", "inputSchema": null}"#));
+        script.tools.push(json!(format!(
+            r#"{{"name": "deep", "inputSchema": {deep}}}"#
+        )));
         let cyclic = r##"{"type":"object","properties":{"a":{"$ref":"#"},"b":{"$ref":"http://127.0.0.1:1/schema"}}}"##;
-        script.tools.push(json!(format!(r#"{{"name": "cyclic", "inputSchema": {cyclic}}}"#)));
-        script.tools.push(json!(r#"{"name": "cyclic", "inputSchema": {"type": "object"}}"#));
+        script.tools.push(json!(format!(
+            r#"{{"name": "cyclic", "inputSchema": {cyclic}}}"#
+        )));
+        script.tools.push(json!(
+            r#"{"name": "cyclic", "inputSchema": {"type": "object"}}"#
+        ));
         // What is behind the limit is left out.
-        let many = (0..10_500).map(|n| json!({"name": format!("t{n}"), "inputSchema": {"type": "object"}}));
+        let many = (0..10_500)
+            .map(|n| json!({"name": format!("t{n}"), "inputSchema": {"type": "object"}}));
         script.tools.extend(many);
         script
     };
-    let setting = RowSetup::new("F21", "f21_a_list_that_is_too_long_or_odd_costs_its_own_items");
-    let rig = setting.http_servers(&["odd"], fault, "").await.start().await;
+    let setting = RowSetup::new(
+        "F21",
+        "f21_a_list_that_is_too_long_or_odd_costs_its_own_items",
+    );
+    let rig = setting
+        .http_servers(&["odd"], fault, "")
+        .await
+        .start()
+        .await;
     rig.each(async |bad, user| {
         let status = rig.status(&bad.name).await;
-        assert!(status["left_out"].to_string().contains("tools deep: "), "{}", status["left_out"]);
-        assert_eq!(user.call(bad, "cyclic", json!({"n": 1})).await.text(), r#"{"n":1}"#);
+        assert!(
+            status["left_out"].to_string().contains("tools deep: "),
+            "{}",
+            status["left_out"]
+        );
+        assert_eq!(
+            user.call(bad, "cyclic", json!({"n": 1})).await.text(),
+            r#"{"n":1}"#
+        );
     })
     .await;
     for era in ERAS {
         let user = rig.user(era).await;
         let names = user.request("tools/list", json!({})).await.names();
         user.leave().await;
-        let of = |bad: &str| names.iter().filter(|name| name.starts_with(&format!("{bad}__"))).count();
-        assert!((9000..=10_000).contains(&of("old_web")), "{}", of("old_web"));
+        let of = |bad: &str| {
+            names
+                .iter()
+                .filter(|name| name.starts_with(&format!("{bad}__")))
+                .count()
+        };
+        assert!(
+            (9000..=10_000).contains(&of("old_web")),
+            "{}",
+            of("old_web")
+        );
         let mut unique = names.clone();
         unique.sort_unstable();
         unique.dedup();
@@ -427,14 +668,33 @@ async fn f21_a_list_that_is_too_long_or_odd_costs_its_own_items() {
 async fn f22_cursors_that_lead_nowhere_end() {
     for cursor in [CursorMode::Loop, CursorMode::Endless] {
         let fault = |mut script: MockScript| {
-            script.generate.push(GeneratedTools { count: 30, name: "t{n}".to_owned(), depth: 0, describe: 0 });
-            MockScript { list: ListRules { page_size: 7, cursor, ..ListRules::default() }, ..script }
+            script.generate.push(GeneratedTools {
+                count: 30,
+                name: "t{n}".to_owned(),
+                depth: 0,
+                describe: 0,
+            });
+            MockScript {
+                list: ListRules {
+                    page_size: 7,
+                    cursor,
+                    ..ListRules::default()
+                },
+                ..script
+            }
         };
         let setting = RowSetup::new("F22", "f22_cursors_that_lead_nowhere_end");
-        let rig = setting.http_servers(&["odd"], fault, "").await.start().await;
+        let rig = setting
+            .http_servers(&["odd"], fault, "")
+            .await
+            .start()
+            .await;
         rig.each(async |bad, user| {
             let names = user.request("tools/list", json!({})).await.names();
-            let own = names.iter().filter(|name| name.starts_with(&format!("{}__", bad.name))).count();
+            let own = names
+                .iter()
+                .filter(|name| name.starts_with(&format!("{}__", bad.name)))
+                .count();
             assert_eq!(own, 32, "each once: {names:?}");
             let lists = rig.got(bad, "tools/list");
             assert!(lists <= 2100, "{cursor:?}: {lists}");
@@ -446,11 +706,21 @@ async fn f22_cursors_that_lead_nowhere_end() {
 
 #[tokio::test]
 async fn f23_a_storm_of_list_changes_causes_a_few_list_requests() {
-    let setting = RowSetup::new("F23", "f23_a_storm_of_list_changes_causes_a_few_list_requests");
-    let rig = setting.http_servers(&["odd"], plain, "").await.start().await;
+    let setting = RowSetup::new(
+        "F23",
+        "f23_a_storm_of_list_changes_causes_a_few_list_requests",
+    );
+    let rig = setting
+        .http_servers(&["odd"], plain, "")
+        .await
+        .start()
+        .await;
     rig.each(async |bad, user| {
         let mock = rig.web(bad).unwrap();
-        until("the gateway listens", || std::future::ready((mock.listeners() > 0).then_some(()))).await;
+        until("the gateway listens", || {
+            std::future::ready((mock.listeners() > 0).then_some(()))
+        })
+        .await;
         let before = rig.got(bad, "tools/list");
         for round in 0..40 {
             let fresh = format!("fresh_{round}");

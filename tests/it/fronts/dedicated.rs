@@ -1,4 +1,5 @@
-//! What a server says on a connection that is one client's, behind `moongate stdio --url`, which stands for that client.
+//! What a server says on a connection that is one client's, behind `moongate stdio --url`, which
+//! stands for that client.
 
 use moongate_mock::MockScript;
 use serde_json::{Value, json};
@@ -12,14 +13,24 @@ fn able() -> Value {
 }
 
 async fn gateway(script: &MockScript, share: &str) -> (Gateway, StdioProcess) {
-    let gateway = Setup::new().stdio("s", script).with("servers.s", &format!("share = {share:?}")).start().await;
+    let gateway = Setup::new()
+        .stdio("s", script)
+        .with("servers.s", &format!("share = {share:?}"))
+        .start()
+        .await;
     gateway.ready(&["s"]).await;
     let pipe = StdioProcess::launch(&["--url", &gateway.url("/mcp")], &[]);
     (gateway, pipe)
 }
 
 /// Calls a tool until the client is told: the ways to a connection of its own are opened meanwhile.
-async fn told(pipe: &mut StdioProcess, id: &mut i64, params: Value, is_modern: bool, wanted: impl Fn(&Value) -> bool) {
+async fn told(
+    pipe: &mut StdioProcess,
+    id: &mut i64,
+    params: Value,
+    is_modern: bool,
+    wanted: impl Fn(&Value) -> bool,
+) {
     for _ in 0..100 {
         *id += 1;
         match is_modern {
@@ -43,36 +54,77 @@ async fn told(pipe: &mut StdioProcess, id: &mut i64, params: Value, is_modern: b
 async fn asked(pipe: &mut StdioProcess) {
     let call = |extra: Value| {
         let mut params = json!({"name": "s__elicit", "arguments": {}, "_meta": able()});
-        params.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        params
+            .as_object_mut()
+            .unwrap()
+            .extend(extra.as_object().unwrap().clone());
         params
     };
     pipe.ask_modern(1, "tools/call", call(json!({}))).await;
     let asked = pipe.result(1).await;
     assert_eq!(asked["resultType"], "input_required", "{asked}");
-    let key = asked["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
+    let key = asked["inputRequests"]
+        .as_object()
+        .unwrap()
+        .keys()
+        .next()
+        .unwrap()
+        .clone();
     let answers = json!({key: {"action": "accept", "content": {"name": "Ada"}}});
     let retry = call(json!({"inputResponses": answers, "requestState": asked["requestState"]}));
     pipe.ask_modern(2, "tools/call", retry).await;
-    assert!(pipe.result(2).await["content"][0]["text"].to_string().contains("Ada"));
+    assert!(
+        pipe.result(2).await["content"][0]["text"]
+            .to_string()
+            .contains("Ada")
+    );
 }
 
 #[tokio::test]
 async fn notifications_on_a_dedicated_connection_reach_a_bridged_stateless_client() {
-    for (script, share) in [(legacy(), "auto"), (legacy(), "session"), (modern(), "session")] {
+    for (script, share) in [
+        (legacy(), "auto"),
+        (legacy(), "session"),
+        (modern(), "session"),
+    ] {
         let (_gateway, mut pipe) = gateway(&script, share).await;
         asked(&mut pipe).await;
         let watched = "mock://watched";
         let wanted = json!({"toolsListChanged": true, "resourceSubscriptions": [watched]});
-        pipe.ask_modern(7, "subscriptions/listen", json!({"notifications": wanted, "_meta": able()})).await;
-        pipe.notification("notifications/subscriptions/acknowledged").await;
+        pipe.ask_modern(
+            7,
+            "subscriptions/listen",
+            json!({"notifications": wanted, "_meta": able()}),
+        )
+        .await;
+        pipe.notification("notifications/subscriptions/acknowledged")
+            .await;
         let mut id = 100;
         let call = |tool: &str, arguments: Value| json!({"name": tool, "arguments": arguments, "_meta": able()});
-        let tagged = |m: &Value| m["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"] == 7;
+        let tagged =
+            |m: &Value| m["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"] == 7;
         let changed = |m: &Value| m["method"] == "notifications/tools/list_changed" && tagged(m);
-        told(&mut pipe, &mut id, call("s__change", json!({})), true, changed).await;
-        let updated =
-            |m: &Value| m["method"] == "notifications/resources/updated" && tagged(m) && m["params"]["uri"] == watched;
-        told(&mut pipe, &mut id, call("s__touch", json!({"uri": watched})), true, updated).await;
+        told(
+            &mut pipe,
+            &mut id,
+            call("s__change", json!({})),
+            true,
+            changed,
+        )
+        .await;
+        let updated = |m: &Value| {
+            m["method"] == "notifications/resources/updated"
+                && tagged(m)
+                && m["params"]["uri"] == watched
+        };
+        told(
+            &mut pipe,
+            &mut id,
+            call("s__touch", json!({"uri": watched})),
+            true,
+            updated,
+        )
+        .await;
         // What is about a call comes with the call.
         let mut params = call("s__progress", json!({"steps": 3}));
         params["_meta"]["progressToken"] = json!("p");
@@ -100,8 +152,16 @@ async fn notifications_on_a_dedicated_connection_reach_a_bridged_session() {
         pipe.initialize("2025-11-25", json!({})).await;
         let mut id = 100;
         let changed = |m: &Value| m["method"] == "notifications/tools/list_changed";
-        told(&mut pipe, &mut id, json!({"name": "s__change", "arguments": {}}), false, changed).await;
-        pipe.ask(5, "resources/subscribe", json!({"uri": "mock://watched"})).await;
+        told(
+            &mut pipe,
+            &mut id,
+            json!({"name": "s__change", "arguments": {}}),
+            false,
+            changed,
+        )
+        .await;
+        pipe.ask(5, "resources/subscribe", json!({"uri": "mock://watched"}))
+            .await;
         pipe.result(5).await;
         let updated = |m: &Value| m["method"] == "notifications/resources/updated";
         let touch = json!({"name": "s__touch", "arguments": {"uri": "mock://watched"}});

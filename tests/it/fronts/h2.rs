@@ -11,25 +11,38 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
 use tokio::net::TcpStream;
 
-use crate::harness::{Era, Gateway, HttpClient, McpClient, Setup, body_of, holds, legacy, modern, modern_meta, within};
+use crate::harness::{
+    Era, Gateway, HttpClient, McpClient, Setup, body_of, holds, legacy, modern, modern_meta, within,
+};
 
 async fn connect(gateway: &Gateway) -> SendRequest<Full<Bytes>> {
     let stream = TcpStream::connect(gateway.app.addresses[0]).await.unwrap();
     let (sender, connection) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .unwrap();
     tokio::spawn(connection);
     sender
 }
 
-async fn send(sender: &mut SendRequest<Full<Bytes>>, request: Request<Full<Bytes>>) -> (StatusCode, String) {
-    let response = within("an answer", sender.send_request(request)).await.unwrap();
+async fn send(
+    sender: &mut SendRequest<Full<Bytes>>,
+    request: Request<Full<Bytes>>,
+) -> (StatusCode, String) {
+    let response = within("an answer", sender.send_request(request))
+        .await
+        .unwrap();
     let status = response.status();
-    let body = within("the body", response.into_body().collect()).await.unwrap().to_bytes();
+    let body = within("the body", response.into_body().collect())
+        .await
+        .unwrap()
+        .to_bytes();
     (status, String::from_utf8_lossy(&body).into_owned())
 }
 
 fn post(authority: &str, headers: &[(&str, &str)], body: String) -> Request<Full<Bytes>> {
-    let mut request = Request::post(format!("http://{authority}/mcp")).header("content-type", "application/json");
+    let mut request =
+        Request::post(format!("http://{authority}/mcp")).header("content-type", "application/json");
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
@@ -43,24 +56,48 @@ async fn a_session_over_one_connection() {
     // The operators' listener has its own.
     let others = gateway.app.metrics.clients.connections.get();
     let mut sender = connect(&gateway).await;
-    let params =
-        json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+    let params = json!({"protocolVersion": "2025-11-25", "capabilities": {},
+        "clientInfo": {"name": "t", "version": "1"}});
     let request = post("localhost", &[], body_of(0, "initialize", params));
-    let response = within("an answer", sender.send_request(request)).await.unwrap();
-    let session = response.headers()["mcp-session-id"].to_str().unwrap().to_owned();
+    let response = within("an answer", sender.send_request(request))
+        .await
+        .unwrap();
+    let session = response.headers()["mcp-session-id"]
+        .to_str()
+        .unwrap()
+        .to_owned();
     let headers = [("mcp-session-id", session.as_str())];
     // The session's own stream and many calls, all at once.
-    let get =
-        Request::get("http://localhost/mcp").header("mcp-session-id", &session).header("accept", "text/event-stream");
-    let stream = within("a stream", sender.send_request(get.body(Full::default()).unwrap())).await.unwrap();
+    let get = Request::get("http://localhost/mcp")
+        .header("mcp-session-id", &session)
+        .header("accept", "text/event-stream");
+    let stream = within(
+        "a stream",
+        sender.send_request(get.body(Full::default()).unwrap()),
+    )
+    .await
+    .unwrap();
     assert_eq!(stream.status(), 200);
     let calls = (1..=300).map(|id| {
         let mut sender = sender.clone();
         let call = json!({"name": "s__echo", "arguments": {"n": id}});
-        async move { send(&mut sender, post("localhost", &headers, body_of(id, "tools/call", call))).await }
+        async move {
+            send(
+                &mut sender,
+                post("localhost", &headers, body_of(id, "tools/call", call)),
+            )
+            .await
+        }
     });
-    for (n, (status, body)) in futures_util::future::join_all(calls).await.into_iter().enumerate() {
-        assert!(status == 200 && body.contains(&format!("{{\\\"n\\\":{}}}", n + 1)), "{status} {body}");
+    for (n, (status, body)) in futures_util::future::join_all(calls)
+        .await
+        .into_iter()
+        .enumerate()
+    {
+        assert!(
+            status == 200 && body.contains(&format!("{{\\\"n\\\":{}}}", n + 1)),
+            "{status} {body}"
+        );
     }
     assert_eq!(gateway.app.metrics.clients.connections.get(), others + 1);
 }
@@ -69,8 +106,13 @@ async fn a_session_over_one_connection() {
 #[tokio::test]
 async fn a_stalled_h2_reader_frees_its_permit() {
     for script in [legacy(), modern()] {
-        let setup = Setup::new().stdio("s", &script).with("servers.s", "max_concurrency = 2");
-        let gateway = setup.with("limits", "write_timeout = \"200ms\"").start().await;
+        let setup = Setup::new()
+            .stdio("s", &script)
+            .with("servers.s", "max_concurrency = 2");
+        let gateway = setup
+            .with("limits", "write_timeout = \"200ms\"")
+            .start()
+            .await;
         gateway.ready(&["s"]).await;
         let stream = TcpStream::connect(gateway.app.addresses[0]).await.unwrap();
         let (sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
@@ -90,16 +132,37 @@ async fn a_stalled_h2_reader_frees_its_permit() {
         ];
         let mut unread = Vec::new();
         for id in 0..4 {
-            let request = post("localhost", &headers, body_of(id, "tools/call", call.clone()));
+            let request = post(
+                "localhost",
+                &headers,
+                body_of(id, "tools/call", call.clone()),
+            );
             let mut sender = sender.clone();
-            unread.push(tokio::spawn(async move { sender.send_request(request).await }));
+            unread.push(tokio::spawn(
+                async move { sender.send_request(request).await },
+            ));
         }
-        holds("its calls have all places", || gateway.app.metrics.calls.inflight.get() >= 2).await;
+        holds("its calls have all places", || {
+            gateway.app.metrics.calls.inflight.get() >= 2
+        })
+        .await;
         let client = gateway.client(Era::Legacy).await;
         for n in 0..4 {
-            assert_eq!(client.call("s__echo", json!({"n": n})).await.text(), format!("{{\"n\":{n}}}"));
+            assert_eq!(
+                client.call("s__echo", json!({"n": n})).await.text(),
+                format!("{{\"n\":{n}}}")
+            );
         }
-        holds("it is counted", || gateway.app.metrics.calls.dropped.get(DroppedItem::UnreadResponse) == 4).await;
+        holds("it is counted", || {
+            gateway
+                .app
+                .metrics
+                .calls
+                .dropped
+                .get(DroppedItem::UnreadResponse)
+                == 4
+        })
+        .await;
         for response in unread {
             let response = within("an answer", response).await.unwrap().unwrap();
             assert_eq!(response.headers()["content-type"], "text/event-stream");
@@ -150,10 +213,19 @@ async fn limits_end_one_connection_at_most() {
     }
     drop(rapid);
     let mut other = connect(&gateway).await;
-    let (status, _) = send(&mut other, Request::get("http://localhost/livez").body(Full::default()).unwrap()).await;
+    let (status, _) = send(
+        &mut other,
+        Request::get("http://localhost/livez")
+            .body(Full::default())
+            .unwrap(),
+    )
+    .await;
     assert_eq!(status, 200);
     drop((sender, other));
-    holds("nothing is left of them", || gateway.app.metrics.clients.connections.get() == 0).await;
+    holds("nothing is left of them", || {
+        gateway.app.metrics.clients.connections.get() == 0
+    })
+    .await;
     assert_eq!(gateway.app.metrics.calls.inflight.get(), 0);
 }
 
@@ -178,7 +250,10 @@ fn keyed() -> Setup {
 
 #[tokio::test]
 async fn a_connection_without_an_admitted_request_is_closed() {
-    let gateway = keyed().with("limits", "read_timeout = \"300ms\"").start().await;
+    let gateway = keyed()
+        .with("limits", "read_timeout = \"300ms\"")
+        .start()
+        .await;
     let ping = || post("localhost", &[], body_of(1, "ping", json!({})));
     let (_quiet, quiet_ends) = pinging(&gateway).await;
     let (mut knocking, knocking_ends) = pinging(&gateway).await;
@@ -192,11 +267,22 @@ async fn a_connection_without_an_admitted_request_is_closed() {
         ("accept", "application/json, text/event-stream"),
     ];
     let wanted = json!({"notifications": {"toolsListChanged": true}, "_meta": modern_meta()});
-    let request = post("localhost", &headers, body_of(1, "subscriptions/listen", wanted));
-    let mut stream = within("a stream", listening.send_request(request)).await.unwrap();
+    let request = post(
+        "localhost",
+        &headers,
+        body_of(1, "subscriptions/listen", wanted),
+    );
+    let mut stream = within("a stream", listening.send_request(request))
+        .await
+        .unwrap();
     assert_eq!(stream.status(), 200);
-    within("the first event", stream.body_mut().frame()).await.unwrap().unwrap();
-    within("the end of the one that says nothing", quiet_ends).await.unwrap();
+    within("the first event", stream.body_mut().frame())
+        .await
+        .unwrap()
+        .unwrap();
+    within("the end of the one that says nothing", quiet_ends)
+        .await
+        .unwrap();
     within("the end of the one that has no key", async {
         while let Ok(response) = knocking.send_request(ping()).await {
             assert_eq!(response.status(), 401);
@@ -204,15 +290,24 @@ async fn a_connection_without_an_admitted_request_is_closed() {
         }
     })
     .await;
-    within("and of its connection", knocking_ends).await.unwrap();
-    let (status, body) = send(&mut listening, post("localhost", &headers[..1], body_of(2, "ping", json!({})))).await;
+    within("and of its connection", knocking_ends)
+        .await
+        .unwrap();
+    let (status, body) = send(
+        &mut listening,
+        post("localhost", &headers[..1], body_of(2, "ping", json!({}))),
+    )
+    .await;
     assert_ne!(status, 401, "{body}");
     gateway.app.stop().await;
 }
 
 #[tokio::test]
 async fn unauthenticated_h2_connections_take_no_room_from_others() {
-    let gateway = keyed().with("limits", "connections = 4\nadmin_connections = 2").start().await;
+    let gateway = keyed()
+        .with("limits", "connections = 4\nadmin_connections = 2")
+        .start()
+        .await;
     let mut idle = Vec::new();
     for _ in 0..8 {
         idle.push(pinging(&gateway).await);
@@ -224,18 +319,38 @@ async fn unauthenticated_h2_connections_take_no_room_from_others() {
         idle.push(pinging(&gateway).await);
     }
     assert!(client.tools().await.is_empty());
-    assert_eq!(HttpClient::new().get(&gateway.url("/healthz")).await.status, 200);
+    assert_eq!(
+        HttpClient::new().get(&gateway.url("/healthz")).await.status,
+        200
+    );
     assert_eq!(gateway.admin("/readyz").await.status, 200);
     assert!(gateway.app.metrics.clients.connections.get() <= 4);
-    assert!(gateway.app.metrics.calls.dropped.get(DroppedItem::IdleConnection) > 0);
-    assert!(futures_util::FutureExt::now_or_never(stream.next()).is_none_or(|event| event.is_some()), "it stays");
+    assert!(
+        gateway
+            .app
+            .metrics
+            .calls
+            .dropped
+            .get(DroppedItem::IdleConnection)
+            > 0
+    );
+    assert!(
+        futures_util::FutureExt::now_or_never(stream.next()).is_none_or(|event| event.is_some()),
+        "it stays"
+    );
     // Where they are all of the admin listener, that makes room as well.
     let admin = gateway.app.admin.unwrap();
     let mut held = Vec::new();
     for _ in 0..6 {
         held.push(TcpStream::connect(admin).await.unwrap());
     }
-    assert_eq!(HttpClient::new().get(&format!("http://{admin}/readyz")).await.status, 200);
+    assert_eq!(
+        HttpClient::new()
+            .get(&format!("http://{admin}/readyz"))
+            .await
+            .status,
+        200
+    );
     assert!(gateway.app.metrics.clients.admin_connections.get() <= 2);
     gateway.app.stop().await;
 }

@@ -1,4 +1,5 @@
-//! A client that launches `moongate stdio` and speaks over its standard streams, every byte by hand.
+//! A client that launches `moongate stdio` and speaks over its standard streams, every byte by
+//! hand.
 
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
@@ -26,8 +27,16 @@ impl StdioProcess {
     /// Launches `moongate stdio` with these flags and variables.
     pub(crate) fn launch(flags: &[&str], variables: &[(&str, &str)]) -> StdioProcess {
         let mut command = Command::new(PROGRAM);
-        command.arg("stdio").args(flags).env_remove("MOONGATE_KEY").envs(variables.iter().copied());
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        command
+            .arg("stdio")
+            .args(flags)
+            .env_remove("MOONGATE_KEY")
+            .envs(variables.iter().copied());
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
         let mut child = command.spawn().unwrap();
         let log = Arc::new(Mutex::new(String::new()));
         let mut errors = child.stderr.take().unwrap();
@@ -41,7 +50,13 @@ impl StdioProcess {
             }
         });
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        StdioProcess { stdin: child.stdin.take(), child, lines, log, early: Vec::new() }
+        StdioProcess {
+            stdin: child.stdin.take(),
+            child,
+            lines,
+            log,
+            early: Vec::new(),
+        }
     }
 
     pub(crate) fn log(&self) -> String {
@@ -50,7 +65,12 @@ impl StdioProcess {
 
     pub(crate) async fn raw(&mut self, text: &str) {
         let stdin = self.stdin.as_mut().unwrap();
-        within("the line is taken", stdin.write_all(format!("{text}\n").as_bytes())).await.unwrap();
+        within(
+            "the line is taken",
+            stdin.write_all(format!("{text}\n").as_bytes()),
+        )
+        .await
+        .unwrap();
         stdin.flush().await.unwrap();
     }
 
@@ -60,7 +80,8 @@ impl StdioProcess {
 
     /// A request of a session.
     pub(crate) async fn ask(&mut self, id: i64, method: &str, params: Value) {
-        self.say(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})).await;
+        self.say(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
+            .await;
     }
 
     /// A request without a session.
@@ -74,21 +95,29 @@ impl StdioProcess {
     }
 
     pub(crate) async fn tell(&mut self, method: &str, params: Value) {
-        self.say(&json!({"jsonrpc": "2.0", "method": method, "params": params})).await;
+        self.say(&json!({"jsonrpc": "2.0", "method": method, "params": params}))
+            .await;
     }
 
     /// The next message, whatever it is.
     pub(crate) async fn hear(&mut self) -> Value {
         match self.early.is_empty() {
-            true => self.line().await.unwrap_or_else(|| panic!("it ended: {}", self.log())),
+            true => self
+                .line()
+                .await
+                .unwrap_or_else(|| panic!("it ended: {}", self.log())),
             false => self.early.remove(0),
         }
     }
 
     async fn line(&mut self) -> Option<Value> {
         let line = within("a line", self.lines.next_line()).await.unwrap()?;
-        let message: Value = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e} on stdout: {line:?}"));
-        assert!(message["jsonrpc"] == "2.0" || message.is_array(), "{message}");
+        let message: Value =
+            serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e} on stdout: {line:?}"));
+        assert!(
+            message["jsonrpc"] == "2.0" || message.is_array(),
+            "{message}"
+        );
         Some(message)
     }
 
@@ -98,7 +127,10 @@ impl StdioProcess {
             return self.early.remove(at);
         }
         loop {
-            let message = self.line().await.unwrap_or_else(|| panic!("it ended: {}", self.log()));
+            let message = self
+                .line()
+                .await
+                .unwrap_or_else(|| panic!("it ended: {}", self.log()));
             if wanted(&message) {
                 return message;
             }
@@ -118,7 +150,8 @@ impl StdioProcess {
     }
 
     pub(crate) async fn notification(&mut self, method: &str) -> Value {
-        self.until(|m| m["method"] == method && m["id"].is_null()).await
+        self.until(|m| m["method"] == method && m["id"].is_null())
+            .await
     }
 
     /// What came and was not asked for.

@@ -6,14 +6,19 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::fronts::pipe::StdioProcess;
-use crate::harness::{Era, Gateway, Setup, alive, holds, legacy, modern, only, record_of, serve, until};
+use crate::harness::{
+    Era, Gateway, Setup, alive, holds, legacy, modern, only, record_of, serve, until,
+};
 
 const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
 
 /// The gateway itself, with the config of a setup.
 fn own(setup: &Setup, flags: &[&str]) -> StdioProcess {
     let config = setup.file();
-    StdioProcess::launch(&[&["--config", config.to_str().unwrap()], flags].concat(), &[])
+    StdioProcess::launch(
+        &[&["--config", config.to_str().unwrap()], flags].concat(),
+        &[],
+    )
 }
 
 /// A bridge to a running gateway.
@@ -41,20 +46,41 @@ async fn every_revision_lists_and_calls() {
                 pipe.ask(1, "tools/list", json!({})).await;
                 let tools = pipe.result(1).await["tools"].to_string();
                 assert!(tools.contains("\"s__echo\""), "{form} {revision}: {tools}");
-                pipe.ask(2, "tools/call", json!({"name": "s__echo", "arguments": {"n": 1}})).await;
-                assert_eq!(pipe.result(2).await["content"][0]["text"], r#"{"n":1}"#, "{form} {revision}");
+                pipe.ask(
+                    2,
+                    "tools/call",
+                    json!({"name": "s__echo", "arguments": {"n": 1}}),
+                )
+                .await;
+                assert_eq!(
+                    pipe.result(2).await["content"][0]["text"],
+                    r#"{"n":1}"#,
+                    "{form} {revision}"
+                );
                 pipe.ask(3, "ping", json!({})).await;
                 assert_eq!(pipe.result(3).await, json!({}));
                 pipe.close();
                 let (status, said) = pipe.ended().await;
-                assert!(status.success() && said.is_empty(), "{form} {revision}: {status} {said:?}");
+                assert!(
+                    status.success() && said.is_empty(),
+                    "{form} {revision}: {status} {said:?}"
+                );
             }
         }
         let (pipes, _setup, _gateway) = both(&script).await;
         for (form, mut pipe) in pipes {
             pipe.ask_modern(1, "server/discover", json!({})).await;
-            assert_eq!(pipe.result(1).await["supportedVersions"], json!(["2026-07-28"]), "{form}");
-            pipe.ask_modern(2, "tools/call", json!({"name": "s__echo", "arguments": {"n": 2}})).await;
+            assert_eq!(
+                pipe.result(1).await["supportedVersions"],
+                json!(["2026-07-28"]),
+                "{form}"
+            );
+            pipe.ask_modern(
+                2,
+                "tools/call",
+                json!({"name": "s__echo", "arguments": {"n": 2}}),
+            )
+            .await;
             let result = pipe.result(2).await;
             assert_eq!(
                 (&result["content"][0]["text"], &result["resultType"]),
@@ -62,9 +88,13 @@ async fn every_revision_lists_and_calls() {
             );
             // A revision that nobody has: what there is, and no session.
             let meta = json!({"io.modelcontextprotocol/protocolVersion": "2099-01-01"});
-            pipe.ask_modern(3, "tools/list", json!({"_meta": meta})).await;
+            pipe.ask_modern(3, "tools/list", json!({"_meta": meta}))
+                .await;
             let error = pipe.answer(3).await["error"].clone();
-            assert_eq!((&error["code"], &error["data"]["supported"]), (&json!(-32022), &json!(["2026-07-28"])));
+            assert_eq!(
+                (&error["code"], &error["data"]["supported"]),
+                (&json!(-32022), &json!(["2026-07-28"]))
+            );
         }
     }
 }
@@ -74,21 +104,37 @@ async fn an_elicitation_reaches_the_stdio_client() {
     for script in [legacy(), modern()] {
         let (pipes, _setup, _gateway) = both(&script).await;
         for (form, mut pipe) in pipes {
-            pipe.initialize("2025-11-25", json!({"elicitation": {}, "sampling": {}})).await;
+            pipe.initialize("2025-11-25", json!({"elicitation": {}, "sampling": {}}))
+                .await;
             for (id, tool, method, reply) in [
-                (1, "s__elicit", "elicitation/create", json!({"action": "accept", "content": {"name": "Ada"}})),
+                (
+                    1,
+                    "s__elicit",
+                    "elicitation/create",
+                    json!({"action": "accept", "content": {"name": "Ada"}}),
+                ),
                 (
                     2,
                     "s__sample",
                     "sampling/createMessage",
-                    json!({"role": "assistant", "content": {"type": "text", "text": "Hello."}, "model": "m"}),
+                    json!({"role": "assistant", "content": {"type": "text", "text": "Hello."},
+                        "model": "m"}),
                 ),
             ] {
-                pipe.ask(id, "tools/call", json!({"name": tool, "arguments": {}})).await;
+                pipe.ask(id, "tools/call", json!({"name": tool, "arguments": {}}))
+                    .await;
                 let question = pipe.until(|m| m["method"] == method).await;
-                pipe.say(&json!({"jsonrpc": "2.0", "id": question["id"], "result": reply})).await;
-                let text = pipe.result(id).await["content"][0]["text"].as_str().unwrap().to_owned();
-                assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), reply, "{form} {tool}");
+                pipe.say(&json!({"jsonrpc": "2.0", "id": question["id"], "result": reply}))
+                    .await;
+                let text = pipe.result(id).await["content"][0]["text"]
+                    .as_str()
+                    .unwrap()
+                    .to_owned();
+                assert_eq!(
+                    serde_json::from_str::<Value>(&text).unwrap(),
+                    reply,
+                    "{form} {tool}"
+                );
             }
         }
         // Without sessions the question is a result, and its answer another request.
@@ -97,15 +143,25 @@ async fn an_elicitation_reaches_the_stdio_client() {
             let meta = json!({"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}});
             let call = |extra: Value| {
                 let mut params = json!({"name": "s__elicit", "arguments": {}, "_meta": meta});
-                params.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+                params
+                    .as_object_mut()
+                    .unwrap()
+                    .extend(extra.as_object().unwrap().clone());
                 params
             };
             pipe.ask_modern(1, "tools/call", call(json!({}))).await;
             let asked = pipe.result(1).await;
             assert_eq!(asked["resultType"], "input_required", "{form}: {asked}");
-            let key = asked["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
+            let key = asked["inputRequests"]
+                .as_object()
+                .unwrap()
+                .keys()
+                .next()
+                .unwrap()
+                .clone();
             let answers = json!({key: {"action": "accept", "content": {"name": "Ada"}}});
-            let retry = call(json!({"inputResponses": answers, "requestState": asked["requestState"]}));
+            let retry =
+                call(json!({"inputResponses": answers, "requestState": asked["requestState"]}));
             pipe.ask_modern(2, "tools/call", retry).await;
             let text = pipe.result(2).await["content"][0]["text"].to_string();
             assert!(text.contains("Ada"), "{form}: {text}");
@@ -119,29 +175,41 @@ async fn progress_precedes_the_response_and_calls_can_be_cancelled() {
         let (pipes, setup, _gateway) = both(&script).await;
         for (form, mut pipe) in pipes {
             pipe.initialize("2025-06-18", json!({})).await;
-            let params = json!({"name": "s__progress", "arguments": {"steps": 3}, "_meta": {"progressToken": "t"}});
+            let params = json!({"name": "s__progress", "arguments": {"steps": 3},
+                "_meta": {"progressToken": "t"}});
             pipe.ask(1, "tools/call", params).await;
             let progress = pipe.notification("notifications/progress").await;
             assert_eq!(progress["params"]["progressToken"], "t", "{form}");
             pipe.result(1).await;
             // Both eras at once, on one pipe.
-            pipe.ask(2, "tools/call", json!({"name": "s__hang", "arguments": {}})).await;
-            pipe.ask_modern(3, "tools/call", json!({"name": "s__hang", "arguments": {}})).await;
+            pipe.ask(2, "tools/call", json!({"name": "s__hang", "arguments": {}}))
+                .await;
+            pipe.ask_modern(3, "tools/call", json!({"name": "s__hang", "arguments": {}}))
+                .await;
             // A quick one is not held up by them.
-            pipe.ask(4, "tools/call", json!({"name": "s__echo", "arguments": {}})).await;
+            pipe.ask(4, "tools/call", json!({"name": "s__echo", "arguments": {}}))
+                .await;
             pipe.result(4).await;
             if form == "itself" {
                 let record = || record_of(setup.path("s.record").parent().unwrap(), "s");
                 holds("both arrived", || {
-                    record().matches("\"s__hang\"").count() + record().matches("\"hang\"").count() >= 2
+                    record().matches("\"s__hang\"").count() + record().matches("\"hang\"").count()
+                        >= 2
                 })
                 .await;
-                pipe.tell("notifications/cancelled", json!({"requestId": 2})).await;
-                pipe.tell("notifications/cancelled", json!({"requestId": 3})).await;
-                holds("the server is told", || record().matches("notifications/cancelled").count() == 2).await;
+                pipe.tell("notifications/cancelled", json!({"requestId": 2}))
+                    .await;
+                pipe.tell("notifications/cancelled", json!({"requestId": 3}))
+                    .await;
+                holds("the server is told", || {
+                    record().matches("notifications/cancelled").count() == 2
+                })
+                .await;
             } else {
-                pipe.tell("notifications/cancelled", json!({"requestId": 2})).await;
-                pipe.tell("notifications/cancelled", json!({"requestId": 3})).await;
+                pipe.tell("notifications/cancelled", json!({"requestId": 2}))
+                    .await;
+                pipe.tell("notifications/cancelled", json!({"requestId": 3}))
+                    .await;
             }
             pipe.ask(5, "ping", json!({})).await;
             pipe.result(5).await;
@@ -157,20 +225,30 @@ async fn batches_are_answered_where_the_revision_has_them() {
     for (_, mut pipe) in pipes {
         pipe.initialize("2025-03-26", json!({})).await;
         let one = |id: i64| json!({"jsonrpc": "2.0", "id": id, "method": "ping"});
-        let call =
-            json!({"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"name": "s__echo", "arguments": {}}});
+        let call = json!({"jsonrpc": "2.0", "id": 3, "method": "tools/call",
+            "params": {"name": "s__echo", "arguments": {}}});
         pipe.say(&json!([one(1), call, one(2)])).await;
         let answers = pipe.until(Value::is_array).await;
-        let mut ids: Vec<i64> = answers.as_array().unwrap().iter().map(|m| m["id"].as_i64().unwrap()).collect();
+        let mut ids: Vec<i64> = answers
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|m| m["id"].as_i64().unwrap())
+            .collect();
         ids.sort_unstable();
         assert_eq!(ids, [1, 2, 3], "{answers}");
     }
     let (pipes, _setup, _gateway) = both(&legacy()).await;
     for (_, mut pipe) in pipes {
         pipe.initialize("2025-11-25", json!({})).await;
-        pipe.raw(r#"[{"jsonrpc":"2.0","id":1,"method":"ping"}]"#).await;
+        pipe.raw(r#"[{"jsonrpc":"2.0","id":1,"method":"ping"}]"#)
+            .await;
         let refusal = pipe.hear().await;
-        assert_eq!((&refusal["id"], &refusal["error"]["code"]), (&Value::Null, &json!(-32600)), "{refusal}");
+        assert_eq!(
+            (&refusal["id"], &refusal["error"]["code"]),
+            (&Value::Null, &json!(-32600)),
+            "{refusal}"
+        );
     }
 }
 
@@ -184,11 +262,22 @@ async fn list_changes_are_notified_in_both_eras() {
         mock.set_tools(&[crate::harness::tool("one")]);
         mock.notify_list("tools");
         pipe.initialize("2025-11-25", json!({})).await;
-        pipe.ask_modern(7, "subscriptions/listen", json!({"notifications": {"toolsListChanged": true}})).await;
-        let ack = pipe.notification("notifications/subscriptions/acknowledged").await;
-        assert_eq!(ack["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], 7, "{form}");
+        pipe.ask_modern(
+            7,
+            "subscriptions/listen",
+            json!({"notifications": {"toolsListChanged": true}}),
+        )
+        .await;
+        let ack = pipe
+            .notification("notifications/subscriptions/acknowledged")
+            .await;
+        assert_eq!(
+            ack["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], 7,
+            "{form}"
+        );
         let changed = |m: &Value| m["method"] == "notifications/tools/list_changed";
-        let tagged = |m: &Value| m["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"] == 7;
+        let tagged =
+            |m: &Value| m["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"] == 7;
         holds("it hears of changes", || match form {
             "bridge" => gateway.app.metrics.clients.streams.get() > 0,
             _ => mock.listeners() > 1,
@@ -197,25 +286,39 @@ async fn list_changes_are_notified_in_both_eras() {
         mock.change_tools_and_notify(&[crate::harness::tool(&format!("{form}-last"))]);
         pipe.until(|m| changed(m) && tagged(m)).await;
         pipe.until(|m| changed(m) && !tagged(m)).await;
-        pipe.tell("notifications/cancelled", json!({"requestId": 7})).await;
+        pipe.tell("notifications/cancelled", json!({"requestId": 7}))
+            .await;
         pipe.ask(8, "ping", json!({})).await;
         pipe.result(8).await;
         pipe.close();
         let (status, said) = pipe.ended().await;
-        assert!(status.success() && !said.iter().any(|m| m["id"] == 7), "{form}: {said:?}");
+        assert!(
+            status.success() && !said.iter().any(|m| m["id"] == 7),
+            "{form}: {said:?}"
+        );
     }
 }
 
 #[tokio::test]
 async fn oversized_and_malformed_lines_get_one_error_and_stdio_goes_on() {
-    let setup = Setup::new().stdio("s", &legacy()).with("limits", "body = \"2KiB\"");
+    let setup = Setup::new()
+        .stdio("s", &legacy())
+        .with("limits", "body = \"2KiB\"");
     let mut pipe = own(&setup, &[]);
     // Before the handshake, too.
     pipe.raw("this is not JSON").await;
     let error = pipe.hear().await;
-    assert_eq!((&error["id"], &error["error"]["code"]), (&Value::Null, &json!(-32700)));
+    assert_eq!(
+        (&error["id"], &error["error"]["code"]),
+        (&Value::Null, &json!(-32700))
+    );
     pipe.ask(1, "tools/list", json!({})).await;
-    assert!(pipe.answer(1).await["error"]["message"].as_str().unwrap().contains("initialize"));
+    assert!(
+        pipe.answer(1).await["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("initialize")
+    );
     pipe.initialize("2025-11-25", json!({})).await;
     for size in [3_000, 3_000_000] {
         // The id stands last, as the TypeScript SDK writes it.
@@ -225,7 +328,10 @@ async fn oversized_and_malformed_lines_get_one_error_and_stdio_goes_on() {
         ))
         .await;
         let error = pipe.answer(9).await["error"].clone();
-        assert!(error["message"].as_str().unwrap().contains("limits.body"), "{error}");
+        assert!(
+            error["message"].as_str().unwrap().contains("limits.body"),
+            "{error}"
+        );
         pipe.ask(10, "ping", json!({})).await;
         pipe.result(10).await;
     }
@@ -239,8 +345,9 @@ async fn every_end_ends_the_children_and_says_nothing_but_messages() {
         let setup = Setup::new().stdio("s", &legacy());
         let mark = setup.path("s.record").to_str().unwrap().to_owned();
         let children = || {
-            let pids =
-                std::fs::read_dir("/proc").unwrap().filter_map(|e| e.ok()?.file_name().to_str()?.parse::<u32>().ok());
+            let pids = std::fs::read_dir("/proc")
+                .unwrap()
+                .filter_map(|e| e.ok()?.file_name().to_str()?.parse::<u32>().ok());
             let has = |pid: &u32| {
                 let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
                 memchr::memmem::find(&line, mark.as_bytes()).is_some() && alive(*pid)
@@ -251,7 +358,8 @@ async fn every_end_ends_the_children_and_says_nothing_but_messages() {
         pipe.initialize("2025-11-25", json!({})).await;
         assert_eq!(children().len(), 1, "{how}");
         if how == "eof with a call" {
-            pipe.ask(5, "tools/call", json!({"name": "s__hang", "arguments": {}})).await;
+            pipe.ask(5, "tools/call", json!({"name": "s__hang", "arguments": {}}))
+                .await;
         }
         match how {
             "term" => pipe.signal(Signal::TERM),
@@ -264,7 +372,10 @@ async fn every_end_ends_the_children_and_says_nothing_but_messages() {
         }
         let (status, said) = pipe.ended().await;
         assert!(status.success(), "{how}: {status}\n{}", pipe.log());
-        assert!(said.iter().all(|m| m["id"] != 5 || m["error"].is_object()), "{how}: {said:?}");
+        assert!(
+            said.iter().all(|m| m["id"] != 5 || m["error"].is_object()),
+            "{how}: {said:?}"
+        );
         holds("the children are gone", || children().is_empty()).await;
     }
 }
@@ -273,13 +384,26 @@ async fn every_end_ends_the_children_and_says_nothing_but_messages() {
 async fn requests_piped_in_by_a_script_are_answered() {
     let setup = Setup::new().stdio("s", &modern());
     let mut pipe = own(&setup, &[]);
-    pipe.ask_modern(1, "tools/call", json!({"name": "s__echo", "arguments": {"n": 1}})).await;
-    pipe.ask_modern(2, "tools/call", json!({"name": "s__echo", "arguments": {"n": 2}})).await;
+    pipe.ask_modern(
+        1,
+        "tools/call",
+        json!({"name": "s__echo", "arguments": {"n": 1}}),
+    )
+    .await;
+    pipe.ask_modern(
+        2,
+        "tools/call",
+        json!({"name": "s__echo", "arguments": {"n": 2}}),
+    )
+    .await;
     pipe.close();
     let (status, said) = pipe.ended().await;
     assert!(status.success());
-    let mut ids: Vec<i64> =
-        said.iter().filter(|m| m["result"].is_object()).map(|m| m["id"].as_i64().unwrap()).collect();
+    let mut ids: Vec<i64> = said
+        .iter()
+        .filter(|m| m["result"].is_object())
+        .map(|m| m["id"].as_i64().unwrap())
+        .collect();
     ids.sort_unstable();
     assert_eq!(ids, [1, 2], "{said:?}");
 }
@@ -288,22 +412,34 @@ async fn requests_piped_in_by_a_script_are_answered() {
 async fn a_bridge_sends_the_key_and_never_logs_it() {
     let key = "a-key-of-the-bridge-0123456789";
     let keys = format!("name = \"me\"\nkey = {key:?}");
-    let gateway = Setup::new().stdio("s", &legacy()).with("auth.keys", &keys).start().await;
+    let gateway = Setup::new()
+        .stdio("s", &legacy())
+        .with("auth.keys", &keys)
+        .start()
+        .await;
     gateway.ready(&["s"]).await;
     let url = gateway.url("/mcp");
-    let mut pipe =
-        StdioProcess::launch(&["--url", &url], &[("MOONGATE_KEY", key), ("MOONGATE_TELEMETRY__LOG", "trace")]);
+    let mut pipe = StdioProcess::launch(
+        &["--url", &url],
+        &[("MOONGATE_KEY", key), ("MOONGATE_TELEMETRY__LOG", "trace")],
+    );
     pipe.initialize("2025-11-25", json!({})).await;
-    pipe.ask(1, "tools/call", json!({"name": "s__echo", "arguments": {}})).await;
+    pipe.ask(1, "tools/call", json!({"name": "s__echo", "arguments": {}}))
+        .await;
     assert_eq!(pipe.result(1).await["content"][0]["text"], "{}");
     pipe.close();
     assert!(pipe.ended().await.0.success());
-    assert!(!pipe.log().is_empty() && !pipe.log().contains(key), "{}", pipe.log());
+    assert!(
+        !pipe.log().is_empty() && !pipe.log().contains(key),
+        "{}",
+        pipe.log()
+    );
     // A wrong one: said where people look, and the client hears that the server is not there.
     let flags = ["--url", &url, "--key", "wrong"];
     let mut pipe = StdioProcess::launch(&flags, &[]);
     pipe.initialize("2025-11-25", json!({})).await;
-    pipe.ask(1, "tools/call", json!({"name": "s__echo", "arguments": {}})).await;
+    pipe.ask(1, "tools/call", json!({"name": "s__echo", "arguments": {}}))
+        .await;
     assert!(pipe.answer(1).await["error"].is_object());
     holds("it says why", || pipe.log().contains("401")).await;
     assert!(gateway.app.metrics.access.auth.get(AuthOutcome::Wrong) > 0);
@@ -311,26 +447,40 @@ async fn a_bridge_sends_the_key_and_never_logs_it() {
 
 #[tokio::test]
 async fn stdio_mode_opens_no_listener_and_serves_the_named_endpoint() {
-    let setup =
-        Setup::new().stdio("s", &legacy()).with("auth.keys", "name = \"me\"\nkey = \"a-key-of-somebody-01234\"");
+    let setup = Setup::new().stdio("s", &legacy()).with(
+        "auth.keys",
+        "name = \"me\"\nkey = \"a-key-of-somebody-01234\"",
+    );
     // The one who launches it needs no key; whoever comes by the listener does.
     let mut pipe = own(&setup, &["--endpoint", "s", "--listen", "127.0.0.1:0"]);
     pipe.initialize("2025-11-25", json!({})).await;
-    pipe.ask(1, "tools/call", json!({"name": "echo", "arguments": {}})).await;
+    pipe.ask(1, "tools/call", json!({"name": "echo", "arguments": {}}))
+        .await;
     assert_eq!(pipe.result(1).await["content"][0]["text"], "{}");
     holds("it says where", || pipe.log().contains("/mcp\n")).await;
     let log = pipe.log();
-    let url = log.split_once("listening on ").and_then(|(_, rest)| rest.split_once('\n')).unwrap().0.to_owned();
-    let reply =
-        crate::harness::HttpClient::new().send("POST", &url, &[("content-type", "application/json")], "{}").await;
+    let url = log
+        .split_once("listening on ")
+        .and_then(|(_, rest)| rest.split_once('\n'))
+        .unwrap()
+        .0
+        .to_owned();
+    let reply = crate::harness::HttpClient::new()
+        .send("POST", &url, &[("content-type", "application/json")], "{}")
+        .await;
     assert_eq!(reply.status, 401);
-    let client = crate::harness::McpClient::with_key(&url, Era::Modern, Some("a-key-of-somebody-01234")).await;
+    let client =
+        crate::harness::McpClient::with_key(&url, Era::Modern, Some("a-key-of-somebody-01234"))
+            .await;
     assert!(client.tools().await.contains(&"s__echo".to_owned()));
     let mut quiet = own(&setup, &[]);
     quiet.initialize("2025-11-25", json!({})).await;
     assert!(!quiet.log().contains("listening"), "{}", quiet.log());
     for (flags, words) in [
-        (&["--endpoint", "nothing"][..], "no view or server \"nothing\""),
+        (
+            &["--endpoint", "nothing"][..],
+            "no view or server \"nothing\"",
+        ),
         (&["--key", "of-nobody"], "none of the config"),
         (&["--listen", "0.0.0.0"], "not an address"),
     ] {
@@ -355,12 +505,20 @@ async fn a_bridge_outlives_the_gateway_that_it_leads_to() {
     let mut gateway = gateway;
     gateway.signal(Signal::TERM);
     gateway.ended().await;
-    let again =
-        Setup::new().http("s", &mock.url).with("gateway", &format!("listen = \"127.0.0.1:{port}\"")).spawn().await;
+    let again = Setup::new()
+        .http("s", &mock.url)
+        .with("gateway", &format!("listen = \"127.0.0.1:{port}\""))
+        .spawn()
+        .await;
     let mut id = 1;
     loop {
         id += 1;
-        pipe.ask(id, "tools/call", json!({"name": "s__echo", "arguments": {}})).await;
+        pipe.ask(
+            id,
+            "tools/call",
+            json!({"name": "s__echo", "arguments": {}}),
+        )
+        .await;
         if pipe.answer(id).await["result"]["content"][0]["text"] == "{}" {
             break;
         }
@@ -373,7 +531,9 @@ async fn a_bridge_outlives_the_gateway_that_it_leads_to() {
 fn with_job(rule: TaskRule) -> MockScript {
     let mut script = MockScript::standard();
     let execution = json!({"taskSupport": "optional"});
-    script.tools.push(json!({"name": "job", "inputSchema": {"type": "object"}, "execution": execution}));
+    script
+        .tools
+        .push(json!({"name": "job", "inputSchema": {"type": "object"}, "execution": execution}));
     script.behave.insert("job".into(), "sleep".into());
     script.tasks.insert("job".into(), rule);
     script
@@ -381,22 +541,38 @@ fn with_job(rule: TaskRule) -> MockScript {
 
 #[tokio::test]
 async fn a_status_before_the_answer_of_its_call_is_kept() {
-    let rule = TaskRule { tell: true, tell_first: true, ..TaskRule::default() };
+    let rule = TaskRule {
+        tell: true,
+        tell_first: true,
+        ..TaskRule::default()
+    };
     let (pipes, _setup, _gateway) = both(&with_job(rule).speaking(&[Revision::V2025_11_25])).await;
     for (form, mut pipe) in pipes {
         pipe.initialize("2025-11-25", json!({})).await;
-        pipe.ask(1, "tools/call", json!({"name": "s__job", "arguments": {"ms": 200}, "task": {}})).await;
+        pipe.ask(
+            1,
+            "tools/call",
+            json!({"name": "s__job", "arguments": {"ms": 200}, "task": {}}),
+        )
+        .await;
         let id = pipe.result(1).await["task"]["taskId"].clone();
         for status in ["working", "completed"] {
             let told = pipe.notification("notifications/tasks/status").await;
-            assert_eq!((&told["params"]["taskId"], &told["params"]["status"]), (&id, &json!(status)), "{form}");
+            assert_eq!(
+                (&told["params"]["taskId"], &told["params"]["status"]),
+                (&id, &json!(status)),
+                "{form}"
+            );
         }
     }
 }
 
 #[tokio::test]
 async fn a_bridge_lists_the_tasks_of_a_legacy_client_and_reports_their_statuses() {
-    let script = with_job(TaskRule { tell: true, ..TaskRule::default() });
+    let script = with_job(TaskRule {
+        tell: true,
+        ..TaskRule::default()
+    });
     for script in [script.clone(), script.speaking(&[Revision::V2025_11_25])] {
         let is_legacy = script.revisions == [Revision::V2025_11_25];
         let mock = serve(script).await;
@@ -405,20 +581,40 @@ async fn a_bridge_lists_the_tasks_of_a_legacy_client_and_reports_their_statuses(
         let mut pipe = bridge(&gateway);
         let capabilities = pipe.initialize("2025-11-25", json!({})).await["capabilities"].clone();
         // A gateway whose server cannot list tasks offers none, with and without a bridge.
-        assert_eq!(capabilities["tasks"]["list"].is_object(), is_legacy, "{capabilities}");
-        assert!(capabilities["tasks"]["requests"]["tools"]["call"].is_object(), "{capabilities}");
-        pipe.ask(1, "tools/call", json!({"name": "s__job", "arguments": {"ms": 200}, "task": {}})).await;
+        assert_eq!(
+            capabilities["tasks"]["list"].is_object(),
+            is_legacy,
+            "{capabilities}"
+        );
+        assert!(
+            capabilities["tasks"]["requests"]["tools"]["call"].is_object(),
+            "{capabilities}"
+        );
+        pipe.ask(
+            1,
+            "tools/call",
+            json!({"name": "s__job", "arguments": {"ms": 200}, "task": {}}),
+        )
+        .await;
         let id = pipe.result(1).await["task"]["taskId"].clone();
         assert!(id.is_string(), "{id}");
         if is_legacy {
             let told = pipe.notification("notifications/tasks/status").await;
-            assert_eq!((&told["params"]["taskId"], &told["params"]["status"]), (&id, &json!("completed")));
+            assert_eq!(
+                (&told["params"]["taskId"], &told["params"]["status"]),
+                (&id, &json!("completed"))
+            );
             pipe.ask(2, "tasks/list", json!({})).await;
             let listed = pipe.result(2).await;
             assert_eq!(listed["tasks"][0]["taskId"], id, "{listed}");
         }
         // A request without a session on the same pipe is served, too.
-        pipe.ask_modern(3, "tools/call", json!({"name": "s__echo", "arguments": {"n": 3}})).await;
+        pipe.ask_modern(
+            3,
+            "tools/call",
+            json!({"name": "s__echo", "arguments": {"n": 3}}),
+        )
+        .await;
         assert_eq!(pipe.result(3).await["content"][0]["text"], r#"{"n":3}"#);
     }
 }
@@ -428,14 +624,22 @@ async fn a_bridge_to_an_endpoint_without_sessions_serves_a_legacy_client() {
     let mock = serve(modern()).await;
     let mut pipe = StdioProcess::launch(&["--url", &mock.url], &[]);
     pipe.initialize("2025-11-25", json!({})).await;
-    pipe.ask(1, "tools/call", json!({"name": "echo", "arguments": {"n": 1}})).await;
+    pipe.ask(
+        1,
+        "tools/call",
+        json!({"name": "echo", "arguments": {"n": 1}}),
+    )
+    .await;
     assert_eq!(pipe.result(1).await["content"][0]["text"], r#"{"n":1}"#);
 }
 
 #[tokio::test]
 async fn a_bridge_calls_what_its_gateway_does_not_list_yet() {
     // It announces nothing, so that nobody hears of the new tool.
-    let script = MockScript { capabilities: Some(json!({"tools": {}})), ..only(legacy(), &["echo"]) };
+    let script = MockScript {
+        capabilities: Some(json!({"tools": {}})),
+        ..only(legacy(), &["echo"])
+    };
     let mock = serve(script).await;
     let gateway = Setup::new().http("s", &mock.url).start().await;
     gateway.ready(&["s"]).await;
@@ -443,14 +647,31 @@ async fn a_bridge_calls_what_its_gateway_does_not_list_yet() {
     pipe.initialize("2025-11-25", json!({})).await;
     pipe.ask(1, "tools/list", json!({})).await;
     assert!(!pipe.result(1).await["tools"].to_string().contains("s__add"));
-    pipe.ask(4, "tools/call", json!({"name": "s__echo", "arguments": {}})).await;
+    pipe.ask(4, "tools/call", json!({"name": "s__echo", "arguments": {}}))
+        .await;
     pipe.result(4).await;
     mock.set_tools(&only(legacy(), &["add"]).tools);
-    pipe.ask(2, "tools/call", json!({"name": "s__add", "arguments": {"a": 1, "b": 2}})).await;
+    pipe.ask(
+        2,
+        "tools/call",
+        json!({"name": "s__add", "arguments": {"a": 1, "b": 2}}),
+    )
+    .await;
     assert_eq!(pipe.result(2).await["content"][0]["text"], "3");
-    pipe.ask(3, "tools/call", json!({"name": "s__nothing", "arguments": {}})).await;
+    pipe.ask(
+        3,
+        "tools/call",
+        json!({"name": "s__nothing", "arguments": {}}),
+    )
+    .await;
     let unknown = pipe.answer(3).await["error"].clone();
-    assert!(unknown["message"].as_str().unwrap().contains("Unknown tool"), "{unknown}");
+    assert!(
+        unknown["message"]
+            .as_str()
+            .unwrap()
+            .contains("Unknown tool"),
+        "{unknown}"
+    );
 }
 
 #[tokio::test]
@@ -459,19 +680,31 @@ async fn a_bridge_passes_a_log_message_on_once() {
     let gateway = Setup::new().http("s", &mock.url).start().await;
     gateway.ready(&["s"]).await;
     let mut pipe = bridge(&gateway);
-    pipe.initialize("2025-11-25", json!({"roots": {"listChanged": true}})).await;
-    pipe.ask(1, "tools/call", json!({"name": "s__echo", "arguments": {}})).await;
-    pipe.result(1).await;
-    let log = |n: usize| json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "error", "data": n}});
-    until("the server's stream is open", || async { (mock.send_to_sessions(&log(0).to_string()) > 0).then_some(()) })
+    pipe.initialize("2025-11-25", json!({"roots": {"listChanged": true}}))
         .await;
+    pipe.ask(1, "tools/call", json!({"name": "s__echo", "arguments": {}}))
+        .await;
+    pipe.result(1).await;
+    let log = |n: usize| {
+        json!({"jsonrpc": "2.0", "method": "notifications/message",
+        "params": {"level": "error", "data": n}})
+    };
+    until("the server's stream is open", || async {
+        (mock.send_to_sessions(&log(0).to_string()) > 0).then_some(())
+    })
+    .await;
     assert!((1..=3).all(|n| mock.send_to_sessions(&log(n).to_string()) > 0));
     // In order with the messages: all that came before the answer are here by then.
     tokio::time::sleep(std::time::Duration::from_millis(300)).await;
     pipe.ask(2, "ping", json!({})).await;
     pipe.result(2).await;
     let logged = pipe.kept();
-    let numbers = logged.iter().filter(|message| message["method"] == "notifications/message");
-    let numbers: Vec<&Value> = numbers.map(|message| &message["params"]["data"]).filter(|n| **n != json!(0)).collect();
+    let numbers = logged
+        .iter()
+        .filter(|message| message["method"] == "notifications/message");
+    let numbers: Vec<&Value> = numbers
+        .map(|message| &message["params"]["data"])
+        .filter(|n| **n != json!(0))
+        .collect();
     assert_eq!(numbers, [&json!(1), &json!(2), &json!(3)]);
 }

@@ -31,7 +31,11 @@ async fn started(pair: &Pair) -> Gateway {
 
 fn call(version: Version) -> Request<Full<Bytes>> {
     let params = json!({"name": "s__echo", "arguments": {"n": 1}, "_meta": modern_meta()});
-    let uri = if version == Version::HTTP_2 { "https://localhost/mcp" } else { "/mcp" };
+    let uri = if version == Version::HTTP_2 {
+        "https://localhost/mcp"
+    } else {
+        "/mcp"
+    };
     let mut request = Request::post(uri).version(version);
     if version != Version::HTTP_2 {
         request = request.header("host", "localhost");
@@ -50,21 +54,42 @@ async fn both_versions_of_http_by_alpn() {
     let authority = Authority::new("ours");
     let gateway = started(&authority.sign()).await;
     let address = gateway.app.addresses[0];
-    let stream = connect(address, authority.client(&["h2", "http/1.1"], None)).await.unwrap();
+    let stream = connect(address, authority.client(&["h2", "http/1.1"], None))
+        .await
+        .unwrap();
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
     let (mut sender, connection) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .unwrap();
     tokio::spawn(connection);
-    let calls = (0..50).map(|_| sender.send_request(call(Version::HTTP_2))).collect::<Vec<_>>();
+    let calls = (0..50)
+        .map(|_| sender.send_request(call(Version::HTTP_2)))
+        .collect::<Vec<_>>();
     for response in within("the answers", futures_util::future::join_all(calls)).await {
-        let body = response.unwrap().into_body().collect().await.unwrap().to_bytes();
-        assert!(String::from_utf8_lossy(&body).contains(r#"{\"n\":1}"#), "{body:?}");
+        let body = response
+            .unwrap()
+            .into_body()
+            .collect()
+            .await
+            .unwrap()
+            .to_bytes();
+        assert!(
+            String::from_utf8_lossy(&body).contains(r#"{\"n\":1}"#),
+            "{body:?}"
+        );
     }
-    let stream = connect(address, authority.client(&["http/1.1"], None)).await.unwrap();
+    let stream = connect(address, authority.client(&["http/1.1"], None))
+        .await
+        .unwrap();
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .unwrap();
     tokio::spawn(connection);
-    let response = within("an answer", sender.send_request(call(Version::HTTP_11))).await.unwrap();
+    let response = within("an answer", sender.send_request(call(Version::HTTP_11)))
+        .await
+        .unwrap();
     assert_eq!(response.status(), 200);
 }
 
@@ -75,9 +100,17 @@ async fn a_new_pair_is_taken_and_a_bad_one_changes_nothing() {
     let second = authority.sign();
     let gateway = started(&first).await;
     let address = gateway.app.addresses[0];
-    let old = connect(address, authority.client(&["http/1.1"], None)).await.unwrap();
+    let old = connect(address, authority.client(&["http/1.1"], None))
+        .await
+        .unwrap();
     assert_eq!(shown(address, &authority).await, first.certificate);
-    assert!(gateway.metric("moongate_tls_not_after_seconds").await.unwrap() > 1e9);
+    assert!(
+        gateway
+            .metric("moongate_tls_not_after_seconds")
+            .await
+            .unwrap()
+            > 1e9
+    );
     let dir = gateway.dir.path();
     // Half of it: what is seen between the two writes of whoever renews.
     std::fs::write(dir.join("cert.pem"), &second.pem).unwrap();
@@ -86,21 +119,41 @@ async fn a_new_pair_is_taken_and_a_bad_one_changes_nothing() {
         assert_eq!(shown(address, &authority).await, first.certificate);
     }
     let reloads = async |outcome: &str| {
-        gateway.metric(&format!("moongate_tls_reloads_total{{outcome=\"{outcome}\"}}")).await.unwrap_or(0.0)
+        gateway
+            .metric(&format!(
+                "moongate_tls_reloads_total{{outcome=\"{outcome}\"}}"
+            ))
+            .await
+            .unwrap_or(0.0)
     };
-    assert_eq!((reloads("refused").await, reloads("loaded").await), (1.0, 0.0), "told once");
+    assert_eq!(
+        (reloads("refused").await, reloads("loaded").await),
+        (1.0, 0.0),
+        "told once"
+    );
     second.write(dir);
     gateway.app.reload_certificate().await;
     gateway.app.reload_certificate().await;
     assert_eq!(shown(address, &authority).await, second.certificate);
-    assert_eq!((reloads("refused").await, reloads("loaded").await), (1.0, 1.0));
+    assert_eq!(
+        (reloads("refused").await, reloads("loaded").await),
+        (1.0, 1.0)
+    );
     std::fs::remove_file(dir.join("key.pem")).unwrap();
     gateway.app.reload_certificate().await;
     assert_eq!(shown(address, &authority).await, second.certificate);
     // Who was connected before is served on.
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(old)).await.unwrap();
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(old))
+        .await
+        .unwrap();
     tokio::spawn(connection);
-    assert_eq!(within("an answer", sender.send_request(call(Version::HTTP_11))).await.unwrap().status(), 200);
+    assert_eq!(
+        within("an answer", sender.send_request(call(Version::HTTP_11)))
+            .await
+            .unwrap()
+            .status(),
+        200
+    );
 }
 
 /// Fault F30: whoever stops in the middle of a handshake stops nobody else.
@@ -115,20 +168,31 @@ async fn a_handshake_that_never_ends_holds_up_nobody() {
     for _ in 0..20 {
         silent.push(TcpStream::connect(address).await.unwrap());
     }
-    connect(address, authority.client(&["h2"], None)).await.unwrap();
+    connect(address, authority.client(&["h2"], None))
+        .await
+        .unwrap();
     let refused = || gateway.app.metrics.calls.refused.get(Limit::TlsHandshake);
     holds("they are given up", || refused() == 20).await;
-    holds("and closed", || gateway.app.metrics.clients.connections.get() == 0).await;
+    holds("and closed", || {
+        gateway.app.metrics.clients.connections.get() == 0
+    })
+    .await;
     // Plain HTTP at a port that speaks TLS.
-    let reply = tokio::time::timeout(crate::harness::LONG, plain(address)).await.unwrap();
+    let reply = tokio::time::timeout(crate::harness::LONG, plain(address))
+        .await
+        .unwrap();
     assert!(reply.is_err());
 }
 
 async fn plain(address: SocketAddr) -> Result<(), hyper::Error> {
     let stream = TcpStream::connect(address).await.unwrap();
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);
-    sender.send_request(call(Version::HTTP_11)).await.map(|_| ())
+    sender
+        .send_request(call(Version::HTTP_11))
+        .await
+        .map(|_| ())
 }
 
 #[tokio::test]
@@ -147,10 +211,18 @@ async fn with_authorities_of_clients_only_theirs_come_in() {
     let other = strangers.sign();
     for (own, fine) in [(Some(&theirs), true), (Some(&other), false), (None, false)] {
         let answered = async {
-            let stream = connect(address, ours.client(&["http/1.1"], own)).await.ok()?;
-            let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
+            let stream = connect(address, ours.client(&["http/1.1"], own))
+                .await
+                .ok()?;
+            let (mut sender, connection) =
+                hyper::client::conn::http1::handshake(TokioIo::new(stream))
+                    .await
+                    .ok()?;
             tokio::spawn(connection);
-            let request = Request::get("/livez").header("host", "localhost").body(Full::<Bytes>::default()).unwrap();
+            let request = Request::get("/livez")
+                .header("host", "localhost")
+                .body(Full::<Bytes>::default())
+                .unwrap();
             sender.send_request(request).await.ok()
         };
         assert_eq!(within("an answer or none", answered).await.is_some(), fine);
@@ -171,10 +243,15 @@ async fn files_that_cannot_be_used_are_one_clear_error_each() {
         problems.to_string()
     };
     let missing = said(&|dir| std::fs::remove_file(dir.join("cert.pem")).unwrap());
-    assert!(missing.contains("gateway.tls.cert") && missing.contains("cannot be read"), "{missing}");
-    let mismatch = said(&|dir| std::fs::write(dir.join("key.pem"), other.key.serialize_pem()).unwrap());
     assert!(
-        mismatch.contains("gateway.tls.key") && mismatch.contains("is not the key of the certificate"),
+        missing.contains("gateway.tls.cert") && missing.contains("cannot be read"),
+        "{missing}"
+    );
+    let mismatch =
+        said(&|dir| std::fs::write(dir.join("key.pem"), other.key.serialize_pem()).unwrap());
+    assert!(
+        mismatch.contains("gateway.tls.key")
+            && mismatch.contains("is not the key of the certificate"),
         "{mismatch}"
     );
     let empty = said(&|dir| std::fs::write(dir.join("cert.pem"), "").unwrap());

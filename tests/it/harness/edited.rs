@@ -22,7 +22,8 @@ impl EditedGateway {
         EditedGateway::with(setup.lasting()).await
     }
 
-    /// Starts a gateway with the key of an operator, who may write programs if `allow_commands` is on.
+    /// Starts a gateway with the key of an operator, who may write programs if `allow_commands` is
+    /// on.
     pub(crate) async fn with_key(setup: Setup) -> EditedGateway {
         let key = format!("name = \"ann\"\nkey = {OPERATOR_KEY:?}\nrole = \"operate\"");
         let mut edited = EditedGateway::start(setup.with("admin.keys", &key)).await;
@@ -34,11 +35,15 @@ impl EditedGateway {
     pub(crate) async fn with(setup: Setup) -> EditedGateway {
         let gateway = setup.program().await;
         // Printed after the first address, which is what the start waits for.
-        until("the admin listener is named", async || gateway.log().contains("page on ").then_some(())).await;
+        until("the admin listener is named", async || {
+            gateway.log().contains("page on ").then_some(())
+        })
+        .await;
         EditedGateway { gateway, setup }
     }
 
-    /// Starts a gateway whose server `a` is ready and has one tool, `echo`. The server ends with its handle.
+    /// Starts a gateway whose server `a` is ready and has one tool, `echo`. The server ends with
+    /// its handle.
     pub(crate) async fn with_echo() -> (MockHandle, EditedGateway) {
         let server = serve(only(legacy(), &["echo"])).await;
         let edited = EditedGateway::start(Setup::new().http("a", &server.url)).await;
@@ -51,16 +56,32 @@ impl EditedGateway {
         std::fs::read_to_string(self.setup.path("moongate.toml")).unwrap()
     }
 
-    pub(crate) async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &Value) -> HttpReply {
-        let key = self.gateway.admin_key.as_ref().map(|key| format!("Bearer {key}"));
-        let key: Vec<(&str, &str)> = key.iter().map(|key| ("authorization", key.as_str())).collect();
+    pub(crate) async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &Value,
+    ) -> HttpReply {
+        let key = self
+            .gateway
+            .admin_key
+            .as_ref()
+            .map(|key| format!("Bearer {key}"));
+        let key: Vec<(&str, &str)> = key
+            .iter()
+            .map(|key| ("authorization", key.as_str()))
+            .collect();
         let headers = [&[JSON], &key[..], headers].concat();
         let url = format!("{}/api/v1{path}", self.gateway.admin_url().await);
-        HttpClient::new().send(method, &url, &headers, body.to_string()).await
+        HttpClient::new()
+            .send(method, &url, &headers, body.to_string())
+            .await
     }
 
     pub(crate) async fn patch(&self, server: &str, body: Value) -> HttpReply {
-        self.send("PATCH", &format!("/servers/{server}"), &[], &body).await
+        self.send("PATCH", &format!("/servers/{server}"), &[], &body)
+            .await
     }
 
     pub(crate) async fn get(&self, path: &str) -> Value {

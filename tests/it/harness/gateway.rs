@@ -31,11 +31,20 @@ pub(crate) struct Setup {
 impl Setup {
     /// A gateway without servers, on ports that the system picks.
     pub(crate) fn new() -> Self {
-        let setup = Setup { sections: BTreeMap::new(), dir: tempfile::tempdir().unwrap(), trusted: None, state: None };
-        setup.with("gateway", "listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\ndrain = \"2s\"")
+        let setup = Setup {
+            sections: BTreeMap::new(),
+            dir: tempfile::tempdir().unwrap(),
+            trusted: None,
+            state: None,
+        };
+        setup.with(
+            "gateway",
+            "listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\ndrain = \"2s\"",
+        )
     }
 
-    /// Adds lines to a table, such as `limits` or `servers.a`; a key that is there already is replaced.
+    /// Adds lines to a table, such as `limits` or `servers.a`; a key that is there already is
+    /// replaced.
     pub(crate) fn with(mut self, table: &str, lines: &str) -> Self {
         let section = self.sections.entry(table.to_owned()).or_default();
         for line in lines.lines() {
@@ -55,14 +64,23 @@ impl Setup {
     pub(crate) fn stdio(self, name: &str, script: &MockScript) -> Self {
         let file = self.path(&format!("{name}.json"));
         std::fs::write(&file, serde_json::to_string(script).unwrap()).unwrap();
-        let args = ["mock", &text(&file), "--stdio", "--record", &text(&self.path(&format!("{name}.record")))]
-            .map(|arg| format!("{arg:?}"))
-            .join(", ");
-        self.with(&format!("servers.{name}"), &format!("command = {PROGRAM:?}\nargs = [{args}]"))
+        let args = [
+            "mock",
+            &text(&file),
+            "--stdio",
+            "--record",
+            &text(&self.path(&format!("{name}.record"))),
+        ]
+        .map(|arg| format!("{arg:?}"))
+        .join(", ");
+        self.with(
+            &format!("servers.{name}"),
+            &format!("command = {PROGRAM:?}\nargs = [{args}]"),
+        )
     }
 
-    /// This authority of servers is trusted, and no other: by the program, which finds it in its environment. A gateway
-    /// in this process would look into ours.
+    /// This authority of servers is trusted, and no other: by the program, which finds it in its
+    /// environment. A gateway in this process would look into ours.
     pub(crate) fn trusting(mut self, authority: &Authority) -> Self {
         let file = self.path("trusted.pem");
         std::fs::write(&file, &authority.pem).unwrap();
@@ -90,8 +108,14 @@ impl Setup {
         let mut text = String::new();
         for (table, lines) in &self.sections {
             // `keys` are lists of tables.
-            let list = ["auth.keys", "admin.keys"].into_iter().find(|list| table.starts_with(list));
-            let (open, close) = if list.is_some() { ("[[", "]]") } else { ("[", "]") };
+            let list = ["auth.keys", "admin.keys"]
+                .into_iter()
+                .find(|list| table.starts_with(list));
+            let (open, close) = if list.is_some() {
+                ("[[", "]]")
+            } else {
+                ("[", "]")
+            };
             let table = list.unwrap_or(table);
             writeln!(text, "{open}{table}{close}\n{}", lines.join("\n")).unwrap();
         }
@@ -103,18 +127,31 @@ impl Setup {
     /// Reads the config.
     pub(crate) fn load(&self) -> Result<moongate_config::LoadedConfig, ConfigProblems> {
         let paths = vec![self.write()];
-        moongate_config::load(&LoadOptions { paths, revisions: &SUPPORTED, ..LoadOptions::default() })
+        moongate_config::load(&LoadOptions {
+            paths,
+            revisions: &SUPPORTED,
+            ..LoadOptions::default()
+        })
     }
 
     /// Starts the gateway in this process.
     pub(crate) async fn start(self) -> Gateway {
         let loaded = self.load().unwrap_or_else(|problems| panic!("{problems}"));
-        let app = GatewayApp::start(loaded.plan, Some(Path::new(PROGRAM))).await.unwrap();
+        let app = GatewayApp::start(loaded.plan, Some(Path::new(PROGRAM)))
+            .await
+            .unwrap();
         let base = format!("http://{}", app.addresses[0]);
-        Gateway { base, app, dir: self.dir, sections: self.sections, http: HttpClient::new() }
+        Gateway {
+            base,
+            app,
+            dir: self.dir,
+            sections: self.sections,
+            http: HttpClient::new(),
+        }
     }
 
-    /// Listens on a port that stays the same over restarts, and keeps what outlives them beside the config.
+    /// Listens on a port that stays the same over restarts, and keeps what outlives them beside the
+    /// config.
     pub(crate) fn lasting(self) -> Self {
         let listen = format!("listen = \"127.0.0.1:{}\"", super::lasting_port());
         let state = format!("state_dir = {:?}", text(&self.path("state")));
@@ -133,7 +170,9 @@ impl Setup {
         if let Some(file) = &self.state {
             loaded.plan.state.file = Some(file.clone());
         }
-        let app = GatewayApp::start(loaded.plan, Some(Path::new(PROGRAM))).await.unwrap();
+        let app = GatewayApp::start(loaded.plan, Some(Path::new(PROGRAM)))
+            .await
+            .unwrap();
         Gateway {
             base: format!("http://{}", app.addresses[0]),
             app,
@@ -145,7 +184,12 @@ impl Setup {
 
     /// Starts the program; it can be started again when it has ended.
     pub(crate) async fn program(&self) -> Process {
-        Process::start(&self.write(), tempfile::tempdir().unwrap(), self.trusted.as_deref()).await
+        Process::start(
+            &self.write(),
+            tempfile::tempdir().unwrap(),
+            self.trusted.as_deref(),
+        )
+        .await
     }
 
     /// Starts the program.
@@ -181,7 +225,12 @@ impl Gateway {
     /// Changes the config: writes it, reads it, and has the running gateway apply it.
     pub(crate) async fn change(&mut self, change: impl FnOnce(Setup) -> Setup) -> ReloadOutcome {
         let dir = std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap());
-        let setup = change(Setup { sections: self.sections.clone(), dir, trusted: None, state: None });
+        let setup = change(Setup {
+            sections: self.sections.clone(),
+            dir,
+            trusted: None,
+            state: None,
+        });
         let loaded = setup.load().unwrap_or_else(|problems| panic!("{problems}"));
         (self.sections, self.dir) = (setup.sections, setup.dir);
         self.app.reloader.apply_plan(loaded.plan).await
@@ -189,7 +238,14 @@ impl Gateway {
 
     /// A POST to the admin listener.
     pub(crate) async fn order(&self, path: &str) -> HttpReply {
-        self.http.send("POST", &format!("http://{}{path}", self.app.admin.unwrap()), &[], "").await
+        self.http
+            .send(
+                "POST",
+                &format!("http://{}{path}", self.app.admin.unwrap()),
+                &[],
+                "",
+            )
+            .await
     }
 
     /// A URL on the MCP listener.
@@ -211,7 +267,9 @@ impl Gateway {
 
     /// A page of the admin listener.
     pub(crate) async fn admin(&self, path: &str) -> HttpReply {
-        self.http.get(&format!("http://{}{path}", self.app.admin.unwrap())).await
+        self.http
+            .get(&format!("http://{}{path}", self.app.admin.unwrap()))
+            .await
     }
 
     /// What the status says of a server.
@@ -235,7 +293,8 @@ impl Gateway {
             let tools = status["tools"].as_i64().unwrap();
             let left_out = status["left_out"].as_array().unwrap().len();
             if tools > left_out as i64 {
-                let series = format!("moongate_catalog_items{{kind=\"tools\",mcp_server=\"{server}\"}}");
+                let series =
+                    format!("moongate_catalog_items{{kind=\"tools\",mcp_server=\"{server}\"}}");
                 let listed = || async { self.metric(&series).await.filter(|n| *n > 0.0) };
                 until(&format!("{server} is in the catalogue"), listed).await;
             }

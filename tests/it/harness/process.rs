@@ -39,9 +39,18 @@ impl Process {
     }
 
     /// Starts it through a shell that first runs `first`.
-    pub(super) async fn start_after(first: &str, config: &Path, dir: TempDir, trusted: Option<&Path>) -> Process {
+    pub(super) async fn start_after(
+        first: &str,
+        config: &Path,
+        dir: TempDir,
+        trusted: Option<&Path>,
+    ) -> Process {
         let mut command = Command::new("sh");
-        command.arg("-c").arg(format!("{first} && exec \"$0\" serve --config \"$1\"")).arg(PROGRAM).arg(config);
+        command
+            .arg("-c")
+            .arg(format!("{first} && exec \"$0\" serve --config \"$1\""))
+            .arg(PROGRAM)
+            .arg(config);
         Process::run(command, dir, trusted).await
     }
 
@@ -62,10 +71,18 @@ impl Process {
         });
         let base = until("the address is printed", || {
             let log = log.lock().unwrap().clone();
-            let url = log.split_once("listening on ").and_then(|(_, rest)| rest.split_once("/mcp"));
+            let url = log
+                .split_once("listening on ")
+                .and_then(|(_, rest)| rest.split_once("/mcp"));
             std::future::ready(url.map(|(url, _)| url.to_owned()))
         });
-        Process { base: base.await, dir, admin_key: None, child, log }
+        Process {
+            base: base.await,
+            dir,
+            admin_key: None,
+            child,
+            log,
+        }
     }
 
     /// The endpoint over everything.
@@ -73,11 +90,14 @@ impl Process {
         format!("{}/mcp", self.base)
     }
 
-    /// The URL of the admin listener. Waits for it, since it is printed after the address of the endpoint.
+    /// The URL of the admin listener. Waits for it, since it is printed after the address of the
+    /// endpoint.
     pub(crate) async fn admin_url(&self) -> String {
         let url = until("the admin listener is there", || {
             let log = self.log();
-            let line = log.split_once("metrics and health on ").and_then(|(_, rest)| rest.split_once('\n'));
+            let line = log
+                .split_once("metrics and health on ")
+                .and_then(|(_, rest)| rest.split_once('\n'));
             std::future::ready(line.map(|(url, _)| url.trim().to_owned()))
         });
         url.await
@@ -86,8 +106,18 @@ impl Process {
     /// A page of the admin listener.
     pub(crate) async fn admin(&self, path: &str) -> HttpReply {
         let key = self.admin_key.as_ref().map(|key| format!("Bearer {key}"));
-        let headers: Vec<(&str, &str)> = key.iter().map(|key| ("authorization", key.as_str())).collect();
-        HttpClient::new().send("GET", &format!("{}{path}", self.admin_url().await), &headers, "").await
+        let headers: Vec<(&str, &str)> = key
+            .iter()
+            .map(|key| ("authorization", key.as_str()))
+            .collect();
+        HttpClient::new()
+            .send(
+                "GET",
+                &format!("{}{path}", self.admin_url().await),
+                &headers,
+                "",
+            )
+            .await
     }
 
     /// What the status says of a server.
@@ -119,12 +149,15 @@ impl Process {
 /// Whether a process is there, and no zombie.
 pub(crate) fn alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+    stat.rsplit_once(')')
+        .is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
 }
 
 /// The processes whose environment holds this text: what a test's servers are marked with.
 pub(crate) fn marked(mark: &str) -> Vec<u32> {
-    let pids = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let pids = std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let has = |pid: &u32| {
         let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         memchr::memmem::find(&environment, mark.as_bytes()).is_some()

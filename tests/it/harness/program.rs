@@ -16,7 +16,10 @@ const KEPT_LINES: usize = 200;
 
 /// Ends a child that was started in a group of its own, and all that it started.
 pub(crate) fn kill_group(child: &Child) {
-    if let Some(pid) = child.id().and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed())) {
+    if let Some(pid) = child
+        .id()
+        .and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed()))
+    {
         // Fails if it is gone already, which is as good.
         let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
     }
@@ -28,7 +31,9 @@ struct StderrLines(Arc<Mutex<Vec<String>>>);
 
 impl StderrLines {
     /// Follows the stream; each line also goes to the receiver, until that is dropped.
-    fn follow(stream: impl AsyncRead + Unpin + Send + 'static) -> (StderrLines, mpsc::Receiver<String>) {
+    fn follow(
+        stream: impl AsyncRead + Unpin + Send + 'static,
+    ) -> (StderrLines, mpsc::Receiver<String>) {
         let tail = StderrLines::default();
         let (sender, receiver) = mpsc::channel(16);
         let kept = tail.clone();
@@ -52,7 +57,10 @@ impl StderrLines {
     }
 
     fn read(&self) -> String {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).join("\n")
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .join("\n")
     }
 }
 
@@ -71,8 +79,13 @@ impl Program {
 
     /// The same, and waits for lines that hold each of `more`, too, in any order.
     pub(crate) async fn start_until(mut command: Command, path: &str, more: &[&str]) -> Program {
-        command.stderr(Stdio::piped()).stdout(Stdio::null()).kill_on_drop(true);
-        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        command
+            .stderr(Stdio::piped())
+            .stdout(Stdio::null())
+            .kill_on_drop(true);
+        let mut child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let (tail, mut lines) = StderrLines::follow(child.stderr.take().expect("stderr is piped"));
         let mut address = None;
         let mut missing = more.to_vec();
@@ -87,9 +100,17 @@ impl Program {
             false
         });
         let ready = said.await.unwrap_or(false);
-        assert!(ready, "{command:?} never said where it listens, or lacks {missing:?}:\n{}", tail.read());
+        assert!(
+            ready,
+            "{command:?} never said where it listens, or lacks {missing:?}:\n{}",
+            tail.read()
+        );
         let address = address.expect("it is ready");
-        Program { child, address, tail }
+        Program {
+            child,
+            address,
+            tail,
+        }
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
@@ -103,18 +124,27 @@ impl Program {
 
     /// Asks it to end, as a service manager does.
     pub(crate) async fn terminate(mut self) -> ExitStatus {
-        if let Some(pid) = self.child.id().and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed())) {
-            rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("the program is there");
+        if let Some(pid) = self
+            .child
+            .id()
+            .and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed()))
+        {
+            rustix::process::kill_process(pid, rustix::process::Signal::TERM)
+                .expect("the program is there");
         }
         let ended = timeout(STOP, self.child.wait()).await;
-        ended.unwrap_or_else(|_| panic!("still there {STOP:?} after SIGTERM:\n{}", self.tail.read())).expect("it ends")
+        ended
+            .unwrap_or_else(|_| panic!("still there {STOP:?} after SIGTERM:\n{}", self.tail.read()))
+            .expect("it ends")
     }
 }
 
 /// `127.0.0.1:PORT` out of a line with `http://127.0.0.1:PORT` and then `path`.
 fn address_in(line: &str, path: &str) -> Option<String> {
     let (_, rest) = line.split_once("http://127.0.0.1:")?;
-    let digits = rest.find(|character: char| !character.is_ascii_digit()).unwrap_or(rest.len());
+    let digits = rest
+        .find(|character: char| !character.is_ascii_digit())
+        .unwrap_or(rest.len());
     let (port, after) = rest.split_at(digits);
     after.starts_with(path).then(|| format!("127.0.0.1:{port}"))
 }

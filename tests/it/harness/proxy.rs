@@ -1,4 +1,5 @@
-//! A forward proxy on loopback: tunnels by CONNECT, requests in absolute form, and credentials where it wants some.
+//! A forward proxy on loopback: tunnels by CONNECT, requests in absolute form, and credentials
+//! where it wants some.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -29,13 +30,22 @@ pub(crate) struct ForwardProxy {
 }
 
 impl ForwardProxy {
-    /// Listens, and leads every name to where `hosts` says; who does not show `credentials` gets a 407.
-    pub(crate) async fn start(hosts: &[(&str, SocketAddr)], credentials: Option<&str>, verdict: Verdict) -> Self {
+    /// Listens, and leads every name to where `hosts` says; who does not show `credentials` gets a
+    /// 407.
+    pub(crate) async fn start(
+        hosts: &[(&str, SocketAddr)],
+        credentials: Option<&str>,
+        verdict: Verdict,
+    ) -> Self {
         let listener = TcpListener::bind(super::loopback()).await.unwrap();
         let address = listener.local_addr().unwrap();
         let heads = Arc::new(Mutex::new(Vec::new()));
-        let wanted = credentials.map(|text| format!("proxy-authorization: Basic {text}").to_ascii_lowercase());
-        let hosts: Vec<(String, SocketAddr)> = hosts.iter().map(|(name, to)| ((*name).to_owned(), *to)).collect();
+        let wanted = credentials
+            .map(|text| format!("proxy-authorization: Basic {text}").to_ascii_lowercase());
+        let hosts: Vec<(String, SocketAddr)> = hosts
+            .iter()
+            .map(|(name, to)| ((*name).to_owned(), *to))
+            .collect();
         let seen = heads.clone();
         let hosts = Arc::new(hosts);
         let mut accepting = JoinSet::new();
@@ -50,7 +60,11 @@ impl ForwardProxy {
                 });
             }
         });
-        ForwardProxy { address, heads, _accepting: accepting }
+        ForwardProxy {
+            address,
+            heads,
+            _accepting: accepting,
+        }
     }
 
     /// Heads of all requests so far, as they came.
@@ -60,7 +74,10 @@ impl ForwardProxy {
 
     /// Number of requests that begin like this.
     pub(crate) fn count(&self, start: &str) -> usize {
-        self.heads().iter().filter(|head| head.starts_with(start)).count()
+        self.heads()
+            .iter()
+            .filter(|head| head.starts_with(start))
+            .count()
     }
 }
 
@@ -86,32 +103,51 @@ async fn carry(
     let status = match verdict {
         Verdict::Stall => return std::future::pending().await,
         Verdict::Flood => loop {
-            client.write_all(b"HTTP/1.1 200 OK\r\nx-more: and more\r\n").await?;
-            client.write_all("x-more: and more\r\n".repeat(1000).as_bytes()).await?;
+            client
+                .write_all(b"HTTP/1.1 200 OK\r\nx-more: and more\r\n")
+                .await?;
+            client
+                .write_all("x-more: and more\r\n".repeat(1000).as_bytes())
+                .await?;
         },
         Verdict::Refuse(status) => Some(status),
-        Verdict::Serve if wanted.is_some_and(|line| !head.to_ascii_lowercase().contains(line)) => Some(407),
+        Verdict::Serve if wanted.is_some_and(|line| !head.to_ascii_lowercase().contains(line)) => {
+            Some(407)
+        }
         Verdict::Serve => None,
     };
-    let refuse = |status: u16| format!("HTTP/1.1 {status} No\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+    let refuse = |status: u16| {
+        format!("HTTP/1.1 {status} No\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+    };
     let mut words = head.split(' ');
     let method = words.next().unwrap_or_default();
     let target = words.next().unwrap_or_default();
     let place = target.strip_prefix("http://").unwrap_or(target);
-    let (host, path) = place.find('/').map_or((place, "/"), |at| place.split_at(at));
-    let known = hosts.iter().find(|(name, _)| name == host).map(|(_, to)| *to);
+    let (host, path) = place
+        .find('/')
+        .map_or((place, "/"), |at| place.split_at(at));
+    let known = hosts
+        .iter()
+        .find(|(name, _)| name == host)
+        .map(|(_, to)| *to);
     let Some(to) = known.filter(|_| status.is_none()) else {
-        return client.write_all(refuse(status.unwrap_or(502)).as_bytes()).await;
+        return client
+            .write_all(refuse(status.unwrap_or(502)).as_bytes())
+            .await;
     };
     let mut server = TcpStream::connect(to).await?;
     if method == "CONNECT" {
-        client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await?;
+        client
+            .write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            .await?;
     } else {
         let (_, headers) = head.split_once("\r\n").unwrap();
         let own = |line: &&str| !line.to_ascii_lowercase().starts_with("proxy-");
         let headers: Vec<&str> = headers.split("\r\n").filter(own).collect();
         let first = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\n");
-        server.write_all((first + &headers.join("\r\n")).as_bytes()).await?;
+        server
+            .write_all((first + &headers.join("\r\n")).as_bytes())
+            .await?;
     }
     server.write_all(&rest).await?;
     copy_bidirectional(&mut client, &mut server).await?;

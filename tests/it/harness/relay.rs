@@ -1,5 +1,5 @@
-//! Somebody between the gateway and a server on TCP, with TLS towards the gateway or without, who passes bytes on, or
-//! does not.
+//! Somebody between the gateway and a server on TCP, with TLS towards the gateway or without, who
+//! passes bytes on, or does not.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -70,7 +70,12 @@ impl Relay {
                 });
             }
         });
-        Relay { address, does, accepted, _accepting: accepting }
+        Relay {
+            address,
+            does,
+            accepted,
+            _accepting: accepting,
+        }
     }
 
     /// The endpoint of a server behind it, by the name that certificates have.
@@ -106,7 +111,11 @@ async fn connection(client: TcpStream, behind: SocketAddr, tls: Option<TlsAccept
     };
 }
 
-async fn pass<S: AsyncRead + AsyncWrite + Unpin>(mut client: S, behind: SocketAddr, does: Does) -> std::io::Result<()> {
+async fn pass<S: AsyncRead + AsyncWrite + Unpin>(
+    mut client: S,
+    behind: SocketAddr,
+    does: Does,
+) -> std::io::Result<()> {
     let mut server = TcpStream::connect(behind).await?;
     if does == Does::Pieces {
         return pieces(client, server).await;
@@ -118,7 +127,11 @@ async fn pass<S: AsyncRead + AsyncWrite + Unpin>(mut client: S, behind: SocketAd
 async fn pieces<S: AsyncRead + AsyncWrite>(client: S, server: TcpStream) -> std::io::Result<()> {
     let (mut server_reads, mut server_writes) = server.into_split();
     let (mut reads, mut writes) = tokio::io::split(client);
-    let there = async { tokio::io::copy(&mut reads, &mut server_writes).await.map(|_| ()) };
+    let there = async {
+        tokio::io::copy(&mut reads, &mut server_writes)
+            .await
+            .map(|_| ())
+    };
     let back = async {
         let mut read = [0; 4096];
         // Lengths that fall on no boundary twice.

@@ -40,7 +40,11 @@ impl Authority {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
         let own = params.self_signed(&key).unwrap();
-        Authority { certificate: own.der().clone(), pem: own.pem(), issuer: Issuer::new(params, key) }
+        Authority {
+            certificate: own.der().clone(),
+            pem: own.pem(),
+            issuer: Issuer::new(params, key),
+        }
     }
 
     /// A certificate of `localhost`.
@@ -51,8 +55,15 @@ impl Authority {
     /// A certificate of a host of this name.
     pub(crate) fn sign_for(&self, host: &str) -> Pair {
         let key = KeyPair::generate().unwrap();
-        let signed = CertificateParams::new([host.to_owned()]).unwrap().signed_by(&key, &self.issuer).unwrap();
-        Pair { certificate: signed.der().clone(), pem: signed.pem(), key }
+        let signed = CertificateParams::new([host.to_owned()])
+            .unwrap()
+            .signed_by(&key, &self.issuer)
+            .unwrap();
+        Pair {
+            certificate: signed.der().clone(),
+            pem: signed.pem(),
+            key,
+        }
     }
 
     /// A client that trusts this authority, offers these protocols by ALPN, and shows `own`.
@@ -60,10 +71,14 @@ impl Authority {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate.clone()).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap();
         let builder = builder.with_root_certificates(roots);
         let mut config = match own {
-            Some(pair) => builder.with_client_auth_cert(vec![pair.certificate.clone()], pair.private_key()).unwrap(),
+            Some(pair) => builder
+                .with_client_auth_cert(vec![pair.certificate.clone()], pair.private_key())
+                .unwrap(),
             None => builder.with_no_client_auth(),
         };
         config.alpn_protocols = named(protocols);
@@ -75,9 +90,14 @@ impl Pair {
     /// A server that shows this pair and offers these protocols by ALPN.
     pub(crate) fn server(&self, protocols: &[&str]) -> ServerConfig {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let builder = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap();
         let shown = vec![self.certificate.clone()];
-        let mut config = builder.with_no_client_auth().with_single_cert(shown, self.private_key()).unwrap();
+        let mut config = builder
+            .with_no_client_auth()
+            .with_single_cert(shown, self.private_key())
+            .unwrap();
         config.alpn_protocols = named(protocols);
         config
     }
@@ -94,18 +114,32 @@ impl Pair {
 }
 
 fn named(protocols: &[&str]) -> Vec<Vec<u8>> {
-    protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect()
+    protocols
+        .iter()
+        .map(|protocol| protocol.as_bytes().to_vec())
+        .collect()
 }
 
 /// Connects to `localhost`.
-pub(crate) async fn connect(address: SocketAddr, config: ClientConfig) -> std::io::Result<TlsStream<TcpStream>> {
+pub(crate) async fn connect(
+    address: SocketAddr,
+    config: ClientConfig,
+) -> std::io::Result<TlsStream<TcpStream>> {
     let stream = TcpStream::connect(address).await?;
     let name = ServerName::try_from("localhost").unwrap();
-    within("the handshake", TlsConnector::from(Arc::new(config)).connect(name, stream)).await
+    within(
+        "the handshake",
+        TlsConnector::from(Arc::new(config)).connect(name, stream),
+    )
+    .await
 }
 
 /// What a new connection is shown.
 pub(crate) async fn shown(address: SocketAddr, authority: &Authority) -> CertificateDer<'static> {
-    let stream = connect(address, authority.client(&["h2"], None)).await.unwrap();
-    stream.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned()
+    let stream = connect(address, authority.client(&["h2"], None))
+        .await
+        .unwrap();
+    stream.get_ref().1.peer_certificates().unwrap()[0]
+        .clone()
+        .into_owned()
 }

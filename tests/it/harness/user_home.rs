@@ -54,21 +54,30 @@ impl UserHome {
 
     pub(crate) async fn run_with(&self, args: &[&str], key: &str, stdin: &str) -> RunOutput {
         let key = [("MOONGATE_KEY", key)];
-        self.spawn(args, if key[0].1.is_empty() { &[] } else { &key }, stdin).await
+        self.spawn(args, if key[0].1.is_empty() { &[] } else { &key }, stdin)
+            .await
     }
 
     /// Starts a command that runs until it is dropped.
     pub(crate) fn start(&self, args: &[&str]) -> Child {
         let mut command = self.command(args, &[]);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         command.kill_on_drop(true).spawn().unwrap()
     }
 
     fn command(&self, args: &[&str], variables: &[(&str, &str)]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_moongate"));
-        command.args(args).current_dir(self.path("work")).env_clear();
+        command
+            .args(args)
+            .current_dir(self.path("work"))
+            .env_clear();
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
-        command.env("HOME", self.dir.path()).env("XDG_CONFIG_HOME", self.path(".config"));
+        command
+            .env("HOME", self.dir.path())
+            .env("XDG_CONFIG_HOME", self.path(".config"));
         command.envs(variables.iter().copied());
         command
     }
@@ -76,13 +85,23 @@ impl UserHome {
     async fn spawn(&self, args: &[&str], variables: &[(&str, &str)], stdin: &str) -> RunOutput {
         let mut command = self.command(args, variables);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+        let mut child = command
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
         let mut input = child.stdin.take().unwrap();
         // A command that reads nothing may have closed it.
         let _ = input.write_all(stdin.as_bytes()).await;
         drop(input);
-        let output = crate::harness::within("the command ends", child.wait_with_output()).await.unwrap();
+        let output = crate::harness::within("the command ends", child.wait_with_output())
+            .await
+            .unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
-        RunOutput { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+        RunOutput {
+            code: output.status.code(),
+            out: text(output.stdout),
+            err: text(output.stderr),
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! Starts what the interop tests run: the fetched servers, the gateway in front of them, and the client programs.
-//! Every wait is bounded, and every program ends with the test that started it.
+//! Starts what the interop tests run: the fetched servers, the gateway in front of them, and the
+//! client programs. Every wait is bounded, and every program ends with the test that started it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -25,13 +25,22 @@ fn text(path: impl AsRef<Path>) -> String {
     path.as_ref().to_str().expect("a path in UTF-8").to_owned()
 }
 
-/// Where `setup.sh` has put the programs. It locks and skips what is done, so that each process may run it.
+/// Where `setup.sh` has put the programs. It locks and skips what is done, so that each process may
+/// run it.
 async fn home() -> &'static Path {
     static HOME: OnceCell<PathBuf> = OnceCell::const_new();
     HOME.get_or_init(|| async {
-        let home = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("a target directory").join("interop");
+        let home = Path::new(env!("CARGO_TARGET_TMPDIR"))
+            .parent()
+            .expect("a target directory")
+            .join("interop");
         let mut command = Command::new(scripts().join("setup.sh"));
-        let mut child = command.arg(&home).stdout(Stdio::null()).process_group(0).spawn().expect("setup.sh starts");
+        let mut child = command
+            .arg(&home)
+            .stdout(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .expect("setup.sh starts");
         let Ok(status) = timeout(SETUP, child.wait()).await else {
             kill_group(&child);
             panic!("setup.sh took more than {SETUP:?}");
@@ -57,8 +66,10 @@ impl InteropServers {
         let home = home().await;
         let everything = package(home, "server-everything");
         let modern = text(scripts().join("server.mjs"));
-        let (http, modern_ts) =
-            tokio::join!(listening_node(home, &everything, "streamableHttp"), listening_node(home, &modern, "http"),);
+        let (http, modern_ts) = tokio::join!(
+            listening_node(home, &everything, "streamableHttp"),
+            listening_node(home, &modern, "http"),
+        );
         let data = tempfile::tempdir().expect("a temporary directory");
         std::fs::write(data.path().join("moon.txt"), "gate\n").expect("a file");
         InteropServers {
@@ -73,14 +84,21 @@ impl InteropServers {
     /// The server that the gateway launches over stdio, over HTTP.
     pub(crate) async fn modern_py_http(&self) -> Program {
         let mut command = Command::new(python(self.home, "2026-07-28"));
-        command.arg(scripts().join("server.py")).arg("http").env("PYTHONDONTWRITEBYTECODE", "1").stdin(Stdio::piped());
+        command
+            .arg(scripts().join("server.py"))
+            .arg("http")
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .stdin(Stdio::piped());
         Program::start(command, "").await
     }
 
     /// A config file with these servers.
     pub(crate) fn config(&self, servers: &[&str], key: Option<&str>) -> TempConfig {
         let mut settings = self.settings();
-        settings.as_object_mut().expect("an object").retain(|name, _| servers.contains(&name.as_str()));
+        settings
+            .as_object_mut()
+            .expect("an object")
+            .retain(|name, _| servers.contains(&name.as_str()));
         let dir = tempfile::tempdir().expect("a temporary directory");
         let gateway = json!({"listen": "127.0.0.1:0", "admin": "127.0.0.1:0"});
         let mut config = json!({"gateway": gateway, "servers": settings});
@@ -107,17 +125,23 @@ impl InteropServers {
             "evt_http": {"url": self.evt_http},
             "files": node("server-filesystem", &[&data]),
             "memory": memory,
-            "time": {"command": python, "args": ["-m", "mcp_server_time", "--local-timezone", "UTC"]},
+            "time": {"command": python,
+                "args": ["-m", "mcp_server_time", "--local-timezone", "UTC"]},
             "modern_ts": {"url": self.modern_ts},
             "both_ts": {"command": "node", "args": [text(scripts().join("server.mjs")), "stdio"],
                 "env": {"INTEROP_HOME": text(self.home)}},
-            "modern_py": {"command": python, "args": ["-B", text(scripts().join("server.py")), "stdio"]},
+            "modern_py": {"command": python,
+                "args": ["-B", text(scripts().join("server.py")), "stdio"]},
         })
     }
 }
 
 fn package(home: &Path, name: &str) -> String {
-    text(home.join("npm/node_modules/@modelcontextprotocol").join(name).join("dist/index.js"))
+    text(
+        home.join("npm/node_modules/@modelcontextprotocol")
+            .join(name)
+            .join("dist/index.js"),
+    )
 }
 
 fn python(home: &Path, revision: &str) -> PathBuf {
@@ -127,8 +151,15 @@ fn python(home: &Path, revision: &str) -> PathBuf {
 /// A Node server, kept on loopback and ended with this process by `loopback.mjs`.
 async fn listening_node(home: &Path, script: &str, transport: &str) -> Program {
     let mut command = Command::new("node");
-    command.arg("--import").arg(scripts().join("loopback.mjs")).args([script, transport]).stdin(Stdio::piped());
-    command.env("PORT", "0").env("LOOPBACK_TIED", "1").env("INTEROP_HOME", home);
+    command
+        .arg("--import")
+        .arg(scripts().join("loopback.mjs"))
+        .args([script, transport])
+        .stdin(Stdio::piped());
+    command
+        .env("PORT", "0")
+        .env("LOOPBACK_TIED", "1")
+        .env("INTEROP_HOME", home);
     Program::start(command, "").await
 }
 
@@ -167,9 +198,15 @@ impl InteropGateway {
         let peers = InteropServers::start().await;
         let config = peers.config(servers, key);
         let mut command = Command::new(env!("CARGO_BIN_EXE_moongate"));
-        command.args(["serve", "--config", &config.path]).stdin(Stdio::null());
+        command
+            .args(["serve", "--config", &config.path])
+            .stdin(Stdio::null());
         let program = Program::start(command, "/mcp").await;
-        InteropGateway { program, peers, _config: config }
+        InteropGateway {
+            program,
+            peers,
+            _config: config,
+        }
     }
 
     /// The URL of all servers, or of `/one`.
@@ -177,10 +214,21 @@ impl InteropGateway {
         self.program.url(&format!("/mcp{path}"))
     }
 
-    pub(crate) async fn run(&self, client: SdkClient, path: &str, mode: ClientPlace, servers: &[&str]) {
+    pub(crate) async fn run(
+        &self,
+        client: SdkClient,
+        path: &str,
+        mode: ClientPlace,
+        servers: &[&str],
+    ) {
         let mut run = client.at(&self.endpoint(path), mode);
         run.data = text(self.peers.data.path());
-        self.explain(run.run(servers).await.verdict(servers).map_err(|wrong| format!("{path}: {wrong}")));
+        self.explain(
+            run.run(servers)
+                .await
+                .verdict(servers)
+                .map_err(|wrong| format!("{path}: {wrong}")),
+        );
     }
 
     /// The same by a client that launches `moongate stdio` in front of this gateway.
@@ -236,7 +284,11 @@ pub(crate) struct SdkClient {
 
 impl SdkClient {
     pub(crate) fn new(language: SdkKind, sdk: &'static str) -> SdkClient {
-        SdkClient { language, sdk, revision: sdk }
+        SdkClient {
+            language,
+            sdk,
+            revision: sdk,
+        }
     }
 
     pub(crate) fn at_revision(self, revision: &'static str) -> SdkClient {
@@ -245,19 +297,49 @@ impl SdkClient {
 
     /// Returns a name for reports.
     pub(crate) fn name(self) -> String {
-        let language = if self.language == SdkKind::Typescript { "TypeScript" } else { "Python" };
+        let language = if self.language == SdkKind::Typescript {
+            "TypeScript"
+        } else {
+            "Python"
+        };
         format!("the {language} SDK of {} at {}", self.sdk, self.revision)
     }
 
-    /// Lists the definitions of a file directly, then the lists of a gateway's endpoints. Returns a line for each.
-    pub(crate) async fn list_definitions(self, file: &str, url: &str, paths: &[String]) -> Vec<Value> {
+    /// Lists the definitions of a file directly, then the lists of a gateway's endpoints. Returns a
+    /// line for each.
+    pub(crate) async fn list_definitions(
+        self,
+        file: &str,
+        url: &str,
+        paths: &[String],
+    ) -> Vec<Value> {
         let mut command = self.command(home().await, "definitions");
-        command.args(["--sdk", self.sdk, "--revision", self.revision, "--definitions", file, "--url", url]);
+        command.args([
+            "--sdk",
+            self.sdk,
+            "--revision",
+            self.revision,
+            "--definitions",
+            file,
+            "--url",
+            url,
+        ]);
         command.args(["--paths", &paths.join(",")]);
-        let output = timeout(CLIENT, command.output()).await.expect("the client ends in time").expect("it runs");
-        assert!(output.status.success(), "{}: {}", self.name(), String::from_utf8_lossy(&output.stderr));
+        let output = timeout(CLIENT, command.output())
+            .await
+            .expect("the client ends in time")
+            .expect("it runs");
+        assert!(
+            output.status.success(),
+            "{}: {}",
+            self.name(),
+            String::from_utf8_lossy(&output.stderr)
+        );
         let lines = String::from_utf8(output.stdout).expect("lines in UTF-8");
-        lines.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+        lines
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("a line of JSON"))
+            .collect()
     }
 
     fn command(self, home: &Path, script: &str) -> Command {
@@ -269,11 +351,16 @@ impl SdkClient {
             }
             SdkKind::Python => {
                 let mut command = Command::new(python(home, self.sdk));
-                command.arg("-B").arg(scripts().join(format!("{script}.py")));
+                command
+                    .arg("-B")
+                    .arg(scripts().join(format!("{script}.py")));
                 command
             }
         };
-        command.env("INTEROP_HOME", home).stdin(Stdio::null()).kill_on_drop(true);
+        command
+            .env("INTEROP_HOME", home)
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
         command
     }
 
@@ -305,10 +392,14 @@ pub(crate) struct ClientRun {
 
 impl ClientRun {
     pub(crate) fn with_key(&self, key: &str) -> ClientRun {
-        ClientRun { key: Some(key.to_owned()), ..self.clone() }
+        ClientRun {
+            key: Some(key.to_owned()),
+            ..self.clone()
+        }
     }
 
-    /// Runs the plan's steps for these servers; each of them must have had some, and all must have passed.
+    /// Runs the plan's steps for these servers; each of them must have had some, and all must have
+    /// passed.
     pub(crate) async fn check(&self, servers: &[&str]) {
         if let Err(wrong) = self.run(servers).await.verdict(servers) {
             panic!("{wrong}");
@@ -318,7 +409,11 @@ impl ClientRun {
     /// The client must not even connect.
     pub(crate) async fn expect_refusal(&self, servers: &[&str]) {
         let outcome = self.run(servers).await;
-        assert!(!outcome.success && outcome.checks.iter().all(|check| check["ok"] == false), "{}", outcome.report());
+        assert!(
+            !outcome.success && outcome.checks.iter().all(|check| check["ok"] == false),
+            "{}",
+            outcome.report()
+        );
     }
 
     async fn run(&self, servers: &[&str]) -> RunOutcome {
@@ -326,8 +421,18 @@ impl ClientRun {
         let plan = plan_dir.path().join("plan.json");
         std::fs::write(&plan, self.plan_text()).expect("a plan");
         let mut command = self.client.command(home().await, "client");
-        command.args(["--url", &self.url]).args(["--sdk", self.client.sdk, "--revision", self.client.revision]);
-        command.arg("--plan").arg(plan).args(["--servers", &servers.join(","), "--data", &self.data]);
+        command.args(["--url", &self.url]).args([
+            "--sdk",
+            self.client.sdk,
+            "--revision",
+            self.client.revision,
+        ]);
+        command.arg("--plan").arg(plan).args([
+            "--servers",
+            &servers.join(","),
+            "--data",
+            &self.data,
+        ]);
         command.args(["--mode", self.mode_name()]);
         if self.stdio {
             command.env("INTEROP_STDIO", env!("CARGO_BIN_EXE_moongate"));
@@ -335,11 +440,16 @@ impl ClientRun {
         if let Some(key) = &self.key {
             command.args(["--key", key]);
         }
-        let output =
-            timeout(CLIENT, command.output()).await.expect("the client ends in time").expect("the client runs");
+        let output = timeout(CLIENT, command.output())
+            .await
+            .expect("the client ends in time")
+            .expect("the client runs");
         let lines = String::from_utf8_lossy(&output.stdout);
         RunOutcome {
-            checks: lines.lines().filter_map(|line| serde_json::from_str(line).ok()).collect(),
+            checks: lines
+                .lines()
+                .filter_map(|line| serde_json::from_str(line).ok())
+                .collect(),
             success: output.status.success(),
             stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
         }
@@ -349,7 +459,10 @@ impl ClientRun {
         let whole = std::fs::read_to_string(scripts().join("plan.json")).expect("the plan");
         let mut plan: Value = serde_json::from_str(&whole).expect("the plan is JSON");
         if let StepPlan::Tools = self.plan {
-            plan["steps"].as_array_mut().expect("steps").retain(|step| step["do"] == "tools");
+            plan["steps"]
+                .as_array_mut()
+                .expect("steps")
+                .retain(|step| step["do"] == "tools");
         }
         plan.to_string()
     }
@@ -373,19 +486,41 @@ struct RunOutcome {
 impl RunOutcome {
     /// Whether every check passed, and each server had some.
     fn verdict(&self, servers: &[&str]) -> Result<(), String> {
-        let checked: BTreeSet<&str> =
-            self.checks.iter().filter_map(|check| Some(check["check"].as_str()?.split_once(':')?.0)).collect();
-        let missed: Vec<_> = servers.iter().filter(|server| !checked.contains(*server)).collect();
+        let checked: BTreeSet<&str> = self
+            .checks
+            .iter()
+            .filter_map(|check| Some(check["check"].as_str()?.split_once(':')?.0))
+            .collect();
+        let missed: Vec<_> = servers
+            .iter()
+            .filter(|server| !checked.contains(*server))
+            .collect();
         if !missed.is_empty() {
-            return Err(format!("nothing was checked of {missed:?}\n{}", self.report()));
+            return Err(format!(
+                "nothing was checked of {missed:?}\n{}",
+                self.report()
+            ));
         }
-        if self.success { Ok(()) } else { Err(self.report()) }
+        if self.success {
+            Ok(())
+        } else {
+            Err(self.report())
+        }
     }
 
     /// The checks that failed, and what the client complained about.
     fn report(&self) -> String {
-        let failed: Vec<_> = self.checks.iter().filter(|check| check["ok"] != true).map(Value::to_string).collect();
+        let failed: Vec<_> = self
+            .checks
+            .iter()
+            .filter(|check| check["ok"] != true)
+            .map(Value::to_string)
+            .collect();
         let passed = self.checks.len() - failed.len();
-        format!("{passed} checks passed; failed:\n{}\n--- the client's stderr:\n{}", failed.join("\n"), self.stderr)
+        format!(
+            "{passed} checks passed; failed:\n{}\n--- the client's stderr:\n{}",
+            failed.join("\n"),
+            self.stderr
+        )
     }
 }

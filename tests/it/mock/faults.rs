@@ -5,7 +5,8 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use crate::mock::fixtures::{
-    LONG, answer, call, content, http, initialize, read_events, request, session, start, start_legacy, text,
+    LONG, answer, call, content, http, initialize, read_events, request, session, start,
+    start_legacy, text,
 };
 
 #[tokio::test]
@@ -22,28 +23,61 @@ async fn faults_over_http() {
     server.set_fault(FaultRule::on("tools/list", busy).after(1).times(1));
     assert_eq!(web.post(&list).await.status(), 200);
     let response = web.post(&list).await;
-    assert_eq!((response.status().as_u16(), &response.headers()["content-type"]), (503, &"text/html".parse().unwrap()));
+    assert_eq!(
+        (
+            response.status().as_u16(),
+            &response.headers()["content-type"]
+        ),
+        (503, &"text/html".parse().unwrap())
+    );
     assert_eq!(web.post(&list).await.status(), 200);
     server.set_fault(FaultRule::on("tools/list", FaultAction::WrongId));
     assert_ne!(answer(web.post(&list).await).await["id"], 1);
-    server.set_fault(FaultRule::on("tools/list", FaultAction::Huge { bytes: 1 << 20 }));
+    server.set_fault(FaultRule::on(
+        "tools/list",
+        FaultAction::Huge { bytes: 1 << 20 },
+    ));
     assert!(text(web.post(&list).await).await.len() > 1 << 20);
     server.set_fault(FaultRule::on("tools/list", FaultAction::Duplicate));
     let mut events = read_events(web.post(&list).await);
     assert_eq!(
-        (events.message().await.unwrap()["id"].clone(), events.message().await.unwrap()["id"].clone()),
+        (
+            events.message().await.unwrap()["id"].clone(),
+            events.message().await.unwrap()["id"].clone()
+        ),
         (json!(1), json!(1))
     );
-    server.set_fault(FaultRule::on("tools/list", FaultAction::ContentType { value: "text/plain".into() }));
-    assert_eq!(web.post(&list).await.headers()["content-type"], "text/plain");
-    server.set_fault(FaultRule::on("tools/list", FaultAction::Body { text: String::new() }));
+    server.set_fault(FaultRule::on(
+        "tools/list",
+        FaultAction::ContentType {
+            value: "text/plain".into(),
+        },
+    ));
+    assert_eq!(
+        web.post(&list).await.headers()["content-type"],
+        "text/plain"
+    );
+    server.set_fault(FaultRule::on(
+        "tools/list",
+        FaultAction::Body {
+            text: String::new(),
+        },
+    ));
     assert_eq!(text(web.post(&list).await).await, "");
-    for act in [FaultAction::Reset, FaultAction::Close, FaultAction::Exit { code: 1 }] {
+    for act in [
+        FaultAction::Reset,
+        FaultAction::Close,
+        FaultAction::Exit { code: 1 },
+    ] {
         server.set_fault(FaultRule::on("tools/list", act));
         assert!(web.send("POST", &list, &[]).await.is_err());
     }
     server.clear_faults();
-    assert!(web.send("POST", &call(2, "crash", json!({})), &[]).await.is_err());
+    assert!(
+        web.send("POST", &call(2, "crash", json!({})), &[])
+            .await
+            .is_err()
+    );
     assert_eq!(web.post(&list).await.status(), 200);
     assert_eq!(server.drop_sessions(), 1);
     assert_eq!(web.post(&list).await.status(), 404);
@@ -51,17 +85,31 @@ async fn faults_over_http() {
 
 #[tokio::test]
 async fn faults_over_stdio() {
-    let script =
-        MockScript::standard().with_fault(FaultRule::on("tools/call:add", FaultAction::Exit { code: 9 }).after(1));
+    let script = MockScript::standard()
+        .with_fault(FaultRule::on("tools/call:add", FaultAction::Exit { code: 9 }).after(1));
     let mut pipe = start_legacy("2025-11-25", &script).await;
     let add = call(1, "add", json!({"a": 1, "b": 2}));
     assert_eq!(content(&pipe.ask(&add).await), "3");
     pipe.send(&add).await;
-    assert_eq!(timeout(LONG, pipe.child.wait()).await.unwrap().unwrap().code(), Some(9));
+    assert_eq!(
+        timeout(LONG, pipe.child.wait())
+            .await
+            .unwrap()
+            .unwrap()
+            .code(),
+        Some(9)
+    );
 
     let mut pipe = start_legacy("2025-11-25", &MockScript::standard()).await;
     pipe.send(&call(1, "crash", json!({}))).await;
-    assert_eq!(timeout(LONG, pipe.child.wait()).await.unwrap().unwrap().code(), Some(3));
+    assert_eq!(
+        timeout(LONG, pipe.child.wait())
+            .await
+            .unwrap()
+            .unwrap()
+            .code(),
+        Some(3)
+    );
 
     let mut script = MockScript::standard();
     script.stdio.banner = Some("hello".into());
@@ -69,5 +117,12 @@ async fn faults_over_stdio() {
     let mut pipe = start(&script);
     assert_eq!(pipe.line().await.unwrap(), "hello");
     pipe.ask(&initialize("2025-11-25")).await;
-    assert_eq!(timeout(LONG, pipe.child.wait()).await.unwrap().unwrap().code(), Some(4));
+    assert_eq!(
+        timeout(LONG, pipe.child.wait())
+            .await
+            .unwrap()
+            .unwrap()
+            .code(),
+        Some(4)
+    );
 }

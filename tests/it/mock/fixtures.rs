@@ -10,15 +10,22 @@ use moongate_testing::{ChildClient, EventStream, HttpEndpoint, HttpReply, messag
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-pub(crate) const ODD: &str = r#"{"z":1.0, "a":1e5,"big":123456789012345678901234567890,"deep":{"b":[],"a":"\u00e9"}}"#;
+pub(crate) const ODD: &str =
+    r#"{"z":1.0, "a":1e5,"big":123456789012345678901234567890,"deep":{"b":[],"a":"\u00e9"}}"#;
 
 pub(crate) fn initialize(date: &str) -> String {
-    messages::initialize(0, date, "test", &json!({"elicitation": {}, "sampling": {}, "roots": {}}))
+    messages::initialize(
+        0,
+        date,
+        "test",
+        &json!({"elicitation": {}, "sampling": {}, "roots": {}}),
+    )
 }
 
 pub(crate) fn modern(id: u64, method: &str, mut params: Value, extra: Value) -> String {
     let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}, "url": {}}, "sampling": {}}});
+        "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}, "url": {}},
+            "sampling": {}}});
     params["_meta"] = extended(meta, &extra);
     request(id, method, params)
 }
@@ -42,7 +49,9 @@ pub(crate) async fn start_legacy(date: &str, script: &MockScript) -> ChildClient
 }
 
 pub(crate) async fn http(script: MockScript) -> MockHandle {
-    serve_http(script, ([127, 0, 0, 1], 0).into()).await.unwrap()
+    serve_http(script, ([127, 0, 0, 1], 0).into())
+        .await
+        .unwrap()
 }
 
 pub(crate) async fn session(url: &str, date: &str) -> HttpEndpoint {
@@ -65,5 +74,7 @@ pub(crate) async fn text(response: Response<Incoming>) -> String {
 }
 
 pub(crate) fn content(answer: &Value) -> &str {
-    answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text in {answer}"))
+    answer["result"]["content"][0]["text"]
+        .as_str()
+        .unwrap_or_else(|| panic!("no text in {answer}"))
 }

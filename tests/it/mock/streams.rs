@@ -11,14 +11,30 @@ async fn a_subscription_ends_politely_when_the_server_does() {
     let server = http(MockScript::standard()).await;
     let web = HttpEndpoint::new(&server.url);
     let filter = json!({"notifications": {"toolsListChanged": true, "promptsListChanged": false}});
-    let mut events = read_events(web.post_modern(&modern(9, "subscriptions/listen", filter, json!({}))).await);
+    let mut events = read_events(
+        web.post_modern(&modern(9, "subscriptions/listen", filter, json!({})))
+            .await,
+    );
     let acknowledged = events.message().await.unwrap();
-    assert_eq!(acknowledged["params"]["notifications"], json!({"toolsListChanged": true}));
+    assert_eq!(
+        acknowledged["params"]["notifications"],
+        json!({"toolsListChanged": true})
+    );
     assert_eq!(server.notify_list("prompts"), 0);
-    assert_eq!(server.change_tools_and_notify(&[json!({"name": "new", "inputSchema": {"type": "object"}})]), 1);
-    assert_eq!(events.message().await.unwrap()["method"], "notifications/tools/list_changed");
+    assert_eq!(
+        server
+            .change_tools_and_notify(&[json!({"name": "new", "inputSchema": {"type": "object"}})]),
+        1
+    );
+    assert_eq!(
+        events.message().await.unwrap()["method"],
+        "notifications/tools/list_changed"
+    );
     server.stop().await;
-    assert_eq!(events.message().await.unwrap()["method"], "notifications/cancelled");
+    assert_eq!(
+        events.message().await.unwrap()["method"],
+        "notifications/cancelled"
+    );
     assert_eq!(events.message().await.unwrap()["id"], 9);
 }
 
@@ -34,7 +50,8 @@ async fn events_in_every_encoding() {
             let web = session(&server.url, "2025-11-25").await;
             let tools = answer(web.post(&request(1, "tools/list", json!({}))).await).await;
             assert!(tools["result"]["tools"].is_array());
-            let mut events = read_events(web.post(&call(1, "log", json!({"text": "before"}))).await);
+            let mut events =
+                read_events(web.post(&call(1, "log", json!({"text": "before"}))).await);
             assert_eq!(events.message().await.unwrap()["params"]["data"], "before");
             assert_eq!(events.message().await.unwrap()["id"], 1);
             assert!(events.next_message().await.is_none());
@@ -48,7 +65,8 @@ async fn a_cut_stream_is_resumed() {
     (script.http.sse.ids, script.http.sse.cut_after) = (true, 2);
     let server = http(script).await;
     let web = session(&server.url, "2025-11-25").await;
-    let params = json!({"name": "progress", "arguments": {"steps": 4, "ms": 1}, "_meta": {"progressToken": 1}});
+    let params = json!({"name": "progress", "arguments": {"steps": 4, "ms": 1},
+        "_meta": {"progressToken": 1}});
     let mut events = read_events(web.post(&request(1, "tools/call", params)).await);
     let mut last = None;
     let mut seen = Vec::new();
@@ -57,7 +75,10 @@ async fn a_cut_stream_is_resumed() {
         last = message.event_id;
     }
     assert_eq!(seen, [1, 2]);
-    let rest = web.send("GET", "", &[("last-event-id", &last.unwrap())]).await.unwrap();
+    let rest = web
+        .send("GET", "", &[("last-event-id", &last.unwrap())])
+        .await
+        .unwrap();
     let mut events = read_events(rest);
     assert_eq!(events.message().await.unwrap()["params"]["progress"], 3);
     assert_eq!(events.message().await.unwrap()["params"]["progress"], 4);

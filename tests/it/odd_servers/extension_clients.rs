@@ -18,7 +18,9 @@ async fn client_of(gateway: &Gateway) -> McpClient {
 async fn begin(client: &McpClient) -> (EventStream, Value) {
     let params = json!({"name": "asking", "arguments": {"method": QUESTION}});
     let mut stream = EventStream::of(client.start(7, "tools/call", params).await);
-    let asked = within("the client is asked", stream.until(QUESTION)).await.value;
+    let asked = within("the client is asked", stream.until(QUESTION))
+        .await
+        .value;
     (stream, asked)
 }
 
@@ -27,7 +29,10 @@ async fn end(client: &McpClient, (mut stream, asked): (EventStream, Value), name
     let answer = json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"from": name}});
     assert_eq!(client.post(answer.to_string()).await.status, 202);
     let ended = within("the call ends", stream.response()).await;
-    ended["result"]["content"][0]["text"].as_str().unwrap_or_default().to_owned()
+    ended["result"]["content"][0]["text"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned()
 }
 
 #[tokio::test]
@@ -40,8 +45,16 @@ async fn each_of_two_clients_is_asked_in_its_own_call() {
     for _ in 0..2 {
         let first = begin(&one).await;
         let second = begin(&other).await;
-        assert!(end(&other, second, "the other").await.contains(r#""from":"the other""#));
-        assert!(end(&one, first, "the first").await.contains(r#""from":"the first""#));
+        assert!(
+            end(&other, second, "the other")
+                .await
+                .contains(r#""from":"the other""#)
+        );
+        assert!(
+            end(&one, first, "the first")
+                .await
+                .contains(r#""from":"the first""#)
+        );
     }
 }
 
@@ -54,8 +67,16 @@ async fn a_server_that_announces_none_is_known_by_its_first_question() {
     let other = client_of(&gateway).await;
     let first = begin(&one).await;
     let second = begin(&other).await;
-    assert!(end(&other, second, "the other").await.contains(r#""from":"the other""#));
-    assert!(end(&one, first, "the first").await.contains(r#""from":"the first""#));
+    assert!(
+        end(&other, second, "the other")
+            .await
+            .contains(r#""from":"the other""#)
+    );
+    assert!(
+        end(&one, first, "the first")
+            .await
+            .contains(r#""from":"the first""#)
+    );
 }
 
 #[tokio::test]
@@ -65,15 +86,34 @@ async fn a_sessions_own_connection_can_ask_outside_of_calls() {
     gateway.ready(&["a"]).await;
     let client = client_of(&gateway).await;
     let mut stream = client.listen().await;
-    client.request("com.example/thing", json!({})).await.result();
+    client
+        .request("com.example/thing", json!({}))
+        .await
+        .result();
     let hello = || client.notify("notifications/com.example/hello", json!({"ask": QUESTION}));
     assert_eq!(hello().await, 202);
-    let asked = within("the client is asked", stream.until(QUESTION)).await.value;
+    let asked = within("the client is asked", stream.until(QUESTION))
+        .await
+        .value;
     let answer = json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"from": "it"}});
     assert_eq!(client.post(answer.to_string()).await.status, 202);
-    holds("the server has the answer", || server.answers().iter().any(|got| got["result"]["from"] == "it")).await;
+    holds("the server has the answer", || {
+        server
+            .answers()
+            .iter()
+            .any(|got| got["result"]["from"] == "it")
+    })
+    .await;
     // A rule that comes later counts for the session that is open.
-    gateway.change(|setup| setup.with("servers.a.tools", "deny = [\"x\"]")).await;
+    gateway
+        .change(|setup| setup.with("servers.a.tools", "deny = [\"x\"]"))
+        .await;
     server.ask_on_all_connections(QUESTION);
-    holds("it is refused", || server.answers().iter().any(|got| got["error"]["code"] == -32601)).await;
+    holds("it is refused", || {
+        server
+            .answers()
+            .iter()
+            .any(|got| got["error"]["code"] == -32601)
+    })
+    .await;
 }

@@ -1,4 +1,5 @@
-//! Methods and notifications that no revision knows, between a server with extensions and its clients.
+//! Methods and notifications that no revision knows, between a server with extensions and its
+//! clients.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +17,8 @@ use super::{json_response, response};
 use crate::harness::{ERAS, Era, EventStream, Gateway, McpClient, Setup, holds, loopback, within};
 use moongate_testing::messages;
 
-/// A legacy server with an extension. Its tool `asking` and its method `com.example/ask` ask the client.
+/// A legacy server with an extension. Its tool `asking` and its method `com.example/ask` ask the
+/// client.
 #[derive(Clone)]
 pub(super) struct ExtendedServer {
     received: Arc<Mutex<Vec<Value>>>,
@@ -33,7 +35,8 @@ type Out = mpsc::Sender<Value>;
 
 impl ExtendedServer {
     fn new(address: String) -> Self {
-        let announced = json!({"extensions": {"com.example/thing": {}, "io.modelcontextprotocol/ui": {}},
+        let announced = json!({"extensions": {"com.example/thing": {},
+            "io.modelcontextprotocol/ui": {}},
             "experimental": {"com.example/trial": {}}});
         ExtendedServer {
             received: Arc::default(),
@@ -48,7 +51,9 @@ impl ExtendedServer {
     async fn over_http() -> (Self, Setup) {
         let listener = tokio::net::TcpListener::bind(loopback()).await.unwrap();
         let server = ExtendedServer::new(format!("http://{}/mcp", listener.local_addr().unwrap()));
-        let router = axum::Router::new().fallback(serve_post).with_state(server.clone());
+        let router = axum::Router::new()
+            .fallback(serve_post)
+            .with_state(server.clone());
         tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         let setup = Setup::new().with("servers.a", &format!("url = {:?}", server.address));
         (server, setup)
@@ -78,14 +83,21 @@ impl ExtendedServer {
         self.connections.lock().unwrap().push(out.clone());
         tokio::spawn(async move {
             while let Some(message) = lines_out.recv().await {
-                if write.write_all(format!("{message}\n").as_bytes()).await.is_err() {
+                if write
+                    .write_all(format!("{message}\n").as_bytes())
+                    .await
+                    .is_err()
+                {
                     return;
                 }
             }
         });
         let mut lines = BufReader::new(read).lines();
         while let Ok(Some(line)) = lines.next_line().await {
-            tokio::spawn(self.clone().react(serde_json::from_str(&line).unwrap(), out.clone()));
+            tokio::spawn(
+                self.clone()
+                    .react(serde_json::from_str(&line).unwrap(), out.clone()),
+            );
         }
     }
 
@@ -99,8 +111,11 @@ impl ExtendedServer {
         if message["id"].is_null() {
             // News that belong to no call.
             if message["method"] == "notifications/com.example/hello" {
-                out.try_send(json!({"jsonrpc": "2.0", "method": "notifications/com.example/news", "params": {"n": 2}}))
-                    .unwrap();
+                out.try_send(
+                    json!({"jsonrpc": "2.0", "method": "notifications/com.example/news",
+                    "params": {"n": 2}}),
+                )
+                .unwrap();
                 if let Some(method) = message["params"]["ask"].as_str() {
                     self.ask(method, &out).await;
                 }
@@ -115,30 +130,44 @@ impl ExtendedServer {
                 json!({"protocolVersion": "2025-06-18", "serverInfo": {"name": "s", "version": "1"},
                     "capabilities": capabilities})
             }
-            "tools/list" => json!({"tools": [{"name": "asking", "inputSchema": {"type": "object"}}]}),
+            "tools/list" => {
+                json!({"tools": [{"name": "asking", "inputSchema": {"type": "object"}}]})
+            }
             "com.example/thing" => json!({"echoed": message["params"], "ttlMs": 5}),
             "com.example/ask" => json!({"heard": self.ask("com.example/question", &out).await}),
             "tools/call" if tool == "asking" => {
-                let heard = self.ask(message["params"]["arguments"]["method"].as_str().unwrap(), &out).await;
+                let heard = self
+                    .ask(
+                        message["params"]["arguments"]["method"].as_str().unwrap(),
+                        &out,
+                    )
+                    .await;
                 json!({"content": [{"type": "text", "text": heard.to_string()}]})
             }
             method => {
-                let error = json!({"code": -32601, "message": format!("the server has no {method}")});
-                out.try_send(json!({"jsonrpc": "2.0", "id": message["id"], "error": error})).unwrap();
+                let error =
+                    json!({"code": -32601, "message": format!("the server has no {method}")});
+                out.try_send(json!({"jsonrpc": "2.0", "id": message["id"], "error": error}))
+                    .unwrap();
                 return;
             }
         };
-        out.try_send(json!({"jsonrpc": "2.0", "id": message["id"], "result": result})).unwrap();
+        out.try_send(json!({"jsonrpc": "2.0", "id": message["id"], "result": result}))
+            .unwrap();
     }
 
     /// Sends news and a question, and waits for what comes back.
     async fn ask(&self, method: &str, out: &Out) -> Value {
         let mut answers = self.answer.subscribe();
         let id = format!("q{}", self.asked.fetch_add(1, Ordering::Relaxed));
-        out.try_send(json!({"jsonrpc": "2.0", "method": "notifications/com.example/news", "params": {"n": 1}}))
-            .unwrap();
+        out.try_send(
+            json!({"jsonrpc": "2.0", "method": "notifications/com.example/news",
+            "params": {"n": 1}}),
+        )
+        .unwrap();
         let params = json!({"messages": [], "maxTokens": 1, "_meta": {"progressToken": 77}});
-        out.try_send(json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})).unwrap();
+        out.try_send(json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
+            .unwrap();
         loop {
             let answer = answers.recv().await.unwrap();
             if answer["id"] == id {
@@ -159,16 +188,32 @@ impl ExtendedServer {
     /// The answers to its questions.
     pub(super) fn answers(&self) -> Vec<Value> {
         let received = self.received.lock().unwrap();
-        received.iter().filter(|message| message["id"].is_string() && message["method"].is_null()).cloned().collect()
+        received
+            .iter()
+            .filter(|message| message["id"].is_string() && message["method"].is_null())
+            .cloned()
+            .collect()
     }
 
     fn received(&self, method: &str) -> Vec<Value> {
-        self.received.lock().unwrap().iter().filter(|message| message["method"] == method).cloned().collect()
+        self.received
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|message| message["method"] == method)
+            .cloned()
+            .collect()
     }
 }
 
-async fn serve_post(State(server): State<ExtendedServer>, head: http::Method, body: Bytes) -> Response {
-    let Ok(message) = serde_json::from_slice::<Value>(&body) else { return response(405, "text/plain", "") };
+async fn serve_post(
+    State(server): State<ExtendedServer>,
+    head: http::Method,
+    body: Bytes,
+) -> Response {
+    let Ok(message) = serde_json::from_slice::<Value>(&body) else {
+        return response(405, "text/plain", "");
+    };
     let (out, answers) = mpsc::channel(64);
     let is_request = message["id"].is_number() && message["method"].is_string();
     if head != http::Method::POST || !is_request {
@@ -190,8 +235,14 @@ async fn serve_post(State(server): State<ExtendedServer>, head: http::Method, bo
 
 /// The same server over each transport, behind a gateway with its default settings.
 async fn both() -> [(ExtendedServer, Gateway); 2] {
-    let [(http, over_http), (tcp, over_tcp)] = [ExtendedServer::over_http().await, ExtendedServer::over_tcp().await];
-    let gateways = [(http, over_http.start().await), (tcp, over_tcp.start().await)];
+    let [(http, over_http), (tcp, over_tcp)] = [
+        ExtendedServer::over_http().await,
+        ExtendedServer::over_tcp().await,
+    ];
+    let gateways = [
+        (http, over_http.start().await),
+        (tcp, over_tcp.start().await),
+    ];
     for (_, gateway) in &gateways {
         gateway.ready(&["a"]).await;
     }
@@ -219,37 +270,74 @@ async fn methods_of_extensions_pass_at_their_servers_own_endpoint() {
             let params = json!({"Cursor": [1.0], "name": "x", "_meta": {"com.example/trace": "t"}});
             let reply = client.request("com.example/thing", params).await;
             let result = reply.result();
-            assert_eq!((&result["echoed"]["Cursor"], &result["echoed"]["name"]), (&json!([1.0]), &json!("x")));
+            assert_eq!(
+                (&result["echoed"]["Cursor"], &result["echoed"]["name"]),
+                (&json!([1.0]), &json!("x"))
+            );
             assert_eq!(result["echoed"]["_meta"]["com.example/trace"], "t");
             assert_eq!(result["ttlMs"], 5, "it is the extension's own");
-            let empty = client.request("com.example/thing", json!({})).await.result();
-            assert!(empty["echoed"].is_object(), "empty params are params: {empty}");
+            let empty = client
+                .request("com.example/thing", json!({}))
+                .await
+                .result();
+            assert!(
+                empty["echoed"].is_object(),
+                "empty params are params: {empty}"
+            );
             let refused = client.request("com.example/other", json!({})).await;
             assert_eq!(refused.status, if era == Era::Modern { 404 } else { 200 });
             let error = refused.error();
             assert_eq!(
                 (&error["code"], &error["message"]),
-                (&json!(-32601), &json!("the server has no com.example/other"))
+                (
+                    &json!(-32601),
+                    &json!("the server has no com.example/other")
+                )
             );
             let capabilities = announced(&mut client).await;
-            assert_eq!(capabilities["extensions"]["com.example/thing"], json!({}), "{capabilities}");
-            assert_eq!(capabilities["experimental"]["com.example/trial"], json!({}), "{capabilities}");
+            assert_eq!(
+                capabilities["extensions"]["com.example/thing"],
+                json!({}),
+                "{capabilities}"
+            );
+            assert_eq!(
+                capabilities["experimental"]["com.example/trial"],
+                json!({}),
+                "{capabilities}"
+            );
         }
         let before = server.received.lock().unwrap().len();
         for era in ERAS {
             let client = client_at(&gateway, "/mcp/a", era, None).await;
-            for method in
-                ["Tools/Call", "tools.call", "tools//call", "TASKS/GET", "tasks/delete", "rpc.discover", "x y"]
-            {
-                let params = json!({"name": "asking", "taskId": "t", "arguments": {"method": "ping"}});
+            for method in [
+                "Tools/Call",
+                "tools.call",
+                "tools//call",
+                "TASKS/GET",
+                "tasks/delete",
+                "rpc.discover",
+                "x y",
+            ] {
+                let params =
+                    json!({"name": "asking", "taskId": "t", "arguments": {"method": "ping"}});
                 let error = client.request(method, params).await.error();
                 assert_eq!(error["code"], -32601, "{method}: {error}");
             }
         }
         let now = server.received.lock().unwrap().clone();
-        let others = ["initialize", "notifications/initialized", "tools/list", "ping", "server/discover"];
+        let others = [
+            "initialize",
+            "notifications/initialized",
+            "tools/list",
+            "ping",
+            "server/discover",
+        ];
         let reached = |message: &&Value| !others.iter().any(|other| message["method"] == *other);
-        assert!(!now[before..].iter().any(|message| reached(&message)), "{:?}", &now[before..]);
+        assert!(
+            !now[before..].iter().any(|message| reached(&message)),
+            "{:?}",
+            &now[before..]
+        );
     }
 }
 
@@ -268,7 +356,11 @@ async fn rules_about_any_item_close_the_extensions_of_their_server() {
     ];
     for (table, rule) in rules {
         let (server, setup) = ExtendedServer::over_http().await;
-        let rule = if table.starts_with("auth") { key(rule) } else { rule.to_owned() };
+        let rule = if table.starts_with("auth") {
+            key(rule)
+        } else {
+            rule.to_owned()
+        };
         let has_key = table.starts_with("auth").then_some(KEY);
         let gateway = setup.with(table, &rule).start().await;
         gateway.ready(&["a"]).await;
@@ -277,21 +369,48 @@ async fn rules_about_any_item_close_the_extensions_of_their_server() {
             let error = client.request("com.example/thing", json!({})).await.error();
             assert_eq!(error["code"], -32601, "{table} {rule}: {error}");
             let capabilities = announced(&mut client).await;
-            assert!(capabilities["experimental"].is_null(), "{table} {rule}: {capabilities}");
-            assert_eq!(capabilities["extensions"], json!({"io.modelcontextprotocol/ui": {}}), "{table} {rule}");
-            client.notify("notifications/com.example/hello", json!({})).await;
+            assert!(
+                capabilities["experimental"].is_null(),
+                "{table} {rule}: {capabilities}"
+            );
+            assert_eq!(
+                capabilities["extensions"],
+                json!({"io.modelcontextprotocol/ui": {}}),
+                "{table} {rule}"
+            );
+            client
+                .notify("notifications/com.example/hello", json!({}))
+                .await;
         }
-        assert!(server.received("com.example/thing").is_empty(), "{table} {rule}");
-        assert!(server.received("notifications/com.example/hello").is_empty(), "{table} {rule}");
+        assert!(
+            server.received("com.example/thing").is_empty(),
+            "{table} {rule}"
+        );
+        assert!(
+            server
+                .received("notifications/com.example/hello")
+                .is_empty(),
+            "{table} {rule}"
+        );
         gateway.app.stop().await;
     }
     let (_, setup) = ExtendedServer::over_http().await;
-    let gateway = setup.with("servers.a.tools", "describe = { asking = \"Asks.\" }").start().await;
+    let gateway = setup
+        .with("servers.a.tools", "describe = { asking = \"Asks.\" }")
+        .start()
+        .await;
     gateway.ready(&["a"]).await;
     let own = client_at(&gateway, "/mcp/a", Era::Legacy, None).await;
-    assert_eq!(own.request("com.example/thing", json!({})).await.result()["ttlMs"], 5, "a description hides nothing");
+    assert_eq!(
+        own.request("com.example/thing", json!({})).await.result()["ttlMs"],
+        5,
+        "a description hides nothing"
+    );
     let mut all = client_at(&gateway, "/mcp", Era::Legacy, None).await;
-    assert_eq!(all.request("com.example/thing", json!({})).await.error()["code"], -32601);
+    assert_eq!(
+        all.request("com.example/thing", json!({})).await.error()["code"],
+        -32601
+    );
     assert!(announced(&mut all).await["experimental"].is_null());
 }
 
@@ -299,7 +418,13 @@ async fn rules_about_any_item_close_the_extensions_of_their_server() {
 async fn a_call_of_an_extension_counts_for_the_rate_of_its_key() {
     const KEY: &str = "some-key-0123456789abcdef0123456789";
     let (_, setup) = ExtendedServer::over_http().await;
-    let gateway = setup.with("auth.keys.1", &format!("name = \"k\"\nkey = {KEY:?}\nrate = \"4/h\"")).start().await;
+    let gateway = setup
+        .with(
+            "auth.keys.1",
+            &format!("name = \"k\"\nkey = {KEY:?}\nrate = \"4/h\""),
+        )
+        .start()
+        .await;
     gateway.ready(&["a"]).await;
     let client = client_at(&gateway, "/mcp/a", Era::Modern, Some(KEY)).await;
     let mut passed = 0;
@@ -307,27 +432,48 @@ async fn a_call_of_an_extension_counts_for_the_rate_of_its_key() {
         let reply = client.request_as(n, "com.example/thing", json!({})).await;
         passed += usize::from(reply.status == 200);
     }
-    assert!((1..=4).contains(&passed), "{passed} of 8 passed at four an hour");
+    assert!(
+        (1..=4).contains(&passed),
+        "{passed} of 8 passed at four an hour"
+    );
 }
 
-/// Calls `asking` at an endpoint with a client that answers each request: with `{"mine": true}`, after progress.
+/// Calls `asking` at an endpoint with a client that answers each request: with `{"mine": true}`,
+/// after progress.
 async fn asked(client: &McpClient, tool: &str, method: &str) -> (Vec<Value>, String) {
     let params = json!({"name": tool, "arguments": {"method": method}});
     let mut stream = EventStream::of(client.start(7, "tools/call", params).await);
     let mut seen = Vec::new();
     loop {
-        let message = within("it is asked or answered", stream.message()).await.unwrap();
+        let message = within("it is asked or answered", stream.message())
+            .await
+            .unwrap();
         seen.push(message.clone());
         if message["id"] == 7 {
-            let text = message["result"]["content"][0]["text"].as_str().unwrap().to_owned();
+            let text = message["result"]["content"][0]["text"]
+                .as_str()
+                .unwrap()
+                .to_owned();
             return (seen, text);
         }
         if message["method"] == method {
             let token = &message["params"]["_meta"]["progressToken"];
             let progress = json!({"progressToken": token, "progress": 0.5});
-            assert_eq!(client.post(messages::notification("notifications/progress", progress)).await.status, 202);
+            assert_eq!(
+                client
+                    .post(messages::notification("notifications/progress", progress))
+                    .await
+                    .status,
+                202
+            );
             let other = json!({"progressToken": 77, "progress": 0.9});
-            assert_eq!(client.post(messages::notification("notifications/progress", other)).await.status, 202);
+            assert_eq!(
+                client
+                    .post(messages::notification("notifications/progress", other))
+                    .await
+                    .status,
+                202
+            );
             let answer = json!({"jsonrpc": "2.0", "id": message["id"], "result": {"mine": true}});
             assert_eq!(client.post(answer.to_string()).await.status, 202);
         }
@@ -342,16 +488,31 @@ async fn requests_and_news_of_extensions_reach_the_client_of_the_call() {
         let (seen, text) = asked(&client, "asking", "com.example/question").await;
         assert!(text.contains(r#""result":{"mine":true}"#), "{text}");
         // On a pipe, news that name no call go to the session's own stream.
-        let news = seen.iter().any(|message| message["method"] == "notifications/com.example/news");
+        let news = seen
+            .iter()
+            .any(|message| message["method"] == "notifications/com.example/news");
         assert_eq!(news, server.address.starts_with("http"), "{seen:?}");
-        let own = |message: &Value| message["params"] == json!({"progressToken": 77, "progress": 0.5});
-        holds("the progress is the server's", || server.received("notifications/progress").iter().any(own)).await;
-        assert_eq!(server.received("notifications/progress").len(), 1, "a token that the client was not given");
+        let own =
+            |message: &Value| message["params"] == json!({"progressToken": 77, "progress": 0.5});
+        holds("the progress is the server's", || {
+            server.received("notifications/progress").iter().any(own)
+        })
+        .await;
+        assert_eq!(
+            server.received("notifications/progress").len(),
+            1,
+            "a token that the client was not given"
+        );
         // Not where a rule may concern something of the server.
         let mut client = client_at(&gateway, "/mcp", Era::Legacy, None).await;
-        client.initialize_with(json!({"experimental": {"com.example/trial": {}}})).await;
+        client
+            .initialize_with(json!({"experimental": {"com.example/trial": {}}}))
+            .await;
         let (seen, text) = asked(&client, "a__asking", "com.example/question").await;
-        assert!(text.contains("-32601") && seen.len() == 1, "{text} {seen:?}");
+        assert!(
+            text.contains("-32601") && seen.len() == 1,
+            "{text} {seen:?}"
+        );
     }
 }
 
@@ -361,10 +522,21 @@ async fn a_clients_progress_reaches_the_server_that_asked() {
         let mut client = client_at(&gateway, "/mcp", Era::Legacy, None).await;
         client.initialize_with(json!({"sampling": {}})).await;
         let (seen, text) = asked(&client, "a__asking", "sampling/createMessage").await;
-        assert!(text.contains(r#""result":{"mine":true}"#), "{text} {seen:?}");
-        let own = |message: &Value| message["params"] == json!({"progressToken": 77, "progress": 0.5});
-        holds("the progress is the server's", || server.received("notifications/progress").iter().any(own)).await;
-        assert_eq!(server.received("notifications/progress").len(), 1, "a token that the client was not given");
+        assert!(
+            text.contains(r#""result":{"mine":true}"#),
+            "{text} {seen:?}"
+        );
+        let own =
+            |message: &Value| message["params"] == json!({"progressToken": 77, "progress": 0.5});
+        holds("the progress is the server's", || {
+            server.received("notifications/progress").iter().any(own)
+        })
+        .await;
+        assert_eq!(
+            server.received("notifications/progress").len(),
+            1,
+            "a token that the client was not given"
+        );
     }
 }
 
@@ -379,19 +551,58 @@ async fn notifications_of_extensions_pass_outside_of_calls() {
     let mut at_all = client_at(&gateway, "/mcp", Era::Legacy, None).await;
     at_all.initialize_with(json!({})).await;
     let mut silent = at_all.listen().await;
-    client.request("com.example/thing", json!({})).await.result();
+    client
+        .request("com.example/thing", json!({}))
+        .await
+        .result();
     let large = json!({"text": "x".repeat(70 << 10)});
-    assert_eq!(client.notify("notifications/com.example/hello", large).await, 202);
-    assert_eq!(at_all.notify("notifications/com.example/hello", json!({"from": "all"})).await, 202);
-    assert_eq!(client.notify("notifications/com.example/hello", json!({"from": "own", "n": 1.0})).await, 202);
-    let news = within("the news", stream.notification("notifications/com.example/news")).await;
+    assert_eq!(
+        client
+            .notify("notifications/com.example/hello", large)
+            .await,
+        202
+    );
+    assert_eq!(
+        at_all
+            .notify("notifications/com.example/hello", json!({"from": "all"}))
+            .await,
+        202
+    );
+    assert_eq!(
+        client
+            .notify(
+                "notifications/com.example/hello",
+                json!({"from": "own", "n": 1.0})
+            )
+            .await,
+        202
+    );
+    let news = within(
+        "the news",
+        stream.notification("notifications/com.example/news"),
+    )
+    .await;
     assert_eq!(news["params"], json!({"n": 2}));
     let hello = server.received("notifications/com.example/hello");
-    assert_eq!(hello.iter().map(|message| &message["params"]).collect::<Vec<_>>(), [&json!({"from": "own", "n": 1.0})]);
+    assert_eq!(
+        hello
+            .iter()
+            .map(|message| &message["params"])
+            .collect::<Vec<_>>(),
+        [&json!({"from": "own", "n": 1.0})]
+    );
     // A client of the newest revision has notifications, too.
     let modern = client_at(&gateway, "/mcp/a", Era::Modern, None).await;
-    assert_eq!(modern.notify("notifications/com.example/hello", json!({"from": "modern"})).await, 202);
-    holds("it has that, too", || server.received("notifications/com.example/hello").len() == 2).await;
+    assert_eq!(
+        modern
+            .notify("notifications/com.example/hello", json!({"from": "modern"}))
+            .await,
+        202
+    );
+    holds("it has that, too", || {
+        server.received("notifications/com.example/hello").len() == 2
+    })
+    .await;
     // The other client's stream has only what concerns it.
     let ping = tokio::time::timeout(std::time::Duration::from_millis(200), silent.message()).await;
     assert!(ping.is_err(), "{ping:?}");
@@ -402,18 +613,35 @@ async fn the_reason_of_a_cancellation_reaches_the_server() {
     for (server, gateway) in both().await {
         let mut client = client_at(&gateway, "/mcp", Era::Legacy, None).await;
         client.initialize_with(json!({"sampling": {}})).await;
-        let reasons = [json!("took too long"), json!({"not": "a text"}), json!("x".repeat(2000))];
+        let reasons = [
+            json!("took too long"),
+            json!({"not": "a text"}),
+            json!("x".repeat(2000)),
+        ];
         for (n, reason) in reasons.iter().enumerate() {
             let id = 100 + n;
-            let params = json!({"name": "a__asking", "arguments": {"method": "sampling/createMessage"}});
+            let params =
+                json!({"name": "a__asking", "arguments": {"method": "sampling/createMessage"}});
             let mut stream = EventStream::of(client.start(id, "tools/call", params).await);
             within("it is asked", stream.notification("sampling/createMessage")).await;
             let cancelled = json!({"requestId": id, "reason": reason});
-            assert_eq!(client.post(messages::notification("notifications/cancelled", cancelled)).await.status, 202);
-            holds("the server hears of it", || server.received("notifications/cancelled").len() == n + 1).await;
+            assert_eq!(
+                client
+                    .post(messages::notification("notifications/cancelled", cancelled))
+                    .await
+                    .status,
+                202
+            );
+            holds("the server hears of it", || {
+                server.received("notifications/cancelled").len() == n + 1
+            })
+            .await;
         }
         let received = server.received("notifications/cancelled");
-        let told: Vec<&Value> = received.iter().map(|message| &message["params"]["reason"]).collect();
+        let told: Vec<&Value> = received
+            .iter()
+            .map(|message| &message["params"]["reason"])
+            .collect();
         let own = json!("the client no longer waits for it");
         assert_eq!(told, [&json!("took too long"), &own, &own]);
     }

@@ -1,4 +1,5 @@
-//! HTTP as every HTTP client has it: codings, cookies, redirects, media types, errors with a status.
+//! HTTP as every HTTP client has it: codings, cookies, redirects, media types, errors with a
+//! status.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -32,7 +33,9 @@ fn brotli(text: &str) -> Vec<u8> {
 }
 
 fn compressed(kind: &str, coding: &str, body: Vec<u8>) -> Response {
-    let response = Response::builder().header("content-type", kind).header("content-encoding", coding);
+    let response = Response::builder()
+        .header("content-type", kind)
+        .header("content-encoding", coding);
     response.body(body.into()).unwrap()
 }
 
@@ -40,7 +43,12 @@ fn compressed(kind: &str, coding: &str, body: Vec<u8>) -> Response {
 async fn echoed(server: &ScriptedServer) -> String {
     let gateway = Setup::new().http("a", &server.url).start().await;
     gateway.ready(&["a"]).await;
-    gateway.client(Era::Legacy).await.call("a__echo", json!({"a": 1})).await.text()
+    gateway
+        .client(Era::Legacy)
+        .await
+        .call("a__echo", json!({"a": 1}))
+        .await
+        .text()
 }
 
 #[tokio::test]
@@ -49,14 +57,25 @@ async fn compressed_answers_and_event_streams_are_read() {
         let server = ScriptedServer::start(move |asked| match legacy_answer(asked) {
             Value::Null => legacy(asked),
             _ if asked.message.is_null() => legacy(asked),
-            answer if is_stream => {
-                compressed("text/event-stream", "gzip", gzip(&format!("event: message\ndata: {answer}\n\n")))
-            }
-            answer => compressed("Application/JSON; Charset=UTF-8", "GZIP", gzip(&answer.to_string())),
+            answer if is_stream => compressed(
+                "text/event-stream",
+                "gzip",
+                gzip(&format!("event: message\ndata: {answer}\n\n")),
+            ),
+            answer => compressed(
+                "Application/JSON; Charset=UTF-8",
+                "GZIP",
+                gzip(&answer.to_string()),
+            ),
         })
         .await;
         assert_eq!(echoed(&server).await, r#"{"a":1}"#);
-        assert!(server.asked().iter().all(|asked| asked.header("accept-encoding") == "identity"));
+        assert!(
+            server
+                .asked()
+                .iter()
+                .all(|asked| asked.header("accept-encoding") == "identity")
+        );
     }
 }
 
@@ -75,7 +94,10 @@ async fn an_event_is_read_before_its_compressed_stream_ends() {
                 let first = futures_util::stream::once(async { Ok::<_, std::io::Error>(open) });
                 let body = futures_util::StreamExt::chain(first, futures_util::stream::pending());
                 let response = Response::builder().header("content-type", "text/event-stream");
-                response.header("content-encoding", coding).body(axum::body::Body::from_stream(body)).unwrap()
+                response
+                    .header("content-encoding", coding)
+                    .body(axum::body::Body::from_stream(body))
+                    .unwrap()
             }
             _ => legacy(asked),
         })
@@ -93,7 +115,12 @@ async fn an_unknown_coding_is_named() {
     .await;
     let gateway = Setup::new().http("a", &server.url).start().await;
     gateway.ready(&["a"]).await;
-    let failure = gateway.client(Era::Legacy).await.call("a__echo", json!({})).await.failure();
+    let failure = gateway
+        .client(Era::Legacy)
+        .await
+        .call("a__echo", json!({}))
+        .await
+        .failure();
     assert!(failure.contains("zstd"), "{failure}");
 }
 
@@ -106,19 +133,39 @@ async fn a_balancers_cookie_goes_back_to_its_server_and_to_nobody_else() {
             response.headers_mut().insert("set-cookie", cookie);
             response
         }
-        "tools/list" | "tools/call" if asked.header("cookie") != "route=1.node-7" => {
-            json_response(200, &error(asked, -32000, &format!("not here: {:?}", asked.header("cookie"))))
-        }
+        "tools/list" | "tools/call" if asked.header("cookie") != "route=1.node-7" => json_response(
+            200,
+            &error(
+                asked,
+                -32000,
+                &format!("not here: {:?}", asked.header("cookie")),
+            ),
+        ),
         _ => legacy(asked),
     };
     let sticky = ScriptedServer::start(needs_cookie).await;
     let other = ScriptedServer::start(legacy).await;
-    let gateway = Setup::new().http("a", &sticky.url).http("b", &other.url).start().await;
+    let gateway = Setup::new()
+        .http("a", &sticky.url)
+        .http("b", &other.url)
+        .start()
+        .await;
     gateway.ready(&["a", "b"]).await;
     let client = gateway.client(Era::Legacy).await;
-    assert_eq!(client.call("a__echo", json!({"a": 1})).await.text(), r#"{"a":1}"#);
-    assert_eq!(client.call("b__echo", json!({"a": 1})).await.text(), r#"{"a":1}"#);
-    assert!(other.asked().iter().all(|asked| asked.header("cookie").is_empty()));
+    assert_eq!(
+        client.call("a__echo", json!({"a": 1})).await.text(),
+        r#"{"a":1}"#
+    );
+    assert_eq!(
+        client.call("b__echo", json!({"a": 1})).await.text(),
+        r#"{"a":1}"#
+    );
+    assert!(
+        other
+            .asked()
+            .iter()
+            .all(|asked| asked.header("cookie").is_empty())
+    );
 }
 
 #[tokio::test]
@@ -126,7 +173,9 @@ async fn redirects_are_followed_within_the_origin_and_nowhere_else() {
     for status in [307, 308] {
         let server = ScriptedServer::start(move |asked| match asked.path.as_str() {
             "/mcp" => {
-                let response = Response::builder().status(status).header("location", "/mcp/");
+                let response = Response::builder()
+                    .status(status)
+                    .header("location", "/mcp/");
                 response.body(axum::body::Body::empty()).unwrap()
             }
             _ => legacy(asked),
@@ -143,17 +192,26 @@ async fn redirects_are_followed_within_the_origin_and_nowhere_else() {
             seen.fetch_add(1, Ordering::Relaxed);
         }
     });
-    let targets = [format!("http://{address}/mcp"), format!("//{address}/mcp"), "/mcp".to_owned()];
+    let targets = [
+        format!("http://{address}/mcp"),
+        format!("//{address}/mcp"),
+        "/mcp".to_owned(),
+    ];
     for target in targets {
         let location = target.clone();
         let server = ScriptedServer::start(move |_| {
-            let response = Response::builder().status(307).header("location", &location);
+            let response = Response::builder()
+                .status(307)
+                .header("location", &location);
             response.body(axum::body::Body::empty()).unwrap()
         })
         .await;
         let gateway = Setup::new().http("a", &server.url).start().await;
         let status = gateway.state("a", "backing_off").await;
-        assert!(status["reason"].as_str().unwrap().contains(&target), "{status}");
+        assert!(
+            status["reason"].as_str().unwrap().contains(&target),
+            "{status}"
+        );
     }
     assert_eq!(elsewhere.load(Ordering::Relaxed), 0, "nobody went there");
 }
@@ -170,7 +228,9 @@ async fn an_error_of_the_call_in_a_status_goes_to_the_caller_and_opens_no_breake
         gateway.ready(&["a"]).await;
         let client = gateway.client(Era::Legacy).await;
         for _ in 0..12 {
-            let reply = client.request("tools/call", json!({"name": "a__echo", "arguments": {}})).await;
+            let reply = client
+                .request("tools/call", json!({"name": "a__echo", "arguments": {}}))
+                .await;
             assert_eq!(reply.error()["message"], "the city is unknown");
         }
         assert_eq!(gateway.status("a").await["state"], "ready", "{status}");
@@ -183,8 +243,16 @@ async fn an_error_of_the_call_in_a_status_goes_to_the_caller_and_opens_no_breake
         .await;
         let gateway = Setup::new().http("a", &server.url).start().await;
         gateway.ready(&["a"]).await;
-        let failure = gateway.client(Era::Legacy).await.call("a__echo", json!({})).await.failure();
-        assert!(failure.contains("HTTP status") && failure.contains("come back tomorrow"), "{failure}");
+        let failure = gateway
+            .client(Era::Legacy)
+            .await
+            .call("a__echo", json!({}))
+            .await
+            .failure();
+        assert!(
+            failure.contains("HTTP status") && failure.contains("come back tomorrow"),
+            "{failure}"
+        );
     }
 }
 
@@ -196,19 +264,44 @@ async fn a_404_advises_about_the_url_only_before_the_first_answer() {
         _ => legacy(asked),
     })
     .await;
-    let gateway = Setup::new().http("nowhere", &nowhere.url).http("lost", &lost.url).start().await;
+    let gateway = Setup::new()
+        .http("nowhere", &nowhere.url)
+        .http("lost", &lost.url)
+        .start()
+        .await;
     gateway.ready(&["lost"]).await;
     let status = gateway.state("nowhere", "backing_off").await;
-    assert!(status["reason"].as_str().unwrap().contains("is `url` complete"), "{status}");
-    let failure = gateway.client(Era::Legacy).await.call("lost__echo", json!({})).await.failure();
-    assert!(failure.contains("404") && !failure.contains("is `url` complete"), "{failure}");
+    assert!(
+        status["reason"]
+            .as_str()
+            .unwrap()
+            .contains("is `url` complete"),
+        "{status}"
+    );
+    let failure = gateway
+        .client(Era::Legacy)
+        .await
+        .call("lost__echo", json!({}))
+        .await
+        .failure();
+    assert!(
+        failure.contains("404") && !failure.contains("is `url` complete"),
+        "{failure}"
+    );
 }
 
 #[tokio::test]
 async fn an_error_of_a_status_is_read_as_leniently_as_others() {
     let refused = |asked: &Asked| {
-        let start = format!("\u{feff}{{\"jsonrpc\":\"2.0\",\"id\":{},\"error\":", asked.message["id"]);
-        let body = [start.as_bytes(), b"{\"code\":-32050.0,\"message\":\"\xe9chec\"}}"].concat();
+        let start = format!(
+            "\u{feff}{{\"jsonrpc\":\"2.0\",\"id\":{},\"error\":",
+            asked.message["id"]
+        );
+        let body = [
+            start.as_bytes(),
+            b"{\"code\":-32050.0,\"message\":\"\xe9chec\"}}",
+        ]
+        .concat();
         response(400, "application/json", body)
     };
     let server = ScriptedServer::start(move |asked| match asked.method() {
@@ -220,5 +313,8 @@ async fn an_error_of_a_status_is_read_as_leniently_as_others() {
     gateway.ready(&["a"]).await;
     let client = gateway.client(Era::Legacy).await;
     let error = client.call("a__echo", json!({})).await.error();
-    assert_eq!((&error["code"], &error["message"]), (&json!(-32050), &json!("\u{fffd}chec")));
+    assert_eq!(
+        (&error["code"], &error["message"]),
+        (&json!(-32050), &json!("\u{fffd}chec"))
+    );
 }

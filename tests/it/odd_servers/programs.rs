@@ -21,13 +21,19 @@ async fn a_wrong_framing_and_a_wrong_encoding_are_named() {
         .await;
     for (server, word) in [("lsp", "Language Server Protocol"), ("utf16", "UTF-16")] {
         let status = gateway.state(server, "backing_off").await;
-        assert!(status["reason"].as_str().unwrap().contains(word), "{status}");
+        assert!(
+            status["reason"].as_str().unwrap().contains(word),
+            "{status}"
+        );
     }
 }
 
 #[tokio::test]
 async fn a_server_that_is_starting_says_what_it_waits_for() {
-    let gateway = Setup::new().with("servers.slow", &shell("sleep 600", "")).start().await;
+    let gateway = Setup::new()
+        .with("servers.slow", &shell("sleep 600", ""))
+        .start()
+        .await;
     let status = gateway.state("slow", "starting").await;
     assert!(!status["reason"].as_str().unwrap().is_empty(), "{status}");
 }
@@ -35,16 +41,29 @@ async fn a_server_that_is_starting_says_what_it_waits_for() {
 #[tokio::test]
 async fn ids_of_another_json_type_end_their_call() {
     for id in ["\"{id}\"", "{id}.0"] {
-        let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[{{"type":"text","text":"mine"}}]}}}}"#);
-        let script =
-            only(harness::legacy(), &["odd"]).with_fault(FaultRule::on("tools/call:odd", FaultAction::Body { text }));
+        let text = format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[{{"type":"text","text":"mine"}}]}}}}"#
+        );
+        let script = only(harness::legacy(), &["odd"])
+            .with_fault(FaultRule::on("tools/call:odd", FaultAction::Body { text }));
         let web = harness::serve(script.clone()).await;
-        let gateway = Setup::new().stdio("a", &script).http("b", &web.url).start().await;
+        let gateway = Setup::new()
+            .stdio("a", &script)
+            .http("b", &web.url)
+            .start()
+            .await;
         gateway.ready(&["a", "b"]).await;
         for era in ERAS {
             let client = gateway.client(era).await;
             for server in ["a", "b"] {
-                assert_eq!(client.call(&format!("{server}__odd"), json!({})).await.text(), "mine", "{server} {id}");
+                assert_eq!(
+                    client
+                        .call(&format!("{server}__odd"), json!({}))
+                        .await
+                        .text(),
+                    "mine",
+                    "{server} {id}"
+                );
             }
         }
     }
@@ -56,12 +75,18 @@ async fn progress_under_a_token_of_another_json_type_is_the_calls() {
         let progress = format!(
             r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"progress":1}}}}"#
         );
-        let script = only(harness::legacy(), &["sleep"])
-            .with_fault(FaultRule::on("tools/call:sleep", FaultAction::Flood { text: progress, count: 1 }));
+        let script = only(harness::legacy(), &["sleep"]).with_fault(FaultRule::on(
+            "tools/call:sleep",
+            FaultAction::Flood {
+                text: progress,
+                count: 1,
+            },
+        ));
         let gateway = Setup::new().stdio("a", &script).start().await;
         gateway.ready(&["a"]).await;
         let client = gateway.client_at("2025-11-25").await;
-        let params = json!({"name": "a__sleep", "arguments": {"ms": 300}, "_meta": {"progressToken": "mine"}});
+        let params = json!({"name": "a__sleep", "arguments": {"ms": 300},
+            "_meta": {"progressToken": "mine"}});
         let mut stream = EventStream::of(client.start(7, "tools/call", params).await);
         let told = within("progress", stream.notification("notifications/progress")).await;
         assert_eq!(told["params"]["progressToken"], "mine", "{token}: {told}");
@@ -70,16 +95,29 @@ async fn progress_under_a_token_of_another_json_type_is_the_calls() {
 
 #[tokio::test]
 async fn an_answer_that_is_none_fails_its_call_at_once() {
-    let texts = [r#"{"id":{id},"result":{"content":[]}}"#, r#"{"jsonrpc":"2.0","id":{id}}"#];
+    let texts = [
+        r#"{"id":{id},"result":{"content":[]}}"#,
+        r#"{"jsonrpc":"2.0","id":{id}}"#,
+    ];
     for text in texts {
-        let act = FaultAction::Body { text: text.to_owned() };
-        let script = only(harness::legacy(), &["odd"]).with_fault(FaultRule::on("tools/call:odd", act));
+        let act = FaultAction::Body {
+            text: text.to_owned(),
+        };
+        let script =
+            only(harness::legacy(), &["odd"]).with_fault(FaultRule::on("tools/call:odd", act));
         let web = harness::serve(script.clone()).await;
-        let gateway = Setup::new().stdio("a", &script).http("b", &web.url).start().await;
+        let gateway = Setup::new()
+            .stdio("a", &script)
+            .http("b", &web.url)
+            .start()
+            .await;
         gateway.ready(&["a", "b"]).await;
         let client = gateway.client(Era::Modern).await;
         for server in ["a", "b"] {
-            let failure = client.call(&format!("{server}__odd"), json!({})).await.failure();
+            let failure = client
+                .call(&format!("{server}__odd"), json!({}))
+                .await
+                .failure();
             assert!(failure.contains("the answer is"), "{server}: {failure}");
         }
     }
@@ -88,11 +126,20 @@ async fn an_answer_that_is_none_fails_its_call_at_once() {
 #[tokio::test]
 async fn a_list_that_is_announced_all_the_time_is_fetched_ever_more_rarely() {
     let told = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
-    let act = FaultAction::Flood { text: told.to_owned(), count: 1 };
+    let act = FaultAction::Flood {
+        text: told.to_owned(),
+        count: 1,
+    };
     let script = only(harness::legacy(), &["echo"]).with_fault(FaultRule::on("tools/list", act));
     let gateway = Setup::new().stdio("a", &script).start().await;
     gateway.ready(&["a"]).await;
-    let lists = || gateway.record("a").lines().filter(|line| line.contains("\"tools/list\"")).count();
+    let lists = || {
+        gateway
+            .record("a")
+            .lines()
+            .filter(|line| line.contains("\"tools/list\""))
+            .count()
+    };
     // At ten a second, thirty would have come by now.
     tokio::time::sleep(std::time::Duration::from_secs(3)).await;
     assert!((2..=8).contains(&lists()), "{}", lists());
@@ -119,11 +166,15 @@ fn insisting() -> MockScript {
         "method": "elicitation/create", "unable": "insist",
         "params": {"message": "Who are you?", "requestedSchema": form},
     });
-    let steps: Vec<serde_json::Value> =
-        (0..10).flat_map(|_| [json!({"ask": {"name": request}}), json!({"wait_ms": 300})]).collect();
-    let flow = json!({"steps": steps, "result": {"content": [{"type": "text", "text": "asked enough"}]}});
+    let steps: Vec<serde_json::Value> = (0..10)
+        .flat_map(|_| [json!({"ask": {"name": request}}), json!({"wait_ms": 300})])
+        .collect();
+    let flow =
+        json!({"steps": steps, "result": {"content": [{"type": "text", "text": "asked enough"}]}});
     let mut script = only(harness::legacy(), &["nag"]);
-    script.flows.insert("nag".to_owned(), serde_json::from_value(flow).unwrap());
+    script
+        .flows
+        .insert("nag".to_owned(), serde_json::from_value(flow).unwrap());
     script
 }
 
@@ -137,7 +188,10 @@ async fn answered(client: &McpClient, tool: &str) -> String {
             let outcome = json!({"action": "accept", "content": {"name": "Ada"}});
             assert_eq!(client.respond(&message.value["id"], &outcome).await, 202);
         } else if message.is_response() {
-            return message.value["result"]["content"][0]["text"].as_str().unwrap_or_default().to_owned();
+            return message.value["result"]["content"][0]["text"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned();
         }
     }
 }
@@ -145,16 +199,32 @@ async fn answered(client: &McpClient, tool: &str) -> String {
 #[tokio::test]
 async fn only_questions_that_reach_a_user_prolong_a_call() {
     let web = harness::serve(insisting()).await;
-    let gateway =
-        Setup::new().stdio("a", &insisting()).http("b", &web.url).with("defaults", "timeout = \"1s\"").start().await;
+    let gateway = Setup::new()
+        .stdio("a", &insisting())
+        .http("b", &web.url)
+        .with("defaults", "timeout = \"1s\"")
+        .start()
+        .await;
     gateway.ready(&["a", "b"]).await;
     let unable = gateway.client(Era::Legacy).await;
     for server in ["a", "b"] {
-        let failure = unable.call(&format!("{server}__nag"), json!({})).await.failure();
+        let failure = unable
+            .call(&format!("{server}__nag"), json!({}))
+            .await
+            .failure();
         assert!(failure.contains("1s"), "{server}: {failure}");
     }
-    let able = McpClient::connect("2025-11-25", &gateway.url("/mcp"), json!({"elicitation": {}})).await;
+    let able = McpClient::connect(
+        "2025-11-25",
+        &gateway.url("/mcp"),
+        json!({"elicitation": {}}),
+    )
+    .await;
     for server in ["a", "b"] {
-        assert_eq!(answered(&able, &format!("{server}__nag")).await, "asked enough", "{server}");
+        assert_eq!(
+            answered(&able, &format!("{server}__nag")).await,
+            "asked enough",
+            "{server}"
+        );
     }
 }

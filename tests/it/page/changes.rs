@@ -1,4 +1,5 @@
-//! Changes that a person makes on the page: servers, tools, settings, keys. Scripts of `tests/page` drive the browser.
+//! Changes that a person makes on the page: servers, tools, settings, keys. Scripts of `tests/page`
+//! drive the browser.
 
 use moongate_mock::MockHandle;
 use serde_json::json;
@@ -23,18 +24,36 @@ struct ChangedGateway {
 
 impl ChangedGateway {
     async fn start() -> Self {
-        let named = |names: &[&str]| names.iter().map(|name| tool(name, "Does it.", json!({}))).collect();
-        let weather =
-            serve(server(legacy(), named(&["forecast", "watch_storm", "report_sighting", "delete_report"]))).await;
+        let named = |names: &[&str]| {
+            names
+                .iter()
+                .map(|name| tool(name, "Does it.", json!({})))
+                .collect()
+        };
+        let weather = serve(server(
+            legacy(),
+            named(&[
+                "forecast",
+                "watch_storm",
+                "report_sighting",
+                "delete_report",
+            ]),
+        ))
+        .await;
         let notes = serve(server(modern(), named(&["note_1", "note_2"]))).await;
         let lines = format!(
-            "url = {:?}\ntools = {{ deny = [\"delete_*\"] }}\nheaders = {{ Authorization = \"Bearer hush-hush\" }}",
+            "url = {:?}\ntools = {{ deny = [\"delete_*\"] }}\nheaders = \
+             {{ Authorization = \"Bearer hush-hush\" }}",
             weather.url
         );
-        let setup = Setup::new().lasting().with("servers.weather", &lines).http("notes", &notes.url);
+        let setup = Setup::new()
+            .lasting()
+            .with("servers.weather", &lines)
+            .http("notes", &notes.url);
         let gateway = setup.program().await;
         until("the servers are ready", async || {
-            let ready = async |name: &str| gateway.status(name).await["tools_on"].as_u64() > Some(0);
+            let ready =
+                async |name: &str| gateway.status(name).await["tools_on"].as_u64() > Some(0);
             (ready("weather").await && ready("notes").await).then_some(())
         })
         .await;
@@ -43,7 +62,16 @@ impl ChangedGateway {
         let extra = Some(serve(only(legacy(), &["echo", "fail"])).await);
         let second = serve(only(legacy(), &["echo", "fail"])).await;
         let notes_url = notes.url.clone();
-        ChangedGateway { gateway, setup, client, text, notes_url, extra, second, _others: vec![weather, notes] }
+        ChangedGateway {
+            gateway,
+            setup,
+            client,
+            text,
+            notes_url,
+            extra,
+            second,
+            _others: vec![weather, notes],
+        }
     }
 
     fn write(&self, text: &str) {
@@ -69,17 +97,26 @@ impl ChangedGateway {
             "client-has" => return self.lists(what, true).await,
             "client-lacks" => return self.lists(what, false).await,
             "tools-with" => {
-                let client = McpClient::with_key(&self.gateway.mcp(), Era::Modern, Some(what)).await;
+                let client =
+                    McpClient::with_key(&self.gateway.mcp(), Era::Modern, Some(what)).await;
                 return client.tools().await.join(",");
             }
             "notes-url" => return self.notes_url.clone(),
             "extra-url" => return self.extra.as_ref().unwrap().url.clone(),
             "second-url" => return self.second.url.clone(),
             "kill-extra" => drop(self.extra.take()),
-            "deny-forecast" => self.write(&self.text.replace("\"delete_*\"", "\"delete_*\", \"forecast\"")),
+            "deny-forecast" => self.write(
+                &self
+                    .text
+                    .replace("\"delete_*\"", "\"delete_*\", \"forecast\""),
+            ),
             "break-config" => self.write(&format!("{}\n[servers.weather\n", self.text)),
             "move-listener" => {
-                self.write(&self.text.replace("[gateway]\n", "[gateway]\nsocket_mode = \"0660\"\n"));
+                self.write(
+                    &self
+                        .text
+                        .replace("[gateway]\n", "[gateway]\nsocket_mode = \"0660\"\n"),
+                );
             }
             "restore" => self.write(&self.text),
             other => panic!("the script orders {other:?}"),
@@ -99,10 +136,18 @@ impl Drop for ChangedGateway {
 
 async fn run(script: &str) {
     let scene = ChangedGateway::start().await;
-    let admin = scene.gateway.admin_url().await.trim_start_matches("http://").to_owned();
+    let admin = scene
+        .gateway
+        .admin_url()
+        .await
+        .trim_start_matches("http://")
+        .to_owned();
     let scene = tokio::sync::Mutex::new(scene);
     let pictures = page_home().join("pictures");
-    run_script(script, &admin, &pictures, async |order| scene.lock().await.obey(order).await).await;
+    run_script(script, &admin, &pictures, async |order| {
+        scene.lock().await.obey(order).await
+    })
+    .await;
 }
 
 #[tokio::test]

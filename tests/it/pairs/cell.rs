@@ -18,7 +18,11 @@ pub(crate) struct MatrixCell {
 }
 
 impl MatrixCell {
-    pub(crate) async fn start(client: &'static str, server: &'static str, transport: ServerTransport) -> Self {
+    pub(crate) async fn start(
+        client: &'static str,
+        server: &'static str,
+        transport: ServerTransport,
+    ) -> Self {
         let mut rig = PairRig::start(server, transport).await;
         let over_sse = client.strip_suffix(OVER_SSE);
         if over_sse.is_some() {
@@ -26,9 +30,18 @@ impl MatrixCell {
         }
         let client = over_sse.unwrap_or(client);
         for (name, wanted) in [("main", server), ("own", server), ("aside", MODERN)] {
-            assert_eq!(rig.status(name).await["revision"], wanted, "{name} is spoken to at another revision");
+            assert_eq!(
+                rig.status(name).await["revision"],
+                wanted,
+                "{name} is spoken to at another revision"
+            );
         }
-        MatrixCell { client, server, transport, rig }
+        MatrixCell {
+            client,
+            server,
+            transport,
+            rig,
+        }
     }
 
     /// A client that can be asked nothing.
@@ -42,8 +55,13 @@ impl MatrixCell {
     }
 
     pub(crate) fn everything(&self) -> Value {
-        let elicitation = if self.knows_urls(self.client) { json!({"form": {}, "url": {}}) } else { json!({}) };
-        json!({"sampling": {"tools": {}}, "roots": {"listChanged": true}, "elicitation": elicitation})
+        let elicitation = if self.knows_urls(self.client) {
+            json!({"form": {}, "url": {}})
+        } else {
+            json!({})
+        };
+        json!({"sampling": {"tools": {}}, "roots": {"listChanged": true},
+            "elicitation": elicitation})
     }
 
     fn knows_urls(&self, revision: &str) -> bool {
@@ -58,13 +76,16 @@ impl MatrixCell {
         self.server >= MODERN
     }
 
-    /// A tool as this cell's client finds it listed: only what its revision looks for in tools, and the server's says
-    /// for all of them at once, is added behind the server's own bytes.
+    /// A tool as this cell's client finds it listed: only what its revision looks for in tools, and
+    /// the server's says for all of them at once, is added behind the server's own bytes.
     pub(crate) fn listed(&self, tool: &str) -> String {
         if self.client != "2025-11-25" || !self.modern_server() {
             return tool.to_owned();
         }
-        format!(r#"{},"execution":{{"taskSupport":"optional"}}}}"#, tool.strip_suffix('}').unwrap())
+        format!(
+            r#"{},"execution":{{"taskSupport":"optional"}}}}"#,
+            tool.strip_suffix('}').unwrap()
+        )
     }
 
     /// Whether the server's revision is this one or a later one.

@@ -10,9 +10,12 @@ use crate::pairs::cell::MatrixCell;
 
 fn reply(method: &str, _: &Value) -> Value {
     match method {
-        "elicitation/create" => json!({"action": "accept", "content": {"name": "Ada", "x-unknown": 1}}),
+        "elicitation/create" => {
+            json!({"action": "accept", "content": {"name": "Ada", "x-unknown": 1}})
+        }
         "sampling/createMessage" => {
-            json!({"role": "assistant", "content": {"type": "text", "text": "Hello."}, "model": "m"})
+            json!({"role": "assistant", "content": {"type": "text", "text": "Hello."},
+                "model": "m"})
         }
         "roots/list" => json!({"roots": [{"uri": "file:///tmp/r", "name": "r"}]}),
         other => panic!("asked for {other}"),
@@ -21,18 +24,29 @@ fn reply(method: &str, _: &Value) -> Value {
 
 async fn ask(client: &McpClient, tool: &str, arguments: Value) -> (RpcAnswer, Vec<Value>) {
     let params = json!({"name": tool, "arguments": arguments});
-    client.prepare("tools/call").params(&params).answering(reply).await
+    client
+        .prepare("tools/call")
+        .params(&params)
+        .answering(reply)
+        .await
 }
 
-/// The one answer to a call whose question cannot reach the client: an error, or a result that is one.
+/// The one answer to a call whose question cannot reach the client: an error, or a result that is
+/// one.
 fn refused(answer: &RpcAnswer) {
     let end = &answer.end().value;
-    let text = end["error"]["message"].as_str().or(end["result"]["content"][0]["text"].as_str());
+    let text = end["error"]["message"]
+        .as_str()
+        .or(end["result"]["content"][0]["text"].as_str());
     let failed = end["error"].is_object() || end["result"]["isError"] == true;
-    assert!(failed && text.is_some_and(|t| t.len() > 10), "no clear refusal: {answer:?}");
+    assert!(
+        failed && text.is_some_and(|t| t.len() > 10),
+        "no clear refusal: {answer:?}"
+    );
 }
 
-/// Calls a tool that asks one question, and checks that it was asked and answered, or refused where it must be.
+/// Calls a tool that asks one question, and checks that it was asked and answered, or refused where
+/// it must be.
 async fn one_question(cell: &MatrixCell, tool: &str, method: &str, possible: bool) {
     let client = cell.able().await;
     let (answer, asked) = ask(&client, tool, json!({})).await;
@@ -54,9 +68,17 @@ pub(crate) async fn elicitation(cell: Arc<MatrixCell>) {
         return;
     }
     // What the server asks arrives as it was asked.
-    let (_, asked) = ask(&cell.able().await, "main__elicit", json!({"message": "Wör?"})).await;
+    let (_, asked) = ask(
+        &cell.able().await,
+        "main__elicit",
+        json!({"message": "Wör?"}),
+    )
+    .await;
     assert_eq!(asked[0]["params"]["message"], "Wör?");
-    assert_eq!(asked[0]["params"]["requestedSchema"]["required"], json!(["name"]));
+    assert_eq!(
+        asked[0]["params"]["requestedSchema"]["required"],
+        json!(["name"])
+    );
 }
 
 pub(crate) async fn elicitation_by_url(cell: Arc<MatrixCell>) {
@@ -75,11 +97,18 @@ pub(crate) async fn a_page_that_is_done(cell: Arc<MatrixCell>) {
         let mut others = other.open_server_stream().await;
         let (_, asked) = ask(&client, tool, json!({})).await;
         let done = stream.until("notifications/elicitation/complete").await;
-        assert_eq!(done.value["params"]["elicitationId"], asked[0]["params"]["elicitationId"]);
-        // Nobody else hears of it: what comes next on the other's stream is what it asked for itself.
+        assert_eq!(
+            done.value["params"]["elicitationId"],
+            asked[0]["params"]["elicitationId"]
+        );
+        // Nobody else hears of it: what comes next on the other's stream is what it asked for
+        // itself.
         let (_, asked) = ask(&other, tool, json!({})).await;
         let done = others.until("notifications/elicitation/complete").await;
-        assert_eq!(done.value["params"]["elicitationId"], asked[0]["params"]["elicitationId"]);
+        assert_eq!(
+            done.value["params"]["elicitationId"],
+            asked[0]["params"]["elicitationId"]
+        );
     }
 }
 
@@ -89,7 +118,10 @@ pub(crate) async fn two_questions(cell: Arc<MatrixCell>) {
     }
     let (answer, asked) = ask(&cell.able().await, "main__elicit_twice", json!({"x": 1.0})).await;
     let questions: Vec<&Value> = asked.iter().map(|one| &one["params"]["message"]).collect();
-    assert_eq!(questions, ["What is your first name?", "What is your last name?"]);
+    assert_eq!(
+        questions,
+        ["What is your first name?", "What is your last name?"]
+    );
     let got: Value = serde_json::from_str(answer.text()).unwrap();
     assert_eq!(got["second"]["content"]["name"], "Ada");
 }
@@ -99,7 +131,8 @@ pub(crate) async fn sampling(cell: Arc<MatrixCell>) {
 }
 
 pub(crate) async fn roots(cell: Arc<MatrixCell>) {
-    // A shared connection with sessions that has one client's roots is no longer everybody's (`users/roots.rs`).
+    // A shared connection with sessions that has one client's roots is no longer everybody's
+    // (`users/roots.rs`).
     one_question(&cell, "own__roots", "roots/list", true).await;
     if cell.modern_server() {
         one_question(&cell, "main__roots", "roots/list", true).await;
@@ -108,10 +141,16 @@ pub(crate) async fn roots(cell: Arc<MatrixCell>) {
 
 pub(crate) async fn questions_outside_of_tools(cell: Arc<MatrixCell>) {
     let client = cell.able().await;
-    let asks =
-        [("prompts/get", json!({"name": "main__interview"})), ("resources/read", json!({"uri": "mock://private"}))];
+    let asks = [
+        ("prompts/get", json!({"name": "main__interview"})),
+        ("resources/read", json!({"uri": "mock://private"})),
+    ];
     for (method, params) in asks {
-        let (answer, asked) = client.prepare(method).params(&params).answering(reply).await;
+        let (answer, asked) = client
+            .prepare(method)
+            .params(&params)
+            .answering(reply)
+            .await;
         if !cell.server_since("2025-06-18") {
             assert!(asked.is_empty());
             assert!(answer.error()["message"].as_str().unwrap().len() > 10);
@@ -119,7 +158,9 @@ pub(crate) async fn questions_outside_of_tools(cell: Arc<MatrixCell>) {
         }
         assert_eq!(asked.len(), 1, "{answer:?}");
         let text = &answer.result()["contents"][0]["text"];
-        let text = text.as_str().or(answer.result()["messages"][0]["content"]["text"].as_str());
+        let text = text
+            .as_str()
+            .or(answer.result()["messages"][0]["content"]["text"].as_str());
         assert!(text.is_some_and(|t| t.contains("Ada")), "{answer:?}");
     }
 }
@@ -132,7 +173,10 @@ pub(crate) async fn who_cannot_be_asked_is_not(cell: Arc<MatrixCell>) {
         refused(&answer);
         if cell.modern_client() && cell.modern_server() {
             assert_eq!((answer.code(), answer.status), (-32021, 400), "{tool}");
-            assert!(answer.error()["data"]["requiredCapabilities"].is_object(), "{answer:?}");
+            assert!(
+                answer.error()["data"]["requiredCapabilities"].is_object(),
+                "{answer:?}"
+            );
         }
     }
 }
@@ -142,18 +186,37 @@ pub(crate) async fn a_refused_question_is_not_left_open(cell: Arc<MatrixCell>) {
         return;
     }
     let main = &cell.rig.main;
-    let settled = || main.received().iter().filter(|line| line.contains("did not declare")).count();
+    let settled = || {
+        main.received()
+            .iter()
+            .filter(|line| line.contains("did not declare"))
+            .count()
+    };
     let before = settled();
     let client = cell.client().await;
     // A tool that can do without the input answers, as it does directly.
-    let answer = client.exchange_tool("main__sample_or_default", json!({})).await;
+    let answer = client
+        .exchange_tool("main__sample_or_default", json!({}))
+        .await;
     assert_eq!(answer.text(), "nobody was asked");
     // One that cannot fails, and the error names what the client would have to declare.
     let answer = client.exchange_tool("main__sample", json!({})).await;
     assert_eq!((answer.code(), answer.status), (-32021, 400), "{answer:?}");
-    assert_eq!(answer.error()["data"]["requiredCapabilities"], json!({"sampling": {}}));
-    holds("the server is told that nobody answers", || settled() > before + 1).await;
-    assert_eq!(client.exchange_tool("main__add", json!({"a": 1, "b": 1})).await.text(), "2");
+    assert_eq!(
+        answer.error()["data"]["requiredCapabilities"],
+        json!({"sampling": {}})
+    );
+    holds("the server is told that nobody answers", || {
+        settled() > before + 1
+    })
+    .await;
+    assert_eq!(
+        client
+            .exchange_tool("main__add", json!({"a": 1, "b": 1}))
+            .await
+            .text(),
+        "2"
+    );
 }
 
 pub(crate) async fn a_client_may_decline(cell: Arc<MatrixCell>) {
@@ -162,18 +225,30 @@ pub(crate) async fn a_client_may_decline(cell: Arc<MatrixCell>) {
     }
     let client = cell.able().await;
     let params = json!({"name": "main__elicit", "arguments": {}});
-    let (answer, _) = client.prepare("tools/call").params(&params).answering(|_, _| json!({"action": "decline"})).await;
-    assert_eq!(serde_json::from_str::<Value>(answer.text()).unwrap(), json!({"action": "decline"}));
+    let (answer, _) = client
+        .prepare("tools/call")
+        .params(&params)
+        .answering(|_, _| json!({"action": "decline"}))
+        .await;
+    assert_eq!(
+        serde_json::from_str::<Value>(answer.text()).unwrap(),
+        json!({"action": "decline"})
+    );
     if !cell.modern_client() {
         let fails = |_: &str, _: &Value| json!({"code": -1, "message": "the user is away"});
-        let (answer, _) = client.prepare("tools/call").params(&params).answering(fails).await;
+        let (answer, _) = client
+            .prepare("tools/call")
+            .params(&params)
+            .answering(fails)
+            .await;
         refused(&answer);
     }
 }
 
 pub(crate) async fn two_ask_at_once(cell: Arc<MatrixCell>) {
-    // Each client tells its server's question from the other's by what it says. Those without sessions that have one
-    // principal share a connection to a legacy server on a pipe, where either may be asked in the other's place.
+    // Each client tells its server's question from the other's by what it says. Those without
+    // sessions that have one principal share a connection to a legacy server on a pipe, where
+    // either may be asked in the other's place.
     let one_client = cell.modern_client() && !cell.modern_server() && !cell.transport.is_http();
     let talk = |name: &'static str| {
         let cell = cell.clone();
@@ -182,41 +257,84 @@ pub(crate) async fn two_ask_at_once(cell: Arc<MatrixCell>) {
             let params = json!({"name": "main__sample", "arguments": {"prompt": name}});
             let say = |_: &str, asked: &Value| {
                 let prompt = asked["messages"][0]["content"]["text"].as_str().unwrap();
-                assert!(one_client || prompt == name, "another client's question: {prompt}");
-                json!({"role": "assistant", "content": {"type": "text", "text": format!("for {prompt}")}, "model": "m"})
+                assert!(
+                    one_client || prompt == name,
+                    "another client's question: {prompt}"
+                );
+                json!({"role": "assistant",
+                    "content": {"type": "text", "text": format!("for {prompt}")}, "model": "m"})
             };
-            client.prepare("tools/call").params(&params).answering(say).await.0
+            client
+                .prepare("tools/call")
+                .params(&params)
+                .answering(say)
+                .await
+                .0
         })
     };
     for (name, talking) in ["one", "two"].map(|name| (name, talk(name))) {
         let answer = talking.await.unwrap();
-        // On a pipe a question names no call; but this server was seen to ask, and of two sessions one leaves.
-        assert!(answer.text().contains(&format!("for {name}")), "another client's answer, or none: {answer:?}");
+        // On a pipe a question names no call; but this server was seen to ask, and of two sessions
+        // one leaves.
+        assert!(
+            answer.text().contains(&format!("for {name}")),
+            "another client's answer, or none: {answer:?}"
+        );
     }
 }
 
 pub(crate) async fn a_connection_for_each_session(cell: Arc<MatrixCell>) {
     let own = &cell.rig.own;
     let client = cell.able().await;
-    let me: Value = serde_json::from_str(client.exchange_tool("own__whoami", json!({})).await.text()).unwrap();
-    // A client without a session has a connection all the same, by who it is and what it can be asked for.
+    let me: Value =
+        serde_json::from_str(client.exchange_tool("own__whoami", json!({})).await.text()).unwrap();
+    // A client without a session has a connection all the same, by who it is and what it can be
+    // asked for.
     assert_eq!(me["client"], json!({"name": "pairs", "version": "1"}));
     assert_eq!(me["capabilities"], cell.everything());
     if cell.modern_client() || cell.modern_server() {
         return;
     }
-    let shared: Value = serde_json::from_str(client.exchange_tool("main__whoami", json!({})).await.text()).unwrap();
+    let shared: Value =
+        serde_json::from_str(client.exchange_tool("main__whoami", json!({})).await.text()).unwrap();
     assert_eq!(shared["client"]["name"], "moongate");
     let told = || own.of("notifications/roots/list_changed").len();
-    assert_eq!(client.notify("notifications/roots/list_changed", json!({})).await, 202);
+    assert_eq!(
+        client
+            .notify("notifications/roots/list_changed", json!({}))
+            .await,
+        202
+    );
     holds("the server hears that the roots changed", || told() == 1).await;
-    assert!(cell.rig.main.of("notifications/roots/list_changed").is_empty(), "they are not everybody's");
+    assert!(
+        cell.rig
+            .main
+            .of("notifications/roots/list_changed")
+            .is_empty(),
+        "they are not everybody's"
+    );
     // Their counters are apart, and end with the session.
-    let count = async |client: &McpClient| client.exchange_tool("own__counter", json!({})).await.text().to_owned();
+    let count = async |client: &McpClient| {
+        client
+            .exchange_tool("own__counter", json!({}))
+            .await
+            .text()
+            .to_owned()
+    };
     let other = cell.able().await;
-    assert_eq!([count(&client).await, count(&client).await, count(&other).await], ["1", "2", "1"]);
+    assert_eq!(
+        [
+            count(&client).await,
+            count(&client).await,
+            count(&other).await
+        ],
+        ["1", "2", "1"]
+    );
     let Some(handle) = &own.handle else { return };
     let open = handle.sessions();
     assert_eq!(client.delete_session().await, 204);
-    holds("the connection goes with the session", || handle.sessions() < open).await;
+    holds("the connection goes with the session", || {
+        handle.sessions() < open
+    })
+    .await;
 }

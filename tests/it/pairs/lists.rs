@@ -9,14 +9,23 @@ use serde_json::{Value, json};
 use crate::pairs::cell::MatrixCell;
 
 fn keys<'a>(answer: &'a RpcAnswer, list: &str, key: &str) -> Vec<&'a str> {
-    let items = answer.result()[list].as_array().unwrap_or_else(|| panic!("no {list}: {answer:?}"));
-    items.iter().map(|item| item[key].as_str().unwrap()).collect()
+    let items = answer.result()[list]
+        .as_array()
+        .unwrap_or_else(|| panic!("no {list}: {answer:?}"));
+    items
+        .iter()
+        .map(|item| item[key].as_str().unwrap())
+        .collect()
 }
 
 /// Whether reads and lists say how long they may be kept.
 fn check_hints(cell: &MatrixCell, answer: &RpcAnswer) {
     for member in ["ttlMs", "cacheScope", "resultType"] {
-        assert_eq!(answer.result().get(member).is_some(), cell.modern_client(), "{member}: {answer:?}");
+        assert_eq!(
+            answer.result().get(member).is_some(),
+            cell.modern_client(),
+            "{member}: {answer:?}"
+        );
     }
 }
 
@@ -26,7 +35,11 @@ pub(crate) async fn pages_become_one(cell: Arc<MatrixCell>) {
     let lists = [
         ("tools/list", "tools", "name"),
         ("resources/list", "resources", "uri"),
-        ("resources/templates/list", "resourceTemplates", "uriTemplate"),
+        (
+            "resources/templates/list",
+            "resourceTemplates",
+            "uriTemplate",
+        ),
         ("prompts/list", "prompts", "name"),
     ];
     for (method, list, key) in lists {
@@ -36,16 +49,39 @@ pub(crate) async fn pages_become_one(cell: Arc<MatrixCell>) {
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), count, "{method} lists something twice");
-        let named = |key: &&str| ["main__", "own__", "aside__"].iter().any(|prefix| key.starts_with(prefix));
-        assert!(key != "name" || all.iter().all(named), "{method} lists what no server has: {all:?}");
-        assert!(answer.result().get("nextCursor").is_none(), "{method}: {answer:?}");
+        let named = |key: &&str| {
+            ["main__", "own__", "aside__"]
+                .iter()
+                .any(|prefix| key.starts_with(prefix))
+        };
+        assert!(
+            key != "name" || all.iter().all(named),
+            "{method} lists what no server has: {all:?}"
+        );
+        assert!(
+            answer.result().get("nextCursor").is_none(),
+            "{method}: {answer:?}"
+        );
         check_hints(&cell, &answer);
         let answer = client.exchange(method, json!({"cursor": "page-1"})).await;
-        assert_eq!(answer.code(), -32602, "{method} takes a cursor that it never gave");
+        assert_eq!(
+            answer.code(),
+            -32602,
+            "{method} takes a cursor that it never gave"
+        );
     }
     let prompts = client.exchange("prompts/list", json!({})).await;
-    for prompt in ["main__greet", "main__interview", "main__plain", "own__plain", "aside__greet"] {
-        assert!(keys(&prompts, "prompts", "name").contains(&prompt), "{prompt}");
+    for prompt in [
+        "main__greet",
+        "main__interview",
+        "main__plain",
+        "own__plain",
+        "aside__greet",
+    ] {
+        assert!(
+            keys(&prompts, "prompts", "name").contains(&prompt),
+            "{prompt}"
+        );
     }
 }
 
@@ -54,7 +90,12 @@ pub(crate) async fn resources(cell: Arc<MatrixCell>) {
     let list = client.exchange("resources/list", json!({})).await;
     let uris = keys(&list, "resources", "uri");
     // Two servers have `mock://static/text`: the first by name keeps it.
-    for uri in ["mock://aside", "mock://static/text", "moongate:main:mock://static/text", "mock://static/blob"] {
+    for uri in [
+        "mock://aside",
+        "mock://static/text",
+        "moongate:main:mock://static/text",
+        "mock://static/blob",
+    ] {
         assert!(uris.contains(&uri), "{uri} in {uris:?}");
     }
     let read = async |uri: &str| {
@@ -64,29 +105,53 @@ pub(crate) async fn resources(cell: Arc<MatrixCell>) {
         answer.result()["contents"][0].clone()
     };
     assert_eq!(read("mock://static/text").await["text"], "aside's own text");
-    assert_eq!(read("moongate:main:mock://static/text").await["text"], "Hello, wörld.\nA second line.");
+    assert_eq!(
+        read("moongate:main:mock://static/text").await["text"],
+        "Hello, wörld.\nA second line."
+    );
     let blob = read("mock://static/blob").await;
-    assert_eq!(STANDARD.decode(blob["blob"].as_str().unwrap()).unwrap(), (0..=255).collect::<Vec<u8>>());
+    assert_eq!(
+        STANDARD.decode(blob["blob"].as_str().unwrap()).unwrap(),
+        (0..=255).collect::<Vec<u8>>()
+    );
     let seen = cell.rig.main.of("resources/read");
-    assert!(seen.iter().any(|message| message["params"]["uri"] == "mock://static/text"), "{seen:?}");
+    assert!(
+        seen.iter()
+            .any(|message| message["params"]["uri"] == "mock://static/text"),
+        "{seen:?}"
+    );
 }
 
 pub(crate) async fn links_lead_back(cell: Arc<MatrixCell>) {
     let client = cell.client().await;
-    let answer = client.exchange_tool("main__link", json!({"uri": "mock://static/text"})).await;
+    let answer = client
+        .exchange_tool("main__link", json!({"uri": "mock://static/text"}))
+        .await;
     let content = answer.result()["content"].as_array().unwrap();
     for block in content {
-        let uri = block["uri"].as_str().or(block["resource"]["uri"].as_str()).unwrap();
+        let uri = block["uri"]
+            .as_str()
+            .or(block["resource"]["uri"].as_str())
+            .unwrap();
         assert_eq!(uri, "moongate:main:mock://static/text", "{block}");
     }
-    assert_eq!(content.len(), if cell.server_since("2025-06-18") { 2 } else { 1 });
+    assert_eq!(
+        content.len(),
+        if cell.server_since("2025-06-18") {
+            2
+        } else {
+            1
+        }
+    );
 }
 
 pub(crate) async fn templates(cell: Arc<MatrixCell>) {
     let client = cell.client().await;
     let list = client.exchange("resources/templates/list", json!({})).await;
     assert!(keys(&list, "resourceTemplates", "uriTemplate").contains(&"mock://item/{id}"));
-    let answer = client.exchange("resources/read", json!({"uri": "mock://item/sé 1"})).await;
+    let answer = client
+        .exchange("resources/read", json!({"uri": "mock://item/sé 1"}))
+        .await;
     assert_eq!(answer.result()["contents"][0]["text"], "item sé 1");
 }
 
@@ -105,11 +170,18 @@ pub(crate) async fn prompts(cell: Arc<MatrixCell>) {
     let client = cell.client().await;
     let greet = json!({"name": "main__greet", "arguments": {"name": "Zoë \u{1F600}"}});
     let answer = client.exchange("prompts/get", greet).await;
-    assert_eq!(answer.result()["messages"][0]["content"]["text"], "Please greet Zoë \u{1F600} warmly.");
+    assert_eq!(
+        answer.result()["messages"][0]["content"]["text"],
+        "Please greet Zoë \u{1F600} warmly."
+    );
     assert!(answer.result().get("ttlMs").is_none());
-    let answer = client.exchange("prompts/get", json!({"name": "main__greet"})).await;
+    let answer = client
+        .exchange("prompts/get", json!({"name": "main__greet"}))
+        .await;
     assert_eq!(answer.code(), -32602, "the server's own complaint");
-    let answer = client.exchange("prompts/get", json!({"name": "main__nope"})).await;
+    let answer = client
+        .exchange("prompts/get", json!({"name": "main__nope"}))
+        .await;
     assert_eq!(answer.code(), -32602);
 }
 
@@ -117,11 +189,23 @@ pub(crate) async fn completion(cell: Arc<MatrixCell>) {
     let client = cell.client().await;
     let complete = async |reference: Value, typed: &str| {
         let argument = json!({"name": "x", "value": typed});
-        client.exchange("completion/complete", json!({"ref": reference, "argument": argument})).await
+        client
+            .exchange(
+                "completion/complete",
+                json!({"ref": reference, "argument": argument}),
+            )
+            .await
     };
     let answer = complete(json!({"type": "ref/prompt", "name": "main__greet"}), "a").await;
-    assert_eq!(answer.result()["completion"]["values"], json!(["Ada", "Alan"]));
-    let answer = complete(json!({"type": "ref/resource", "uri": "mock://item/{id}"}), "2").await;
+    assert_eq!(
+        answer.result()["completion"]["values"],
+        json!(["Ada", "Alan"])
+    );
+    let answer = complete(
+        json!({"type": "ref/resource", "uri": "mock://item/{id}"}),
+        "2",
+    )
+    .await;
     assert_eq!(answer.result()["completion"]["values"], json!(["2", "20"]));
     let answer = complete(json!({"type": "ref/prompt", "name": "main__nope"}), "a").await;
     assert_eq!(answer.code(), -32602);

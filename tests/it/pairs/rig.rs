@@ -4,8 +4,8 @@ use std::fs::OpenOptions;
 use std::path::PathBuf;
 
 use moongate_mock::{
-    ContentPreset, CursorMode, MockHandle, MockScript, Revision, TaskRule, serve_http_recording, serve_tcp, serve_unix,
-    serve_ws,
+    ContentPreset, CursorMode, MockHandle, MockScript, Revision, TaskRule, serve_http_recording,
+    serve_tcp, serve_unix, serve_ws,
 };
 use moongate_testing::McpClient;
 use moongate_testing::messages::MODERN;
@@ -37,7 +37,10 @@ impl ServerTransport {
     }
 
     fn has_tls(self) -> bool {
-        matches!(self, ServerTransport::HttpTls | ServerTransport::WebSocketTls)
+        matches!(
+            self,
+            ServerTransport::HttpTls | ServerTransport::WebSocketTls
+        )
     }
 }
 
@@ -50,8 +53,8 @@ pub(crate) struct MockBehind {
     _relay: Option<Relay>,
 }
 
-/// A gateway with three servers: `main` at the revision under test, `aside` at all revisions, and `own` like `main`
-/// with a connection for each session.
+/// A gateway with three servers: `main` at the revision under test, `aside` at all revisions, and
+/// `own` like `main` with a connection for each session.
 pub(crate) struct PairRig {
     gateway: PairGateway,
     pub(crate) url: String,
@@ -90,8 +93,11 @@ pub(crate) fn main_script(revision: &str) -> MockScript {
     let without_input = json!({"name": "sample_or_default", "inputSchema": {"type": "object"}});
     script.tools = vec![json!(ODD_TOOL), json!(PANEL_TOOL), without_input];
     script.contents.insert(PAGE.into(), page("main's page"));
-    script.extensions =
-        [("io.modelcontextprotocol/ui".into(), json!({})), ("com.example/odd".into(), json!({}))].into();
+    script.extensions = [
+        ("io.modelcontextprotocol/ui".into(), json!({})),
+        ("com.example/odd".into(), json!({})),
+    ]
+    .into();
     script.experimental = [("com.example/trial".into(), json!({"says": "main"}))].into();
     add_tasks(&mut script, revision);
     script.answers.insert("odd".into(), json!(ODD_RESULT));
@@ -102,9 +108,18 @@ pub(crate) fn main_script(revision: &str) -> MockScript {
 
 /// Tools that run as tasks where the revision has them, with another tool's behaviour.
 fn add_tasks(script: &mut MockScript, revision: &str) {
-    let rule = TaskRule { tell: true, ..TaskRule::default() };
-    let required = TaskRule { required: true, ..rule.clone() };
-    let eager = TaskRule { eager: true, ..rule.clone() };
+    let rule = TaskRule {
+        tell: true,
+        ..TaskRule::default()
+    };
+    let required = TaskRule {
+        required: true,
+        ..rule.clone()
+    };
+    let eager = TaskRule {
+        eager: true,
+        ..rule.clone()
+    };
     for (name, behaves, rule) in [
         ("job", "sleep", &rule),
         ("job_asks", "elicit", &rule),
@@ -118,7 +133,8 @@ fn add_tasks(script: &mut MockScript, revision: &str) {
     ] {
         let mut tool = json!({"name": name, "inputSchema": {"type": "object"}});
         if revision == "2025-11-25" {
-            tool["execution"] = json!({"taskSupport": if rule.required { "required" } else { "optional" }});
+            tool["execution"] =
+                json!({"taskSupport": if rule.required { "required" } else { "optional" }});
         }
         script.tools.push(tool);
         script.behave.insert(name.into(), behaves.into());
@@ -146,12 +162,20 @@ impl PairRig {
     pub(crate) async fn start(revision: &str, transport: ServerTransport) -> Self {
         let authority = Authority::new("servers");
         let setup = Setup::new().with("gateway", "drain = \"100ms\"");
-        let (setup, main) = behind(setup, "main", main_script(revision), transport, &authority).await;
+        let (setup, main) =
+            behind(setup, "main", main_script(revision), transport, &authority).await;
         let mut own = main_script(revision);
         own.contents.insert(PAGE.into(), page("own's page"));
         let (setup, own) = behind(setup, "own", own, transport, &authority).await;
         let setup = setup.with("servers.own", "share = \"session\"");
-        let (setup, aside) = behind(setup, "aside", aside_script(), ServerTransport::Http, &authority).await;
+        let (setup, aside) = behind(
+            setup,
+            "aside",
+            aside_script(),
+            ServerTransport::Http,
+            &authority,
+        )
+        .await;
         let gateway = match transport.has_tls() {
             false => PairGateway::Here(setup.start().await),
             true => PairGateway::Apart(setup.trusting(&authority).spawn().await),
@@ -160,7 +184,13 @@ impl PairRig {
             PairGateway::Here(gateway) => gateway.url("/mcp"),
             PairGateway::Apart(process) => process.mcp(),
         };
-        let rig = PairRig { gateway, url, main, aside, own };
+        let rig = PairRig {
+            gateway,
+            url,
+            main,
+            aside,
+            own,
+        };
         for server in ["main", "own", "aside"] {
             let ready = async || (rig.status(server).await["state"] == "ready").then_some(());
             until(&format!("{server} is ready"), ready).await;
@@ -169,7 +199,10 @@ impl PairRig {
         let listed = async || {
             let list = client.exchange("tools/list", json!({})).await;
             let has = |name: &&str| list.raw_result().contains(&format!("\"{name}\""));
-            ["main__odd", "own__odd", "aside__echo"].iter().all(has).then_some(())
+            ["main__odd", "own__odd", "aside__echo"]
+                .iter()
+                .all(has)
+                .then_some(())
         };
         until("the tools are listed", listed).await;
         rig
@@ -203,23 +236,44 @@ async fn behind(
     authority: &Authority,
 ) -> (Setup, MockBehind) {
     let record = setup.path(&format!("{name}.record"));
-    let file = Some(OpenOptions::new().create(true).append(true).open(&record).unwrap());
+    let file = Some(
+        OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&record)
+            .unwrap(),
+    );
     let addr = support::loopback();
     script.http.streamable = transport.is_http();
     let handle = match transport {
         ServerTransport::Stdio => {
-            return (setup.stdio(name, &script), MockBehind { record, handle: None, _relay: None });
+            return (
+                setup.stdio(name, &script),
+                MockBehind {
+                    record,
+                    handle: None,
+                    _relay: None,
+                },
+            );
         }
         ServerTransport::Http | ServerTransport::HttpTls | ServerTransport::Sse => {
             serve_http_recording(script, addr, file, None).await
         }
         ServerTransport::Tcp => serve_tcp(script, addr, file).await,
-        ServerTransport::Unix => serve_unix(script, setup.path(&format!("{name}.sock")), file).await,
-        ServerTransport::WebSocket | ServerTransport::WebSocketTls => serve_ws(script, addr, file).await,
+        ServerTransport::Unix => {
+            serve_unix(script, setup.path(&format!("{name}.sock")), file).await
+        }
+        ServerTransport::WebSocket | ServerTransport::WebSocketTls => {
+            serve_ws(script, addr, file).await
+        }
     };
     let handle = handle.unwrap();
     // The mock has no HTTP/2; and for WebSockets nothing is agreed on.
-    let protocols: &[&str] = if transport.is_http() { &["http/1.1"] } else { &[] };
+    let protocols: &[&str] = if transport.is_http() {
+        &["http/1.1"]
+    } else {
+        &[]
+    };
     let relay = match transport.has_tls() {
         true => Some(Relay::secure(handle.addr.unwrap(), authority.sign().server(protocols)).await),
         false => None,
@@ -233,7 +287,14 @@ async fn behind(
         _ => ("url", handle.url.clone()),
     };
     let setup = setup.with(&format!("servers.{name}"), &format!("{key} = {place:?}"));
-    (setup, MockBehind { record, handle: Some(handle), _relay: relay })
+    (
+        setup,
+        MockBehind {
+            record,
+            handle: Some(handle),
+            _relay: relay,
+        },
+    )
 }
 
 impl MockBehind {
@@ -242,12 +303,19 @@ impl MockBehind {
         let text = std::fs::read_to_string(&self.record).unwrap();
         // A line that is still being written is not there yet.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        whole.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect()
+        whole
+            .lines()
+            .filter(|line| !line.trim().is_empty())
+            .map(str::to_owned)
+            .collect()
     }
 
     /// The received messages with this method.
     pub(crate) fn of(&self, method: &str) -> Vec<Value> {
-        let all = self.received().into_iter().map(|line| serde_json::from_str::<Value>(&line).unwrap());
+        let all = self
+            .received()
+            .into_iter()
+            .map(|line| serde_json::from_str::<Value>(&line).unwrap());
         all.filter(|message| message["method"] == method).collect()
     }
 

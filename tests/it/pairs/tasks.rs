@@ -52,20 +52,42 @@ async fn create(cell: &MatrixCell, client: &McpClient, tool: &str, arguments: Va
     let result = answer.result();
     if cell.modern_client() {
         assert_eq!(result["resultType"], "task", "{answer:?}");
-        for absent in ["task", "content", "inputRequests", "result", "ttl", "pollInterval"] {
+        for absent in [
+            "task",
+            "content",
+            "inputRequests",
+            "result",
+            "ttl",
+            "pollInterval",
+        ] {
             assert!(result.get(absent).is_none(), "{absent}: {answer:?}");
         }
-        assert_eq!((&result["ttlMs"], &result["pollIntervalMs"]), (&json!(600_000), &json!(50)), "{answer:?}");
+        assert_eq!(
+            (&result["ttlMs"], &result["pollIntervalMs"]),
+            (&json!(600_000), &json!(50)),
+            "{answer:?}"
+        );
         return result.clone();
     }
     let task = &result["task"];
     // A server without sessions hears of no wish.
-    let ttl = if cell.modern_server() { 600_000 } else { 60_000 };
-    assert_eq!((&task["ttl"], &task["pollInterval"]), (&json!(ttl), &json!(50)), "{answer:?}");
+    let ttl = if cell.modern_server() {
+        600_000
+    } else {
+        60_000
+    };
+    assert_eq!(
+        (&task["ttl"], &task["pollInterval"]),
+        (&json!(ttl), &json!(50)),
+        "{answer:?}"
+    );
     for absent in ["ttlMs", "pollIntervalMs", "inputRequests", "result"] {
         assert!(task.get(absent).is_none(), "{absent}: {answer:?}");
     }
-    assert!(result.get("taskId").is_none() && result.get("resultType").is_none(), "{answer:?}");
+    assert!(
+        result.get("taskId").is_none() && result.get("resultType").is_none(),
+        "{answer:?}"
+    );
     task.clone()
 }
 
@@ -80,14 +102,19 @@ async fn until_status(client: &McpClient, id: &str, wanted: &[&str]) -> Value {
             let answer = about(client, "tasks/get", id).await;
             let task = answer.result().clone();
             assert_eq!(task["taskId"], id, "{answer:?}");
-            assert!(task["createdAt"].is_string() && task["lastUpdatedAt"].is_string(), "{answer:?}");
+            assert!(
+                task["createdAt"].is_string() && task["lastUpdatedAt"].is_string(),
+                "{answer:?}"
+            );
             if wanted.contains(&task["status"].as_str().unwrap()) {
                 return task;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(LONG, looking).await.unwrap_or_else(|_| panic!("{id} never was one of {wanted:?}"))
+    tokio::time::timeout(LONG, looking)
+        .await
+        .unwrap_or_else(|_| panic!("{id} never was one of {wanted:?}"))
 }
 
 /// What the task came to, as its call would have.
@@ -113,7 +140,15 @@ pub(crate) async fn a_task_from_its_call_to_its_end(cell: Arc<MatrixCell>) {
         let params = json!({"name": "main__job", "arguments": {"ms": 1}, "task": {"ttl": 1}});
         let answer = client.exchange("tools/call", params).await;
         assert_eq!(answer.text(), "slept 1 ms");
-        assert!(!cell.rig.main.calls("job").pop().unwrap().contains("\"task\""));
+        assert!(
+            !cell
+                .rig
+                .main
+                .calls("job")
+                .pop()
+                .unwrap()
+                .contains("\"task\"")
+        );
         return;
     }
     let task = create(&cell, &client, "main__job", json!({"ms": 30})).await;
@@ -138,35 +173,64 @@ pub(crate) async fn tools_say_what_may_be_a_task(cell: Arc<MatrixCell>) {
         _ => Value::Null,
     };
     assert_eq!(*of("main__job"), want);
-    assert_eq!(*of("main__must"), if cell.server == OLD { json!("required") } else { want });
+    assert_eq!(
+        *of("main__must"),
+        if cell.server == OLD {
+            json!("required")
+        } else {
+            want
+        }
+    );
     // This server has no tasks.
     assert!(of("aside__echo").is_null());
 }
 
 pub(crate) async fn tasks_are_announced(cell: Arc<MatrixCell>) {
     if cell.modern_client() {
-        let answer = cell.client().await.exchange("server/discover", json!({})).await;
+        let answer = cell
+            .client()
+            .await
+            .exchange("server/discover", json!({}))
+            .await;
         let capabilities = &answer.result()["capabilities"];
-        assert_eq!(capabilities["extensions"][EXTENSION].is_object(), cell.server_has_tasks(), "{answer:?}");
+        assert_eq!(
+            capabilities["extensions"][EXTENSION].is_object(),
+            cell.server_has_tasks(),
+            "{answer:?}"
+        );
         assert!(capabilities.get("tasks").is_none());
         return;
     }
     let client = McpClient::new(cell.client, &cell.rig.url, json!({}));
     let answer = client.negotiate(cell.client).await;
     let capabilities = &answer.result()["capabilities"];
-    assert!(capabilities["extensions"].get(EXTENSION).is_none(), "{answer:?}");
+    assert!(
+        capabilities["extensions"].get(EXTENSION).is_none(),
+        "{answer:?}"
+    );
     if !cell.both() {
         assert!(capabilities.get("tasks").is_none(), "{answer:?}");
         return;
     }
-    assert!(capabilities["tasks"]["requests"]["tools"]["call"].is_object(), "{answer:?}");
+    assert!(
+        capabilities["tasks"]["requests"]["tools"]["call"].is_object(),
+        "{answer:?}"
+    );
     assert!(capabilities["tasks"]["cancel"].is_object());
     // What no server of the later revision can list is not listed.
-    assert_eq!(capabilities["tasks"]["list"].is_object(), cell.server == OLD);
+    assert_eq!(
+        capabilities["tasks"]["list"].is_object(),
+        cell.server == OLD
+    );
 }
 
 /// Answers the questions of a task; gives what it was asked and came to.
-async fn answered(cell: &MatrixCell, client: &McpClient, id: &str, questions: usize) -> (Vec<Value>, Value) {
+async fn answered(
+    cell: &MatrixCell,
+    client: &McpClient,
+    id: &str,
+    questions: usize,
+) -> (Vec<Value>, Value) {
     let accept = || json!({"action": "accept", "content": {"name": "Ada"}});
     let mut asked = Vec::new();
     if cell.modern_client() {
@@ -176,17 +240,31 @@ async fn answered(cell: &MatrixCell, client: &McpClient, id: &str, questions: us
             assert!(!requests.is_empty(), "{task}");
             // Whom nobody asked is not heard, and the others still are.
             let stranger = json!({"taskId": id, "inputResponses": {"nobody": accept()}});
-            assert!(client.exchange("tasks/update", stranger).await.result().get("taskId").is_none());
+            assert!(
+                client
+                    .exchange("tasks/update", stranger)
+                    .await
+                    .result()
+                    .get("taskId")
+                    .is_none()
+            );
             for (key, request) in requests {
                 let params = json!({"taskId": id, "inputResponses": {key: accept()}});
-                assert_eq!(client.exchange("tasks/update", params).await.result()["resultType"], "complete");
+                assert_eq!(
+                    client.exchange("tasks/update", params).await.result()["resultType"],
+                    "complete"
+                );
                 asked.push(request);
             }
         }
         return (asked, end(cell, client, id).await);
     }
     let params = json!({"taskId": id});
-    let (answer, asked) = client.prepare("tasks/result").params(&params).answering(|_, _| accept()).await;
+    let (answer, asked) = client
+        .prepare("tasks/result")
+        .params(&params)
+        .answering(|_, _| accept())
+        .await;
     for one in &asked {
         assert_eq!(one["params"]["_meta"][RELATED]["taskId"], id, "{one}");
     }
@@ -205,13 +283,24 @@ pub(crate) async fn what_a_task_asks(cell: Arc<MatrixCell>) {
         assert_eq!(asked.len(), 1, "{tool}: {asked:?}");
         assert_eq!(asked[0]["method"], "elicitation/create");
         assert_eq!(asked[0]["params"]["message"], "Wör?");
-        let text = end["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{tool}: {end}"));
-        assert_eq!(serde_json::from_str::<Value>(text).unwrap()["content"]["name"], "Ada");
+        let text = end["result"]["content"][0]["text"]
+            .as_str()
+            .unwrap_or_else(|| panic!("{tool}: {end}"));
+        assert_eq!(
+            serde_json::from_str::<Value>(text).unwrap()["content"]["name"],
+            "Ada"
+        );
     }
     let task = create(&cell, &client, "main__job_asks_twice", json!({})).await;
     let (asked, end) = answered(&cell, &client, task["taskId"].as_str().unwrap(), 2).await;
     assert_eq!(asked.len(), 2, "{asked:?}");
-    assert!(end["result"]["content"][0]["text"].as_str().unwrap().contains("second"), "{end}");
+    assert!(
+        end["result"]["content"][0]["text"]
+            .as_str()
+            .unwrap()
+            .contains("second"),
+        "{end}"
+    );
 }
 
 pub(crate) async fn how_tasks_fail(cell: Arc<MatrixCell>) {
@@ -222,21 +311,49 @@ pub(crate) async fn how_tasks_fail(cell: Arc<MatrixCell>) {
     let task = create(&cell, &client, "main__job_fails", json!({"text": "no"})).await;
     let id = task["taskId"].as_str().unwrap();
     let outcome = end(&cell, &client, id).await;
-    assert_eq!((&outcome["result"]["isError"], &outcome["result"]["content"][0]["text"]), (&json!(true), &json!("no")));
+    assert_eq!(
+        (
+            &outcome["result"]["isError"],
+            &outcome["result"]["content"][0]["text"]
+        ),
+        (&json!(true), &json!("no"))
+    );
     // The later spelling keeps this word for errors of the protocol.
-    let word = if cell.modern_client() { "completed" } else { "failed" };
+    let word = if cell.modern_client() {
+        "completed"
+    } else {
+        "failed"
+    };
     until_status(&client, id, &[word]).await;
-    let task = create(&cell, &client, "main__job_errors", json!({"code": -32050, "message": "no"})).await;
+    let task = create(
+        &cell,
+        &client,
+        "main__job_errors",
+        json!({"code": -32050, "message": "no"}),
+    )
+    .await;
     let id = task["taskId"].as_str().unwrap();
     let outcome = end(&cell, &client, id).await;
-    assert_eq!((&outcome["error"]["code"], &outcome["error"]["message"]), (&json!(-32050), &json!("no")));
+    assert_eq!(
+        (&outcome["error"]["code"], &outcome["error"]["message"]),
+        (&json!(-32050), &json!("no"))
+    );
     assert!(outcome["result"].is_null());
     until_status(&client, id, &["failed"]).await;
     for retired in [-32002, -32042] {
-        let task = create(&cell, &client, "main__job_errors", json!({"code": retired, "message": "no"})).await;
+        let task = create(
+            &cell,
+            &client,
+            "main__job_errors",
+            json!({"code": retired, "message": "no"}),
+        )
+        .await;
         let outcome = end(&cell, &client, task["taskId"].as_str().unwrap()).await;
         let is_translated = cell.modern_client() && !cell.modern_server();
-        assert_eq!(outcome["error"]["code"], if is_translated { -32602 } else { retired });
+        assert_eq!(
+            outcome["error"]["code"],
+            if is_translated { -32602 } else { retired }
+        );
     }
 }
 
@@ -254,7 +371,10 @@ pub(crate) async fn tasks_are_cancelled(cell: Arc<MatrixCell>) {
             assert!(first.result().get(absent).is_none(), "{first:?}");
         }
     } else {
-        assert_eq!((&first.result()["status"], &first.result()["taskId"]), (&json!("cancelled"), &json!(id)));
+        assert_eq!(
+            (&first.result()["status"], &first.result()["taskId"]),
+            (&json!("cancelled"), &json!(id))
+        );
     }
     until_status(&client, id, &["cancelled"]).await;
     let again = about(&client, "tasks/cancel", id).await;
@@ -273,62 +393,119 @@ pub(crate) async fn handles_lead_nowhere_else(cell: Arc<MatrixCell>) {
         return;
     }
     let client = cell.tasking().await;
-    let mut wrong: Vec<String> =
-        ["", "nope", ":", "main:", "main:nope", "aside:nope", "nobody:nope"].map(str::to_owned).to_vec();
+    let mut wrong: Vec<String> = [
+        "",
+        "nope",
+        ":",
+        "main:",
+        "main:nope",
+        "aside:nope",
+        "nobody:nope",
+    ]
+    .map(str::to_owned)
+    .to_vec();
     if cell.server_has_tasks() {
         let task = create(&cell, &client, "main__job", json!({"ms": 1})).await;
         wrong.push(task["taskId"].as_str().unwrap().replace("main:", "own:"));
         wrong.push(task["taskId"].as_str().unwrap().replace("main:", ""));
     }
-    let last = if cell.modern_client() { "tasks/update" } else { "tasks/result" };
+    let last = if cell.modern_client() {
+        "tasks/update"
+    } else {
+        "tasks/result"
+    };
     for id in wrong {
         for method in ["tasks/get", "tasks/cancel", last] {
-            let answer = client.exchange(method, json!({"taskId": id, "inputResponses": {}})).await;
-            assert_eq!((answer.code(), answer.status), (-32602, 200), "{method} {id:?}: {answer:?}");
+            let answer = client
+                .exchange(method, json!({"taskId": id, "inputResponses": {}}))
+                .await;
+            assert_eq!(
+                (answer.code(), answer.status),
+                (-32602, 200),
+                "{method} {id:?}: {answer:?}"
+            );
         }
     }
-    assert_eq!(client.exchange("tasks/get", json!({"taskId": 7})).await.code(), -32602);
-    let other = if cell.modern_client() { ["tasks/result", "tasks/list"] } else { ["tasks/update", "tasks/nope"] };
+    assert_eq!(
+        client
+            .exchange("tasks/get", json!({"taskId": 7}))
+            .await
+            .code(),
+        -32602
+    );
+    let other = if cell.modern_client() {
+        ["tasks/result", "tasks/list"]
+    } else {
+        ["tasks/update", "tasks/nope"]
+    };
     for method in other {
-        assert_eq!(about(&client, method, "main:x").await.code(), -32601, "{method}");
+        assert_eq!(
+            about(&client, method, "main:x").await.code(),
+            -32601,
+            "{method}"
+        );
     }
 }
 
 pub(crate) async fn who_declares_no_tasks_gets_none(cell: Arc<MatrixCell>) {
     let client = cell.able().await;
     // What may be a task is not one for this client.
-    assert_eq!(client.exchange_tool("main__job", json!({"ms": 1})).await.text(), "slept 1 ms");
+    assert_eq!(
+        client
+            .exchange_tool("main__job", json!({"ms": 1}))
+            .await
+            .text(),
+        "slept 1 ms"
+    );
     if !cell.modern_client() {
         return;
     }
     for (method, params) in [
         ("tasks/get", json!({"taskId": "main:x"})),
-        ("tasks/update", json!({"taskId": "main:x", "inputResponses": {}})),
+        (
+            "tasks/update",
+            json!({"taskId": "main:x", "inputResponses": {}}),
+        ),
         ("tasks/cancel", json!({"taskId": "main:x"})),
-        ("subscriptions/listen", json!({"notifications": {"taskIds": ["main:x"]}})),
+        (
+            "subscriptions/listen",
+            json!({"notifications": {"taskIds": ["main:x"]}}),
+        ),
     ] {
         let answer = client.exchange(method, params).await;
         assert_eq!((answer.code(), answer.status), (-32021, 400), "{method}");
-        assert!(answer.error()["data"]["requiredCapabilities"]["extensions"][EXTENSION].is_object(), "{answer:?}");
+        assert!(
+            answer.error()["data"]["requiredCapabilities"]["extensions"][EXTENSION].is_object(),
+            "{answer:?}"
+        );
     }
 }
 
 pub(crate) async fn what_must_be_a_task_is_driven(cell: Arc<MatrixCell>) {
     let client = cell.able().await;
     let arguments = json!({"steps": 10, "ms": 50});
-    let ask = client.prepare("tools/call").params(&json!({"name": "main__must", "arguments": arguments}));
+    let ask = client
+        .prepare("tools/call")
+        .params(&json!({"name": "main__must", "arguments": arguments}));
     let answer = ask.meta(r#""progressToken":"mine""#).send().await;
     if cell.modern_client() && cell.modern_server() {
         // The server's own words, which this client has words for too.
         assert_eq!((answer.code(), answer.status), (-32021, 400), "{answer:?}");
-        assert!(answer.error()["data"]["requiredCapabilities"]["extensions"][EXTENSION].is_object());
+        assert!(
+            answer.error()["data"]["requiredCapabilities"]["extensions"][EXTENSION].is_object()
+        );
         return;
     }
     assert_eq!(answer.text(), "10 steps", "{answer:?}");
     // SEP-2663, Task Status Notifications: progress is "not supported on tasks in general".
     let progress = answer.of("notifications/progress");
     assert_eq!(progress.is_empty(), cell.modern_server(), "{answer:?}");
-    assert!(progress.iter().all(|p| p.value["params"]["progressToken"] == "mine"), "{answer:?}");
+    assert!(
+        progress
+            .iter()
+            .all(|p| p.value["params"]["progressToken"] == "mine"),
+        "{answer:?}"
+    );
 }
 
 pub(crate) async fn a_driven_task_asks(cell: Arc<MatrixCell>) {
@@ -338,7 +515,11 @@ pub(crate) async fn a_driven_task_asks(cell: Arc<MatrixCell>) {
     let client = cell.able().await;
     let accept = |_: &str, _: &Value| json!({"action": "accept", "content": {"name": "Ada"}});
     let params = json!({"name": "main__must_ask", "arguments": {}});
-    let (answer, asked) = client.prepare("tools/call").params(&params).answering(accept).await;
+    let (answer, asked) = client
+        .prepare("tools/call")
+        .params(&params)
+        .answering(accept)
+        .await;
     // A client that knows of no elicitation is asked for none.
     assert_eq!(asked.len(), 1, "{answer:?}");
     assert!(asked[0]["params"]["_meta"][RELATED].is_null(), "{asked:?}");
@@ -377,7 +558,10 @@ pub(crate) async fn tasks_are_listed(cell: Arc<MatrixCell>) {
     }
     let client = cell.tasking().await;
     if cell.server != OLD {
-        assert_eq!(client.exchange("tasks/list", json!({})).await.code(), -32601);
+        assert_eq!(
+            client.exchange("tasks/list", json!({})).await.code(),
+            -32601
+        );
         return;
     }
     let mut made = Vec::new();
@@ -388,10 +572,18 @@ pub(crate) async fn tasks_are_listed(cell: Arc<MatrixCell>) {
     let mut listed = Vec::new();
     let mut cursor = Value::Null;
     for _ in 0..100 {
-        let params = if cursor.is_null() { json!({}) } else { json!({"cursor": cursor}) };
+        let params = if cursor.is_null() {
+            json!({})
+        } else {
+            json!({"cursor": cursor})
+        };
         let answer = client.exchange("tasks/list", params).await;
         let tasks = answer.result()["tasks"].as_array().unwrap();
-        listed.extend(tasks.iter().map(|task| task["taskId"].as_str().unwrap().to_owned()));
+        listed.extend(
+            tasks
+                .iter()
+                .map(|task| task["taskId"].as_str().unwrap().to_owned()),
+        );
         cursor = answer.result()["nextCursor"].clone();
         if cursor.is_null() {
             break;
@@ -399,10 +591,21 @@ pub(crate) async fn tasks_are_listed(cell: Arc<MatrixCell>) {
     }
     assert!(cursor.is_null(), "the list does not end");
     for id in made {
-        assert_eq!(listed.iter().filter(|other| **other == id).count(), 1, "{id} in {listed:?}");
+        assert_eq!(
+            listed.iter().filter(|other| **other == id).count(),
+            1,
+            "{id} in {listed:?}"
+        );
     }
     for cursor in ["", "nope", "nobody:", "main:nope", "aside:"] {
-        assert_eq!(client.exchange("tasks/list", json!({"cursor": cursor})).await.code(), -32602, "{cursor:?}");
+        assert_eq!(
+            client
+                .exchange("tasks/list", json!({"cursor": cursor}))
+                .await
+                .code(),
+            -32602,
+            "{cursor:?}"
+        );
     }
 }
 
@@ -418,13 +621,29 @@ pub(crate) async fn states_of_tasks_are_told(cell: Arc<MatrixCell>) {
         "main:nope".to_owned()
     };
     let filter = json!({"notifications": {"taskIds": [id, "nobody:nope"]}});
-    let mut stream = client.prepare("subscriptions/listen").id("\"s\"").params(&filter).open().await;
-    let first = stream.until("notifications/subscriptions/acknowledged").await;
+    let mut stream = client
+        .prepare("subscriptions/listen")
+        .id("\"s\"")
+        .params(&filter)
+        .open()
+        .await;
+    let first = stream
+        .until("notifications/subscriptions/acknowledged")
+        .await;
     if !cell.server_has_tasks() {
-        assert!(first.value["params"]["notifications"].get("taskIds").is_none(), "{}", first.raw);
+        assert!(
+            first.value["params"]["notifications"]
+                .get("taskIds")
+                .is_none(),
+            "{}",
+            first.raw
+        );
         return;
     }
-    assert_eq!(first.value["params"]["notifications"]["taskIds"], json!([id]));
+    assert_eq!(
+        first.value["params"]["notifications"]["taskIds"],
+        json!([id])
+    );
     let (asked, _) = answered(&cell, &client, &id, 1).await;
     assert_eq!(asked.len(), 1);
     loop {
@@ -433,7 +652,14 @@ pub(crate) async fn states_of_tasks_are_told(cell: Arc<MatrixCell>) {
         assert_eq!(task["taskId"], id, "{}", told.raw);
         assert_eq!(task["_meta"]["io.modelcontextprotocol/subscriptionId"], "s");
         if task["status"] == "completed" {
-            assert!(task["result"]["content"][0]["text"].as_str().unwrap().contains("Ada"), "{}", told.raw);
+            assert!(
+                task["result"]["content"][0]["text"]
+                    .as_str()
+                    .unwrap()
+                    .contains("Ada"),
+                "{}",
+                told.raw
+            );
             return;
         }
         assert!(task.get("result").is_none(), "{}", told.raw);
@@ -454,8 +680,14 @@ pub(crate) async fn what_servers_tell_of_tasks(cell: Arc<MatrixCell>) {
         // Of the other client's task nothing came before.
         let told = stream.until("notifications/tasks/status").await;
         let told = &told.value["params"];
-        assert_eq!((&told["taskId"], &told["status"]), (&task["taskId"], &json!("completed")));
-        assert_eq!((&told["ttl"], &told["pollInterval"]), (&json!(60_000), &json!(50)));
+        assert_eq!(
+            (&told["taskId"], &told["status"]),
+            (&task["taskId"], &json!("completed"))
+        );
+        assert_eq!(
+            (&told["ttl"], &told["pollInterval"]),
+            (&json!(60_000), &json!(50))
+        );
     }
 }
 
@@ -473,5 +705,8 @@ pub(crate) async fn tasks_on_an_endpoint_of_its_own(cell: Arc<MatrixCell>) {
     let client = cell.tasking().await;
     let task = create(&cell, &client, "main__job_link", json!({})).await;
     let outcome = end(&cell, &client, task["taskId"].as_str().unwrap()).await;
-    assert_eq!(outcome["result"]["content"][0]["uri"], "moongate:main:mock://static/text");
+    assert_eq!(
+        outcome["result"]["content"][0]["uri"],
+        "moongate:main:mock://static/text"
+    );
 }

@@ -10,35 +10,52 @@ fn sentences(text: &str) -> Vec<String> {
         if line.starts_with("```") {
             code = !code;
         }
-        let item = line
-            .split_once(' ')
-            .is_some_and(|(mark, _)| mark == "-" || mark.trim_end_matches('.').parse::<u8>().is_ok());
-        if code || line.is_empty() || item || ["```", "|", "#"].iter().any(|mark| line.starts_with(mark)) {
+        let item = line.split_once(' ').is_some_and(|(mark, _)| {
+            mark == "-" || mark.trim_end_matches('.').parse::<u8>().is_ok()
+        });
+        if code
+            || line.is_empty()
+            || item
+            || ["```", "|", "#"].iter().any(|mark| line.starts_with(mark))
+        {
             paragraphs.push(String::new());
         }
         if !code && !["```", "|", "#"].iter().any(|mark| line.starts_with(mark)) {
-            let text = if item { line.split_once(' ').unwrap_or_default().1 } else { line };
+            let text = if item {
+                line.split_once(' ').unwrap_or_default().1
+            } else {
+                line
+            };
             *paragraphs.last_mut().unwrap() += &format!("{text} ");
         }
     }
     let ends = |text: String| -> Vec<String> {
-        text.replace(".** ", ". ").split_inclusive([' ']).fold(vec![String::new()], |mut sentences, word| {
-            let sentence = sentences.last_mut().unwrap();
-            sentence.push_str(word);
-            if word.trim_end().ends_with(['.', '?', '!']) {
-                sentences.push(String::new());
-            }
-            sentences
-        })
+        text.replace(".** ", ". ").split_inclusive([' ']).fold(
+            vec![String::new()],
+            |mut sentences, word| {
+                let sentence = sentences.last_mut().unwrap();
+                sentence.push_str(word);
+                if word.trim_end().ends_with(['.', '?', '!']) {
+                    sentences.push(String::new());
+                }
+                sentences
+            },
+        )
     };
-    paragraphs.into_iter().flat_map(ends).filter(|sentence| !sentence.trim().is_empty()).collect()
+    paragraphs
+        .into_iter()
+        .flat_map(ends)
+        .filter(|sentence| !sentence.trim().is_empty())
+        .collect()
 }
 
 /// A sentence without the addresses of its links.
 fn shown(sentence: &str) -> String {
     let mut parts = sentence.split("](");
     let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |text, part| text + part.split_once(')').map_or(part, |(_, rest)| rest))
+    parts.fold(first, |text, part| {
+        text + part.split_once(')').map_or(part, |(_, rest)| rest)
+    })
 }
 
 #[test]
@@ -50,8 +67,16 @@ fn the_readme_is_short() {
 fn sentences_are_short() {
     let mut counted = Vec::new();
     let mut long = Vec::new();
-    let others = ["CHANGELOG.md", "SECURITY.md", "config/README.md", "deploy/README.md"];
-    for (path, text) in pages().into_iter().chain(others.map(|path| (path.to_owned(), read(path)))) {
+    let others = [
+        "CHANGELOG.md",
+        "SECURITY.md",
+        "config/README.md",
+        "deploy/README.md",
+    ];
+    for (path, text) in pages()
+        .into_iter()
+        .chain(others.map(|path| (path.to_owned(), read(path))))
+    {
         for sentence in sentences(&text) {
             let words = shown(&sentence).split_whitespace().count();
             counted.push(words);
@@ -61,18 +86,34 @@ fn sentences_are_short() {
         }
     }
     counted.sort_unstable();
-    assert!(counted.len() > 200, "sentences were found: {}", counted.len());
-    assert!(counted[counted.len() / 2] <= 16, "half of the sentences have more than 16 words");
+    assert!(
+        counted.len() > 200,
+        "sentences were found: {}",
+        counted.len()
+    );
+    assert!(
+        counted[counted.len() / 2] <= 16,
+        "half of the sentences have more than 16 words"
+    );
     assert!(long.is_empty(), "more than 25 words:\n{}", long.join("\n"));
 }
 
 /// Rows of tables and code blocks cannot be broken.
 #[test]
 fn lines_are_short() {
-    let others =
-        ["ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "STYLE.md", "deploy/README.md", "docs/llms.txt"];
+    let others = [
+        "ARCHITECTURE.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "STYLE.md",
+        "deploy/README.md",
+        "docs/llms.txt",
+    ];
     let mut long = Vec::new();
-    for (path, text) in pages().into_iter().chain(others.map(|path| (path.to_owned(), read(path)))) {
+    for (path, text) in pages()
+        .into_iter()
+        .chain(others.map(|path| (path.to_owned(), read(path))))
+    {
         let mut is_code = false;
         for (n, line) in text.lines().enumerate() {
             is_code ^= line.trim_start().starts_with("```");

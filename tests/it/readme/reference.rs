@@ -1,5 +1,5 @@
-//! The reference is complete, and nothing on it is made up: keys, metrics, commands, messages, routes of the API and
-//! members of the status.
+//! The reference is complete, and nothing on it is made up: keys, metrics, commands, messages,
+//! routes of the API and members of the status.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -18,7 +18,8 @@ fn section<'a>(page: &'a str, heading: &str) -> Option<&'a str> {
 /// The rows of all tables: what each cell says.
 fn rows(text: &str) -> Vec<Vec<&str>> {
     let rows = text.lines().filter(|line| line.starts_with("| `"));
-    rows.map(|row| row.trim_matches('|').split(" | ").map(str::trim).collect()).collect()
+    rows.map(|row| row.trim_matches('|').split(" | ").map(str::trim).collect())
+        .collect()
 }
 
 /// What stands in backquotes.
@@ -35,24 +36,35 @@ fn moongate(args: &[&str]) -> String {
 /// Everything below `src/` and `crates/`, with string literals in one piece.
 fn sources() -> String {
     fn add(dir: &Path, out: &mut String) {
-        let Ok(entries) = std::fs::read_dir(dir) else { return };
+        let Ok(entries) = std::fs::read_dir(dir) else {
+            return;
+        };
         for path in entries.map(|entry| entry.unwrap().path()) {
             if path.is_dir() {
                 add(&path, out);
             } else if path.extension().is_some_and(|e| e == "rs") {
-                out.push_str(std::fs::read_to_string(path).unwrap().split("#[cfg(test)]\nmod tests").next().unwrap());
+                out.push_str(
+                    std::fs::read_to_string(path)
+                        .unwrap()
+                        .split("#[cfg(test)]\nmod tests")
+                        .next()
+                        .unwrap(),
+                );
             }
         }
     }
     let mut text = String::new();
-    ["src", "crates"].iter().for_each(|dir| add(&Path::new(env!("CARGO_MANIFEST_DIR")).join(dir), &mut text));
+    ["src", "crates"]
+        .iter()
+        .for_each(|dir| add(&Path::new(env!("CARGO_MANIFEST_DIR")).join(dir), &mut text));
     let mut pieces = text.split("\\\n");
     pieces.next().unwrap_or_default().to_owned() + &pieces.map(str::trim_start).collect::<String>()
 }
 
 // === config ===
 
-/// The tables of a schema by the heading that they have on the page, with each key's rule and default.
+/// The tables of a schema by the heading that they have on the page, with each key's rule and
+/// default.
 fn tables(schema: &Value) -> BTreeMap<String, BTreeMap<String, Value>> {
     fn visit(
         root: &Value,
@@ -66,15 +78,37 @@ fn tables(schema: &Value) -> BTreeMap<String, BTreeMap<String, Value>> {
             None => rule,
         };
         if rule["items"].is_object() {
-            visit(root, &rule["items"], &format!("[{path}]"), &Value::Null, out);
+            visit(
+                root,
+                &rule["items"],
+                &format!("[{path}]"),
+                &Value::Null,
+                out,
+            );
         }
         if rule["additionalProperties"].is_object() {
-            visit(root, &rule["additionalProperties"], &format!("{path}.NAME"), &Value::Null, out);
+            visit(
+                root,
+                &rule["additionalProperties"],
+                &format!("{path}.NAME"),
+                &Value::Null,
+                out,
+            );
         }
         for (key, rule) in rule["properties"].as_object().into_iter().flatten() {
-            let default = if default[key].is_null() { &rule["default"] } else { &default[key] };
-            out.entry(path.to_owned()).or_default().insert(key.clone(), default.clone());
-            let below = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            let default = if default[key].is_null() {
+                &rule["default"]
+            } else {
+                &default[key]
+            };
+            out.entry(path.to_owned())
+                .or_default()
+                .insert(key.clone(), default.clone());
+            let below = if path.is_empty() {
+                key.clone()
+            } else {
+                format!("{path}.{key}")
+            };
             visit(root, rule, &below, default, out);
         }
     }
@@ -91,9 +125,14 @@ fn tables(schema: &Value) -> BTreeMap<String, BTreeMap<String, Value>> {
 
 /// `gateway` stands below `[gateway]`, and what a server may have stands below its own name.
 fn heading(path: &str) -> String {
-    match path.strip_prefix("defaults.").or(path.strip_prefix("servers.NAME.")) {
+    match path
+        .strip_prefix("defaults.")
+        .or(path.strip_prefix("servers.NAME."))
+    {
         Some(own) => format!("`{own}`"),
-        None if path.starts_with('[') || !path.contains('.') || path.ends_with(".NAME") => format!("`[{path}]`"),
+        None if path.starts_with('[') || !path.contains('.') || path.ends_with(".NAME") => {
+            format!("`[{path}]`")
+        }
         None => format!("`{path}`"),
     }
 }
@@ -107,12 +146,23 @@ fn every_key_is_on_the_page_of_the_config_with_its_default() {
     let tables = tables(&schema);
     for (heading, keys) in &tables {
         let shared = ["`tools`", "`resources`", "`prompts`"].contains(&heading.as_str());
-        let shown = if shared { "`tools`, `resources`, `prompts`" } else { heading };
+        let shown = if shared {
+            "`tools`, `resources`, `prompts`"
+        } else {
+            heading
+        };
         let rows = rows(section(&page, shown).unwrap_or_default());
-        let row = |key: &String| rows.iter().find(|row| quoted(row[0]).contains(&key.as_str()));
+        let row = |key: &String| {
+            rows.iter()
+                .find(|row| quoted(row[0]).contains(&key.as_str()))
+        };
         for (key, default) in keys {
-            let elsewhere = heading == "`[servers.NAME]`" && tables["`[defaults]`"].contains_key(key);
-            let a_table = tables.contains_key(&format!("`[[{}.{key}]]`", heading.trim_matches(['`', '[', ']'])));
+            let elsewhere =
+                heading == "`[servers.NAME]`" && tables["`[defaults]`"].contains_key(key);
+            let a_table = tables.contains_key(&format!(
+                "`[[{}.{key}]]`",
+                heading.trim_matches(['`', '[', ']'])
+            ));
             let Some(row) = row(key) else {
                 if !elsewhere && !a_table {
                     problems.push(format!("{heading} {key} is missing"));
@@ -121,13 +171,24 @@ fn every_key_is_on_the_page_of_the_config_with_its_default() {
             };
             checked += 1;
             // Another name of a key, as files of clients have it.
-            let [_, kind, written, meaning] = row[..] else { continue };
-            let default = if default.is_null() || default.is_object() { String::new() } else { format!("`{default}`") };
+            let [_, kind, written, meaning] = row[..] else {
+                continue;
+            };
+            let default = if default.is_null() || default.is_object() {
+                String::new()
+            } else {
+                format!("`{default}`")
+            };
             if kind.is_empty() || meaning.is_empty() || written != default {
-                problems.push(format!("{heading} {key}: the default is {default:?}; the page: {row:?}"));
+                problems.push(format!(
+                    "{heading} {key}: the default is {default:?}; the page: {row:?}"
+                ));
             }
         }
-        for row in rows.iter().filter(|row| !quoted(row[0]).iter().all(|key| keys.contains_key(*key))) {
+        for row in rows
+            .iter()
+            .filter(|row| !quoted(row[0]).iter().all(|key| keys.contains_key(*key)))
+        {
             problems.push(format!("{heading} has no key {}", row[0]));
         }
     }
@@ -140,18 +201,32 @@ fn every_key_is_on_the_page_of_the_config_with_its_default() {
 #[test]
 fn every_metric_is_on_the_page_with_its_type_and_labels() {
     let demo = DemoGateway::start();
-    let calls = "moongate call demo__add a=1 b=2\nmoongate call demo__nothing || true\nmoongate restart demo";
+    let calls = "moongate call demo__add a=1 b=2\nmoongate call demo__nothing || true\nmoongate \
+                 restart demo";
     assert!(demo.run(calls).0);
     let (success, scraped) = demo.run("curl -sf http://127.0.0.1:9090/metrics");
     assert!(success, "{scraped}");
     let page = read("docs/reference/metrics.md");
-    let known: BTreeMap<&str, Vec<&str>> =
-        rows(&page).into_iter().filter(|row| row.len() == 4).map(|row| (quoted(row[0])[0], row)).collect();
-    let call_labels =
-        rows(section(&page, "Calls").unwrap().split("\n### ").next().unwrap()).into_iter().filter(|row| row.len() == 2);
+    let known: BTreeMap<&str, Vec<&str>> = rows(&page)
+        .into_iter()
+        .filter(|row| row.len() == 4)
+        .map(|row| (quoted(row[0])[0], row))
+        .collect();
+    let call_labels = rows(
+        section(&page, "Calls")
+            .unwrap()
+            .split("\n### ")
+            .next()
+            .unwrap(),
+    )
+    .into_iter()
+    .filter(|row| row.len() == 2);
     let call_labels: BTreeSet<&str> = call_labels.map(|row| quoted(row[0])[0]).collect();
     let mut problems = Vec::new();
-    for (name, kind) in scraped.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')) {
+    for (name, kind) in scraped
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '))
+    {
         let Some(row) = known.get(name) else {
             problems.push(format!("{name} is missing"));
             continue;
@@ -160,7 +235,9 @@ fn every_metric_is_on_the_page_with_its_type_and_labels() {
         if row[2] == "see below" {
             labels.clone_from(&call_labels);
         }
-        let series = scraped.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(['{', '_']));
+        let series = scraped
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(['{', '_']));
         let found = series
             .and_then(|line| line.split_once('}'))
             .map_or("", |(labels, _)| labels.split('{').next_back().unwrap());
@@ -171,20 +248,30 @@ fn every_metric_is_on_the_page_with_its_type_and_labels() {
             .filter(|l| *l != "le")
             .collect();
         if row[1] != kind || labels != found || row[3].is_empty() {
-            problems.push(format!("{name} is a {kind} with {found:?}; the page: {row:?}"));
+            problems.push(format!(
+                "{name} is a {kind} with {found:?}; the page: {row:?}"
+            ));
         }
     }
     // Those whose first series has not come yet are literals in the sources.
     let sources = sources();
     let literal = |text: &str| text.starts_with("moongate_") || text.starts_with("process_");
-    let named = |text: &&str| literal(text) && text.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+    let named =
+        |text: &&str| literal(text) && text.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
     // A cookie, which is no metric (`crates/admin/src/cookie.rs`).
     let unknown = |name: &&str| !known.contains_key(name) && *name != "moongate_admin";
     for name in sources.split('"').filter(named).filter(unknown) {
         problems.push(format!("{name} is missing"));
     }
-    let exists = |name: &str| scraped.contains(&format!("# TYPE {name} ")) || sources.contains(&format!("\"{name}\""));
-    problems.extend(known.keys().filter(|name| !exists(name)).map(|name| format!("there is no {name}")));
+    let exists = |name: &str| {
+        scraped.contains(&format!("# TYPE {name} ")) || sources.contains(&format!("\"{name}\""))
+    };
+    problems.extend(
+        known
+            .keys()
+            .filter(|name| !exists(name))
+            .map(|name| format!("there is no {name}")),
+    );
     assert!(known.len() > 50, "metrics were found: {}", known.len());
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
@@ -193,9 +280,17 @@ fn every_metric_is_on_the_page_with_its_type_and_labels() {
 
 /// The long flags that a help lists, without those of every command.
 fn flags(help: &str) -> BTreeSet<String> {
-    let listed = help.lines().map(str::trim_start).filter(|line| line.starts_with('-'));
-    let words = listed.flat_map(|line| line.split([' ', ',']).take(3)).filter(|word| word.starts_with("--"));
-    words.filter(|word| word.len() > 2 && !["--help", "--version"].contains(word)).map(str::to_owned).collect()
+    let listed = help
+        .lines()
+        .map(str::trim_start)
+        .filter(|line| line.starts_with('-'));
+    let words = listed
+        .flat_map(|line| line.split([' ', ',']).take(3))
+        .filter(|word| word.starts_with("--"));
+    words
+        .filter(|word| word.len() > 2 && !["--help", "--version"].contains(word))
+        .map(str::to_owned)
+        .collect()
 }
 
 #[test]
@@ -204,11 +299,22 @@ fn every_command_and_flag_is_on_the_page() {
     let help = moongate(&["--help"]);
     let (_, list) = help.split_once("Commands:\n").unwrap();
     let list = list.split("\n\n").next().unwrap();
-    let commands: Vec<&str> = list.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    let commands: Vec<&str> = list
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
     let mut problems = Vec::new();
     let mut checked = 0;
-    for command in commands.iter().copied().filter(|command| *command != "help") {
-        let help = if command == "key" { moongate(&["key", "new", "--help"]) } else { moongate(&[command, "--help"]) };
+    for command in commands
+        .iter()
+        .copied()
+        .filter(|command| *command != "help")
+    {
+        let help = if command == "key" {
+            moongate(&["key", "new", "--help"])
+        } else {
+            moongate(&[command, "--help"])
+        };
         let Some(own) = section(&page, command) else {
             problems.push(format!("{command} has no section"));
             continue;
@@ -217,29 +323,52 @@ fn every_command_and_flag_is_on_the_page() {
             problems.push(format!("{command} is not in the table"));
         }
         // "It takes the flags of [`reload`](#reload)."
-        let others = own.split("the flags of [`").skip(1).filter_map(|rest| section(&page, rest.split('`').next()?));
+        let others = own
+            .split("the flags of [`")
+            .skip(1)
+            .filter_map(|rest| section(&page, rest.split('`').next()?));
         let text = others.fold(own.to_owned(), |text, other| text + other);
         let written: BTreeSet<String> = quoted(&text)
             .iter()
-            .filter_map(|text| text.split(' ').next().filter(|word| word.starts_with("--") && word.len() > 2))
+            .filter_map(|text| {
+                text.split(' ')
+                    .next()
+                    .filter(|word| word.starts_with("--") && word.len() > 2)
+            })
             .map(str::to_owned)
             .collect();
         let known = flags(&help);
         checked += known.len();
-        problems.extend(known.difference(&written).map(|flag| format!("{command} {flag} is missing")));
-        problems.extend(written.difference(&known).map(|flag| format!("{command} has no {flag}")));
+        problems.extend(
+            known
+                .difference(&written)
+                .map(|flag| format!("{command} {flag} is missing")),
+        );
+        problems.extend(
+            written
+                .difference(&known)
+                .map(|flag| format!("{command} has no {flag}")),
+        );
     }
-    assert!(commands.len() > 15 && checked > 60, "commands were found: {commands:?}, {checked}");
+    assert!(
+        commands.len() > 15 && checked > 60,
+        "commands were found: {commands:?}, {checked}"
+    );
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
 // === log events and the status ===
 
-/// The errors, warnings and infos of the sources: each level, and its message with `…` for what varies.
+/// The errors, warnings and infos of the sources: each level, and its message with `…` for what
+/// varies.
 fn logged_events(sources: &str) -> Vec<(&'static str, String)> {
     let calls = ["error", "warn", "info"].into_iter().flat_map(|level| {
         let name = format!("tracing::{level}!(");
-        sources.split(&name).skip(1).map(move |arguments| (level, message(arguments))).collect::<Vec<_>>()
+        sources
+            .split(&name)
+            .skip(1)
+            .map(move |arguments| (level, message(arguments)))
+            .collect::<Vec<_>>()
     });
     calls.collect()
 }
@@ -256,7 +385,13 @@ fn message(arguments: &str) -> String {
                 let pieces = literal.split('"').next().unwrap_or_default().split('{');
                 let pieces: Vec<&str> = pieces
                     .enumerate()
-                    .map(|(n, piece)| if n == 0 { piece } else { piece.split_once('}').unwrap().1 })
+                    .map(|(n, piece)| {
+                        if n == 0 {
+                            piece
+                        } else {
+                            piece.split_once('}').unwrap().1
+                        }
+                    })
                     .collect();
                 return pieces.join("…");
             }
@@ -272,22 +407,32 @@ fn message(arguments: &str) -> String {
     panic!("no end of {arguments:?}")
 }
 
-/// True if a row names this message. A row may leave out what follows a message, and may shorten what varies.
+/// True if a row names this message. A row may leave out what follows a message, and may shorten
+/// what varies.
 fn names(row: &str, message: &str) -> bool {
-    let beginning = row.strip_suffix('…').filter(|beginning| !beginning.is_empty());
-    let rest =
-        message.strip_prefix(row).map(|rest| rest.is_empty() || [":", " (", " ="].iter().any(|c| rest.starts_with(c)));
+    let beginning = row
+        .strip_suffix('…')
+        .filter(|beginning| !beginning.is_empty());
+    let rest = message
+        .strip_prefix(row)
+        .map(|rest| rest.is_empty() || [":", " (", " ="].iter().any(|c| rest.starts_with(c)));
     rest == Some(true) || beginning.is_some_and(|beginning| message.starts_with(beginning))
 }
 
 #[test]
 fn every_logged_message_is_on_the_page_of_the_log() {
     let page = read("docs/reference/log-events.md");
-    let rows: Vec<_> = rows(&page).into_iter().map(|row| (row[1], quoted(row[0])[0])).collect();
+    let rows: Vec<_> = rows(&page)
+        .into_iter()
+        .map(|row| (row[1], quoted(row[0])[0]))
+        .collect();
     let sources = sources();
     let events = logged_events(&sources);
-    let is_missing =
-        |(level, message): &&(&str, String)| !rows.iter().any(|row| row.0 == *level && names(row.1, message));
+    let is_missing = |(level, message): &&(&str, String)| {
+        !rows
+            .iter()
+            .any(|row| row.0 == *level && names(row.1, message))
+    };
     let missing: Vec<_> = events.iter().filter(is_missing).collect();
     // An imported macro, or `event!`, would escape this test.
     for name in ["error!", "warn!", "info!", "event!"] {
@@ -296,7 +441,10 @@ fn every_logged_message_is_on_the_page_of_the_log() {
             let is_macro = !before.ends_with(|c: char| c.is_alphanumeric() || c == '_');
             is_macro && (name == "event!" || !before.ends_with("tracing::"))
         });
-        assert_eq!(hidden, None, "log with `tracing::error!(`, `tracing::warn!(` or `tracing::info!(`");
+        assert_eq!(
+            hidden, None,
+            "log with `tracing::error!(`, `tracing::warn!(` or `tracing::info!(`"
+        );
     }
     assert!(events.len() > 60, "messages were found: {}", events.len());
     assert!(missing.is_empty(), "not on the page: {missing:#?}");
@@ -306,7 +454,12 @@ fn every_logged_message_is_on_the_page_of_the_log() {
 fn messages_are_found_among_the_arguments() {
     let arguments = r#"target: "a::b", x = f("(", 1), "{} of \"it\" {n:?} failed", g(2))"#;
     assert_eq!(message(arguments), "… of 'it' … failed");
-    assert!(names("a failed", "a failed: …") && names("a …", "a b") && !names("a", "a b") && !names("…", "a"));
+    assert!(
+        names("a failed", "a failed: …")
+            && names("a …", "a b")
+            && !names("a", "a b")
+            && !names("…", "a")
+    );
 }
 
 #[test]
@@ -317,12 +470,21 @@ fn every_message_on_the_page_of_the_log_exists() {
     let exists = |message: &&&str| {
         let mut parts = message.split('…');
         let first = parts.next().unwrap_or_default();
-        (first.is_empty() || sources.contains(&format!("\"{first}"))) && parts.all(|part| sources.contains(part))
+        (first.is_empty() || sources.contains(&format!("\"{first}")))
+            && parts.all(|part| sources.contains(part))
     };
     let missing: Vec<_> = messages.iter().filter(|message| !exists(message)).collect();
-    assert!(messages.len() > 45, "messages were found: {}", messages.len());
+    assert!(
+        messages.len() > 45,
+        "messages were found: {}",
+        messages.len()
+    );
     assert!(missing.is_empty(), "nothing logs {missing:?}");
-    assert!(rows(&page).iter().all(|row| ["error", "warn", "info", "debug"].contains(&row[1]) && !row[2].is_empty()));
+    assert!(
+        rows(&page)
+            .iter()
+            .all(|row| ["error", "warn", "info", "debug"].contains(&row[1]) && !row[2].is_empty())
+    );
 }
 
 /// Symptoms open the items of the page. The texts in them are those of the program.
@@ -330,9 +492,18 @@ fn every_message_on_the_page_of_the_log_exists() {
 fn every_text_on_the_page_of_troubleshooting_exists() {
     let page = read("docs/guides/troubleshooting.md");
     let sources = sources();
-    let symptoms = page.split("\n- **").skip(1).map(|item| item.split(".**").next().unwrap().replace("\n  ", " "));
-    let texts: Vec<String> =
-        symptoms.flat_map(|symptom| quoted(&symptom).iter().map(ToString::to_string).collect::<Vec<_>>()).collect();
+    let symptoms = page
+        .split("\n- **")
+        .skip(1)
+        .map(|item| item.split(".**").next().unwrap().replace("\n  ", " "));
+    let texts: Vec<String> = symptoms
+        .flat_map(|symptom| {
+            quoted(&symptom)
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+        })
+        .collect();
     let exists = |text: &&String| text.split('…').all(|part| sources.contains(part.trim()));
     let missing: Vec<_> = texts.iter().filter(|text| !exists(text)).collect();
     assert!(texts.len() > 20, "texts were found: {}", texts.len());
@@ -348,8 +519,14 @@ fn every_member_of_the_status_is_on_the_page() {
     let page = read("docs/reference/admin.md");
     let rows = rows(section(&page, "Status").unwrap());
     let written: BTreeSet<&str> = rows.iter().flat_map(|row| quoted(row[0])).collect();
-    let missing: Vec<_> = members.keys().filter(|key| *key != "name" && !written.contains(key.as_str())).collect();
-    let unknown: Vec<_> = written.iter().filter(|key| !members.contains_key(**key)).collect();
+    let missing: Vec<_> = members
+        .keys()
+        .filter(|key| *key != "name" && !written.contains(key.as_str()))
+        .collect();
+    let unknown: Vec<_> = written
+        .iter()
+        .filter(|key| !members.contains_key(**key))
+        .collect();
     assert!(
         success && missing.is_empty() && unknown.is_empty(),
         "not on the page: {missing:?}; not there: {unknown:?}"
@@ -363,19 +540,39 @@ fn every_route_of_the_api_is_on_the_page() {
     assert!(success, "{description}");
     let description: Value = serde_json::from_str(&description).unwrap();
     let of_path = |(path, methods): (&String, &Value)| -> Vec<String> {
-        let methods = methods.as_object().unwrap().keys().filter(|name| *name != "parameters");
-        methods.map(|method| format!("{} {path}", method.to_uppercase())).collect()
+        let methods = methods
+            .as_object()
+            .unwrap()
+            .keys()
+            .filter(|name| *name != "parameters");
+        methods
+            .map(|method| format!("{} {path}", method.to_uppercase()))
+            .collect()
     };
-    let mut routes: BTreeSet<String> = description["paths"].as_object().unwrap().iter().flat_map(of_path).collect();
+    let mut routes: BTreeSet<String> = description["paths"]
+        .as_object()
+        .unwrap()
+        .iter()
+        .flat_map(of_path)
+        .collect();
     // A sentence above the table names it.
     assert!(routes.remove("GET /api/v1/openapi.json"), "{routes:?}");
     let page = read("docs/reference/admin.md");
     let api = section(&page, "API").unwrap();
     assert!(api.contains("`GET /api/v1/openapi.json` describes all routes"));
     let rows = rows(api.split("\n### ").next().unwrap());
-    let written: BTreeSet<String> = rows.iter().map(|row| quoted(row[0])[0].to_owned()).collect();
+    let written: BTreeSet<String> = rows
+        .iter()
+        .map(|row| quoted(row[0])[0].to_owned())
+        .collect();
     let missing: Vec<_> = routes.difference(&written).collect();
     let unknown: Vec<_> = written.difference(&routes).collect();
-    assert!(routes.len() > 30 && rows.len() == written.len(), "routes were found: {routes:?}");
-    assert!(missing.is_empty() && unknown.is_empty(), "not on the page: {missing:?}; not there: {unknown:?}");
+    assert!(
+        routes.len() > 30 && rows.len() == written.len(),
+        "routes were found: {routes:?}"
+    );
+    assert!(
+        missing.is_empty() && unknown.is_empty(),
+        "not on the page: {missing:?}; not there: {unknown:?}"
+    );
 }

@@ -11,7 +11,10 @@ struct ConfigRng(u64);
 
 impl ConfigRng {
     fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % sides
     }
 
@@ -22,7 +25,15 @@ impl ConfigRng {
 
 /// Some config over these servers.
 fn some(mut setup: Setup, rng: &mut ConfigRng, urls: &[(&str, String)]) -> Setup {
-    for table in ["servers.a", "servers.b", "servers.c", "views.v", "auth.keys.1", "auth.keys.2", "names"] {
+    for table in [
+        "servers.a",
+        "servers.b",
+        "servers.c",
+        "views.v",
+        "auth.keys.1",
+        "auth.keys.2",
+        "names",
+    ] {
         setup = setup.without(table);
     }
     let mut names = Vec::new();
@@ -43,7 +54,10 @@ fn some(mut setup: Setup, rng: &mut ConfigRng, urls: &[(&str, String)]) -> Setup
         ]);
         setup = setup.with(&format!("servers.{name}"), rules);
     }
-    setup = setup.with("names", rng.pick(&["", "separator = \"--\"", "max_length = 24"]));
+    setup = setup.with(
+        "names",
+        rng.pick(&["", "separator = \"--\"", "max_length = 24"]),
+    );
     if let Some(name) = names.first() {
         let tools = rng.pick(&["", "tools = [\"*x*\"]"]);
         setup = setup.with("views.v", &format!("servers = [{name:?}]\n{tools}"));
@@ -52,7 +66,10 @@ fn some(mut setup: Setup, rng: &mut ConfigRng, urls: &[(&str, String)]) -> Setup
         // The first is always there.
         if n == 0 || rng.roll(2) == 0 {
             let tools = rng.pick(&["", "tools = [\"*\", \"!*x\"]", "tools = [\"a__*\"]"]);
-            setup = setup.with(&format!("auth.keys.{}", n + 1), &format!("name = \"k{n}\"\nkey = {key:?}\n{tools}"));
+            setup = setup.with(
+                &format!("auth.keys.{}", n + 1),
+                &format!("name = \"k{n}\"\nkey = {key:?}\n{tools}"),
+            );
         }
     }
     setup
@@ -82,18 +99,32 @@ async fn everything(gateway: &Gateway) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reloaded_gateway_equals_one_started_with_the_same_config() {
     let mocks = [
-        ("a", serve(only(legacy(), &["x", "long-name-of-a-tool-that-is-cut"])).await),
+        (
+            "a",
+            serve(only(legacy(), &["x", "long-name-of-a-tool-that-is-cut"])).await,
+        ),
         ("b", serve(modern()).await),
         ("c", serve(only(modern(), &["x", "y"])).await),
     ];
-    let urls = mocks.iter().map(|(name, mock)| (*name, mock.url.clone())).collect::<Vec<_>>();
+    let urls = mocks
+        .iter()
+        .map(|(name, mock)| (*name, mock.url.clone()))
+        .collect::<Vec<_>>();
     let mut rng = ConfigRng(42);
     let mut gateway = some(Setup::new(), &mut rng, &urls).start().await;
     for round in 0..12 {
         let seed = rng.0;
-        gateway.change(|setup| some(setup, &mut ConfigRng(seed), &urls)).await;
+        gateway
+            .change(|setup| some(setup, &mut ConfigRng(seed), &urls))
+            .await;
         let fresh = some(Setup::new(), &mut rng, &urls).start().await;
-        let names: Vec<String> = fresh.app.gateway.servers().iter().map(|s| s.settings.name.clone()).collect();
+        let names: Vec<String> = fresh
+            .app
+            .gateway
+            .servers()
+            .iter()
+            .map(|s| s.settings.name.clone())
+            .collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         for gateway in [&fresh, &gateway] {
             for name in &names {

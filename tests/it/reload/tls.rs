@@ -15,7 +15,10 @@ use crate::harness::{Process, Setup, until, within};
 async fn reads(process: &Process, outcome: &str) -> f64 {
     let metrics = process.admin("/metrics").await.text_body();
     let series = format!("moongate_tls_reloads_total{{outcome=\"{outcome}\"}} ");
-    metrics.lines().find_map(|line| line.strip_prefix(&series)?.parse().ok()).unwrap_or_default()
+    metrics
+        .lines()
+        .find_map(|line| line.strip_prefix(&series)?.parse().ok())
+        .unwrap_or_default()
 }
 
 #[tokio::test]
@@ -30,24 +33,46 @@ async fn a_hangup_takes_a_new_certificate_and_leaves_connections_and_a_bad_one_a
     let tls = format!("tls = {{ cert = {cert:?}, key = {key:?} }}\nreload = {{ watch = false }}");
     let process = setup.with("gateway", &tls).spawn().await;
     let address: SocketAddr = process.base.trim_start_matches("https://").parse().unwrap();
-    let old = connect(address, authority.client(&["http/1.1"], None)).await.unwrap();
+    let old = connect(address, authority.client(&["http/1.1"], None))
+        .await
+        .unwrap();
     assert_eq!(shown(address, &authority).await, first.certificate);
     // Half of a pair, as between the two writes of whoever renews it.
     std::fs::write(&cert, &second.pem).unwrap();
     process.signal(Signal::HUP);
-    until("half a pair is refused", || async { (reads(&process, "refused").await >= 1.0).then_some(()) }).await;
+    until("half a pair is refused", || async {
+        (reads(&process, "refused").await >= 1.0).then_some(())
+    })
+    .await;
     assert_eq!(shown(address, &authority).await, first.certificate);
     second.write(cert.parent().unwrap());
     process.signal(Signal::HUP);
-    until("the new pair is taken", || async { (reads(&process, "loaded").await >= 1.0).then_some(()) }).await;
+    until("the new pair is taken", || async {
+        (reads(&process, "loaded").await >= 1.0).then_some(())
+    })
+    .await;
     assert_eq!(shown(address, &authority).await, second.certificate);
     std::fs::remove_file(&key).unwrap();
     process.signal(Signal::HUP);
-    until("no key is refused", || async { (reads(&process, "refused").await >= 2.0).then_some(()) }).await;
+    until("no key is refused", || async {
+        (reads(&process, "refused").await >= 2.0).then_some(())
+    })
+    .await;
     assert_eq!(shown(address, &authority).await, second.certificate);
     // Who was connected before is served on.
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(old)).await.unwrap();
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(old))
+        .await
+        .unwrap();
     tokio::spawn(connection);
-    let request = Request::get("/livez").header("host", "localhost").body(Full::<Bytes>::default()).unwrap();
-    assert_eq!(within("an answer", sender.send_request(request)).await.unwrap().status(), 200);
+    let request = Request::get("/livez")
+        .header("host", "localhost")
+        .body(Full::<Bytes>::default())
+        .unwrap();
+    assert_eq!(
+        within("an answer", sender.send_request(request))
+            .await
+            .unwrap()
+            .status(),
+        200
+    );
 }

@@ -1,4 +1,5 @@
-//! Tokens that the tools of search mode cost in a conversation, as a tokeniser of models counts them.
+//! Tokens that the tools of search mode cost in a conversation, as a tokeniser of models counts
+//! them.
 
 use std::io::Write;
 use std::path::Path;
@@ -17,11 +18,25 @@ fn tokens(text: &str) -> usize {
     let how = "The tokeniser is fetched by this line: tests/search/setup.sh";
     assert!(packages.join("node_modules").exists(), "{how}");
     let mut command = Command::new("node");
-    let mut child =
-        command.arg(script).arg(packages).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("node runs");
-    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let mut child = command
+        .arg(script)
+        .arg(packages)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("node runs");
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(text.as_bytes())
+        .unwrap();
     let output = child.wait_with_output().unwrap();
-    String::from_utf8(output.stdout).unwrap().trim().parse().expect(how)
+    String::from_utf8(output.stdout)
+        .unwrap()
+        .trim()
+        .parse()
+        .expect(how)
 }
 
 #[tokio::test]
@@ -32,6 +47,9 @@ async fn four_tools_cost_450_tokens_and_eight_850() {
         let answer = client.exchange("tools/list", json!({})).await;
         let text = answer.result()["tools"].to_string();
         let cost = tokens(&text);
-        assert!((300..=most).contains(&cost), "{cost} tokens, and at most {most} are good: {text}");
+        assert!(
+            (300..=most).contains(&cost),
+            "{cost} tokens, and at most {most} are good: {text}"
+        );
     }
 }

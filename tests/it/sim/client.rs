@@ -62,7 +62,16 @@ impl SimClient {
     ) -> Self {
         // No principal's canary is in another's.
         let name = format!("canary-{}-{number}", ["anna", "bert"][who]);
-        SimClient { era, who, name, world: world.clone(), listener, session: None, next: 1, able }
+        SimClient {
+            era,
+            who,
+            name,
+            world: world.clone(),
+            listener,
+            session: None,
+            next: 1,
+            able,
+        }
     }
 
     /// Some things that clients do, one after the other.
@@ -129,13 +138,23 @@ impl SimClient {
             401 if self.world.is_locked() => return self.world.count("a client was locked out"),
             200 => {}
             status => {
-                let why = response.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+                let why = response
+                    .into_body()
+                    .collect()
+                    .await
+                    .map(|body| body.to_bytes())
+                    .unwrap_or_default();
                 let slow = memchr::memmem::find(&why, b"limits.read_timeout").is_some();
                 assert!(slow, "a session cannot be opened: {status} {why:?}");
                 return self.world.count("a client was too slow");
             }
         }
-        self.session = Some(response.headers()["mcp-session-id"].to_str().unwrap().to_owned());
+        self.session = Some(
+            response.headers()["mcp-session-id"]
+                .to_str()
+                .unwrap()
+                .to_owned(),
+        );
         drop(response.into_body().collect().await);
         let done = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
         self.tell(&done).await;
@@ -158,8 +177,12 @@ impl SimClient {
 
     async fn list(&mut self) {
         let id = self.id();
-        if let SimRequestEnd::Answer(answer) = self.request(id, "tools/list", json!({}), Rng::new(0)).await {
-            let slow = answer["error"]["message"].as_str().is_some_and(|why| why.contains("limits.read_timeout"));
+        if let SimRequestEnd::Answer(answer) =
+            self.request(id, "tools/list", json!({}), Rng::new(0)).await
+        {
+            let slow = answer["error"]["message"]
+                .as_str()
+                .is_some_and(|why| why.contains("limits.read_timeout"));
             assert!(slow || answer["result"]["tools"].is_array(), "{answer}");
         }
     }
@@ -169,10 +192,16 @@ impl SimClient {
         let response = match self.era {
             ServerEra::Legacy => self.send("GET", &Value::Null, &[]).await,
             ServerEra::Modern => {
-                let params = json!({"notifications": {"toolsListChanged": true}, "_meta": self.meta()});
-                let body =
-                    json!({"jsonrpc": "2.0", "id": self.id(), "method": "subscriptions/listen", "params": params});
-                self.send("POST", &body, &[("mcp-method", "subscriptions/listen".to_owned())]).await
+                let params =
+                    json!({"notifications": {"toolsListChanged": true}, "_meta": self.meta()});
+                let body = json!({"jsonrpc": "2.0", "id": self.id(),
+                    "method": "subscriptions/listen", "params": params});
+                self.send(
+                    "POST",
+                    &body,
+                    &[("mcp-method", "subscriptions/listen".to_owned())],
+                )
+                .await
             }
         };
         let Ok(response) = response else { return };
@@ -189,14 +218,21 @@ impl SimClient {
     async fn call(&self, id: u64, mut rng: Rng) -> bool {
         let kind = &self.world.kinds[rng.pick(self.world.kinds.len())];
         let server = kind.name;
-        // A question on a pipe names no call. All calls of a principal's stateless clients are one client's there.
+        // A question on a pipe names no call. All calls of a principal's stateless clients are one
+        // client's there.
         let any = kind.era == ServerEra::Legacy && kind.carrier != SimCarrier::Http;
-        let principal = self.name.rsplit_once('-').map_or("", |(principal, _)| principal);
+        let principal = self
+            .name
+            .rsplit_once('-')
+            .map_or("", |(principal, _)| principal);
         let nonce = format!("{}-{id}-{}", self.name, rng.below(u64::MAX));
         let mut params = json!({"name": format!("{server}__echo"), "arguments": {"nonce": nonce}});
         params["_meta"] = json!({"progressToken": nonce});
         for round in 0..4 {
-            match self.request(id * 10 + round, "tools/call", params.clone(), rng.fork()).await {
+            match self
+                .request(id * 10 + round, "tools/call", params.clone(), rng.fork())
+                .await
+            {
                 SimRequestEnd::Left => return false,
                 SimRequestEnd::Status(404) => return true,
                 SimRequestEnd::Status(401) if self.world.is_locked() => {
@@ -206,7 +242,11 @@ impl SimClient {
                 SimRequestEnd::Status(status) => panic!(
                     "P3: {nonce} of {} ended with status {status} alone{}",
                     self.name,
-                    if self.world.is_locked() { ", after a key was taken away" } else { "" }
+                    if self.world.is_locked() {
+                        ", after a key was taken away"
+                    } else {
+                        ""
+                    }
                 ),
                 SimRequestEnd::Answer(answer) => {
                     let result = &answer["result"];
@@ -242,12 +282,21 @@ impl SimClient {
         if answer["error"].is_object() || result["isError"] == true {
             return self.world.count("a call failed");
         }
-        assert_eq!(result["content"][0]["text"], nonce, "P3: another call's answer: {answer}");
+        assert_eq!(
+            result["content"][0]["text"], nonce,
+            "P3: another call's answer: {answer}"
+        );
         self.world.count("a call succeeded");
     }
 
     /// A request, to its one outcome, or until the client has enough.
-    async fn request(&self, id: u64, method: &str, mut params: Value, mut rng: Rng) -> SimRequestEnd {
+    async fn request(
+        &self,
+        id: u64,
+        method: &str,
+        mut params: Value,
+        mut rng: Rng,
+    ) -> SimRequestEnd {
         let mut more = Vec::new();
         if self.era == ServerEra::Modern {
             let token = params["_meta"]["progressToken"].clone();
@@ -256,14 +305,28 @@ impl SimClient {
                 params["_meta"]["progressToken"] = token;
             }
             more.push(("mcp-method", method.to_owned()));
-            more.extend(params["name"].as_str().map(|name| ("mcp-name", name.to_owned())));
+            more.extend(
+                params["name"]
+                    .as_str()
+                    .map(|name| ("mcp-name", name.to_owned())),
+            );
         }
-        let nonce = params["arguments"]["nonce"].as_str().unwrap_or_default().to_owned();
+        let nonce = params["arguments"]["nonce"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
         let body = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
         let leaves = rng.one_in(8).then(|| rng.time(Duration::from_secs(20)));
-        let cancels = (self.era == ServerEra::Legacy && rng.one_in(8)).then(|| rng.time(Duration::from_secs(20)));
+        let cancels = (self.era == ServerEra::Legacy && rng.one_in(8))
+            .then(|| rng.time(Duration::from_secs(20)));
         let cancelled = AtomicBool::new(false);
-        let asked = SimRequest { id, nonce: &nonce, end: None, events: Vec::new(), rng: rng.fork() };
+        let asked = SimRequest {
+            id,
+            nonce: &nonce,
+            end: None,
+            events: Vec::new(),
+            rng: rng.fork(),
+        };
         let asking = async {
             match self.send("POST", &body, &more).await {
                 Ok(response) => self.read(response, asked).await,
@@ -282,14 +345,19 @@ impl SimClient {
                 self.world.count("a client cancelled");
                 cancelled.store(true, Ordering::Relaxed);
                 let params = json!({"requestId": id});
-                self.tell(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})).await;
+                self.tell(
+                    &json!({"jsonrpc": "2.0", "method": "notifications/cancelled",
+                    "params": params}),
+                )
+                .await;
             }
             std::future::pending::<()>().await;
         };
         let end = tokio::select! {
             biased;
             end = tokio::time::timeout(PATIENCE, asking) => {
-                end.unwrap_or_else(|_| panic!("P3: {method} of {} has no outcome: {nonce}", self.name))
+                end.unwrap_or_else(|_| panic!("P3: {method} of {} has no outcome: \
+                    {nonce}", self.name))
             }
             () = leaving => {
                 self.world.count("a client left");
@@ -299,7 +367,9 @@ impl SimClient {
         };
         match end {
             // What was cancelled has no answer.
-            SimRequestEnd::Status(200 | 202) if cancelled.load(Ordering::Relaxed) => SimRequestEnd::Left,
+            SimRequestEnd::Status(200 | 202) if cancelled.load(Ordering::Relaxed) => {
+                SimRequestEnd::Left
+            }
             end => end,
         }
     }
@@ -315,7 +385,9 @@ impl SimClient {
                 None if !broke => return SimRequestEnd::Status(status),
                 None => self.world.count("a client's connection broke"),
             }
-            let Some(last) = asked.events.last().filter(|_| !asked.rng.one_in(4)) else { return SimRequestEnd::Left };
+            let Some(last) = asked.events.last().filter(|_| !asked.rng.one_in(4)) else {
+                return SimRequestEnd::Left;
+            };
             let last = [("last-event-id", last.clone())];
             tokio::time::sleep(asked.rng.time(Duration::from_secs(30))).await;
             response = match self.send("GET", &Value::Null, &last).await {
@@ -333,7 +405,10 @@ impl SimClient {
 
     /// Whether the connection broke before the end.
     async fn read_one(&self, response: Response<Body>, asked: &mut SimRequest<'_>) -> bool {
-        let events = response.headers().get("content-type").is_some_and(|kind| kind == "text/event-stream");
+        let events = response
+            .headers()
+            .get("content-type")
+            .is_some_and(|kind| kind == "text/event-stream");
         let mut body = response.into_body();
         let mut read = Vec::new();
         loop {
@@ -352,17 +427,25 @@ impl SimClient {
                 let event: Vec<u8> = read.drain(..at + 2).collect();
                 let event = String::from_utf8(event).unwrap();
                 if let Some(id) = event.lines().find_map(|line| line.strip_prefix("id: ")) {
-                    assert!(!asked.events.iter().any(|had| had == id), "P4: {} had the event {id}", asked.nonce);
+                    assert!(
+                        !asked.events.iter().any(|had| had == id),
+                        "P4: {} had the event {id}",
+                        asked.nonce
+                    );
                     asked.events.push(id.to_owned());
                 }
-                let data = event.lines().find_map(|line| line.strip_prefix("data: ")).filter(|data| !data.is_empty());
+                let data = event
+                    .lines()
+                    .find_map(|line| line.strip_prefix("data: "))
+                    .filter(|data| !data.is_empty());
                 if let Some(data) = data {
                     self.heard(serde_json::from_str(data).unwrap(), asked).await;
                 }
             }
         }
         if !events && !read.is_empty() {
-            self.heard(serde_json::from_slice(&read).unwrap(), asked).await;
+            self.heard(serde_json::from_slice(&read).unwrap(), asked)
+                .await;
         }
         false
     }
@@ -373,18 +456,34 @@ impl SimClient {
         let method = message["method"].as_str().unwrap_or_default();
         match method {
             "" => {
-                assert!(asked.end.is_none(), "P3: {nonce} has two outcomes: {message}");
-                assert!(message["id"] == id || message["id"].is_null(), "P1: {message} for {id}");
+                assert!(
+                    asked.end.is_none(),
+                    "P3: {nonce} has two outcomes: {message}"
+                );
+                assert!(
+                    message["id"] == id || message["id"].is_null(),
+                    "P1: {message} for {id}"
+                );
                 asked.end = Some(message);
             }
             "notifications/progress" => {
-                assert_eq!(message["params"]["progressToken"], nonce, "progress of another call");
-                assert_eq!(message["params"]["message"], nonce, "progress of another call");
+                assert_eq!(
+                    message["params"]["progressToken"], nonce,
+                    "progress of another call"
+                );
+                assert_eq!(
+                    message["params"]["message"], nonce,
+                    "progress of another call"
+                );
             }
             "elicitation/create" => {
-                // On a pipe nobody can say which of one client's calls it is about; it is this client's.
+                // On a pipe nobody can say which of one client's calls it is about; it is this
+                // client's.
                 let about = message["params"]["message"].as_str().unwrap_or_default();
-                assert!(about.starts_with(&format!("{}-", self.name)), "P6: {nonce} was asked about {about}");
+                assert!(
+                    about.starts_with(&format!("{}-", self.name)),
+                    "P6: {nonce} was asked about {about}"
+                );
                 if asked.rng.one_in(4) {
                     return self.world.count("a client did not answer");
                 }
@@ -418,19 +517,36 @@ impl SimClient {
         let mut more = Vec::new();
         if self.era == ServerEra::Modern {
             params["_meta"] = self.meta();
-            more = vec![("mcp-method", "tools/call".to_owned()), ("mcp-name", format!("{server}__echo"))];
+            more = vec![
+                ("mcp-method", "tools/call".to_owned()),
+                ("mcp-name", format!("{server}__echo")),
+            ];
         }
         let body = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
-        let Ok(response) = self.send("POST", &body, &more).await else { return false };
-        let asked = SimRequest { id, nonce: &nonce, end: None, events: Vec::new(), rng: Rng::new(0) };
+        let Ok(response) = self.send("POST", &body, &more).await else {
+            return false;
+        };
+        let asked = SimRequest {
+            id,
+            nonce: &nonce,
+            end: None,
+            events: Vec::new(),
+            rng: Rng::new(0),
+        };
         match self.read(response, asked).await {
-            SimRequestEnd::Answer(answer) => answer["result"]["content"][0]["text"] == nonce.as_str(),
+            SimRequestEnd::Answer(answer) => {
+                answer["result"]["content"][0]["text"] == nonce.as_str()
+            }
             _ => false,
         }
     }
 
     fn capabilities(&self) -> Value {
-        if self.able { json!({"elicitation": {"form": {}}}) } else { json!({}) }
+        if self.able {
+            json!({"elicitation": {"form": {}}})
+        } else {
+            json!({})
+        }
     }
 
     fn meta(&self) -> Value {
@@ -445,8 +561,16 @@ impl SimClient {
         body: &Value,
         more: &[(&str, String)],
     ) -> Result<Response<Body>, ConnectionBroken> {
-        let revision = if self.era == ServerEra::Legacy { "2025-11-25" } else { "2026-07-28" };
-        let accept = if verb == "GET" { "text/event-stream" } else { "application/json, text/event-stream" };
+        let revision = if self.era == ServerEra::Legacy {
+            "2025-11-25"
+        } else {
+            "2026-07-28"
+        };
+        let accept = if verb == "GET" {
+            "text/event-stream"
+        } else {
+            "application/json, text/event-stream"
+        };
         let mut request = Request::builder()
             .method(verb)
             .uri("/mcp")
@@ -461,7 +585,11 @@ impl SimClient {
         if let Some(session) = &self.session {
             request = request.header("mcp-session-id", session);
         }
-        let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
+        let body = if body.is_null() {
+            Bytes::new()
+        } else {
+            Bytes::from(body.to_string())
+        };
         self.listener.send(request.body(body).unwrap()).await
     }
 }

@@ -1,5 +1,5 @@
-//! Servers behind HTTP, over pipes in memory: Streamable HTTP of both eras, and HTTP+SSE. Answers are late, break off, go
-//! on elsewhere, or are refusals; sessions are forgotten.
+//! Servers behind HTTP, over pipes in memory: Streamable HTTP of both eras, and HTTP+SSE. Answers
+//! are late, break off, go on elsewhere, or are refusals; sessions are forgotten.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -41,7 +41,8 @@ pub(crate) struct HttpHost {
 
 struct HostState {
     rng: Rng,
-    /// What is kept for clients, by the ids of their sessions; one without an id where there are none.
+    /// What is kept for clients, by the ids of their sessions; one without an id where there are
+    /// none.
     sessions: HashMap<String, Arc<HostSession>>,
     opened: u64,
 }
@@ -55,7 +56,8 @@ struct HostSession {
     pipe: Mutex<Option<Arc<SimServer>>>,
 }
 
-/// What a server says on one event stream, which may be read on several connections, one after the other.
+/// What a server says on one event stream, which may be read on several connections, one after the
+/// other.
 pub(crate) struct EventLog {
     name: u64,
     lines: Mutex<Vec<Vec<u8>>>,
@@ -93,8 +95,16 @@ impl EventLog {
 
 impl HttpHost {
     pub(crate) fn new(world: Arc<SimWorld>, kind: ServerPlan, rng: Rng) -> Arc<Self> {
-        let state = HostState { rng, sessions: HashMap::new(), opened: 0 };
-        Arc::new(HttpHost { world, kind, state: Mutex::new(state) })
+        let state = HostState {
+            rng,
+            sessions: HashMap::new(),
+            opened: 0,
+        };
+        Arc::new(HttpHost {
+            world,
+            kind,
+            state: Mutex::new(state),
+        })
     }
 
     /// Serves one connection until it ends.
@@ -104,7 +114,9 @@ impl HttpHost {
             async move { site.answer(request).await }
         });
         // How it ends is the gateway's affair.
-        let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+        let _ = http1::Builder::new()
+            .serve_connection(TokioIo::new(stream), service)
+            .await;
     }
 
     fn rng(&self) -> Rng {
@@ -141,19 +153,35 @@ impl HttpHost {
             return Err(io::Error::other("broken"));
         }
         if self.happens(&mut rng, 60, "a server refused over HTTP") {
-            let status = [StatusCode::SERVICE_UNAVAILABLE, StatusCode::BAD_GATEWAY, StatusCode::TOO_MANY_REQUESTS];
+            let status = [
+                StatusCode::SERVICE_UNAVAILABLE,
+                StatusCode::BAD_GATEWAY,
+                StatusCode::TOO_MANY_REQUESTS,
+            ];
             let mut refused = status_only(status[rng.pick(3)]);
             if rng.one_in(2) {
-                refused.headers_mut().insert("retry-after", http::HeaderValue::from_static("3"));
+                refused
+                    .headers_mut()
+                    .insert("retry-after", http::HeaderValue::from_static("3"));
             }
             return Ok(refused);
         }
         let (head, body) = request.into_parts();
-        let given = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let given = |name: &str| {
+            head.headers
+                .get(name)
+                .and_then(|value| value.to_str().ok())
+                .map(str::to_owned)
+        };
         // What the gateway broke off is nobody's request.
         let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
         if self.kind.carrier == SimCarrier::HttpSse {
-            return Ok(self.over_sse(&head.method, head.uri.query().unwrap_or_default(), &body, rng));
+            return Ok(self.over_sse(
+                &head.method,
+                head.uri.query().unwrap_or_default(),
+                &body,
+                rng,
+            ));
         }
         if self.kind.era == ServerEra::Modern {
             return match head.method {
@@ -177,19 +205,25 @@ impl HttpHost {
 
     async fn post(self: &Arc<Self>, body: &Bytes, session: &str, mut rng: Rng) -> SimAnswer {
         let Ok(message) = serde_json::from_slice::<Value>(body) else {
-            self.world.fail(format!("{} got what is no JSON", self.kind.name));
+            self.world
+                .fail(format!("{} got what is no JSON", self.kind.name));
             return Ok(status_only(StatusCode::BAD_REQUEST));
         };
         let (session, opened) = match (self.kind.era, message["method"].as_str()) {
             (ServerEra::Modern, _) => {
                 let mut state = self.state.lock().unwrap();
-                (state.sessions.entry(String::new()).or_default().clone(), None)
+                (
+                    state.sessions.entry(String::new()).or_default().clone(),
+                    None,
+                )
             }
             (ServerEra::Legacy, Some("initialize")) => {
                 let (id, session) = self.open();
                 (session, Some(id))
             }
-            (ServerEra::Legacy, _) if session.is_empty() => return Ok(status_only(StatusCode::BAD_REQUEST)),
+            (ServerEra::Legacy, _) if session.is_empty() => {
+                return Ok(status_only(StatusCode::BAD_REQUEST));
+            }
             (ServerEra::Legacy, _) => match self.session(session) {
                 Some(session) => (session, None),
                 None => return Ok(status_only(StatusCode::NOT_FOUND)),
@@ -202,7 +236,10 @@ impl HttpHost {
         }
         // Every request without a session says everything, its id among it, for itself.
         if self.kind.era == ServerEra::Legacy && !session.talk.is_new(&id) {
-            self.world.fail(format!("P1: {} got the id {id} twice in a session", self.kind.name));
+            self.world.fail(format!(
+                "P1: {} got the id {id} twice in a session",
+                self.kind.name
+            ));
         }
         let events = self.run(&session, message, &mut rng);
         if self.happens(&mut rng, 40, "a connection broke after a request ran") {
@@ -213,21 +250,32 @@ impl HttpHost {
             false => None,
         };
         if response.is_none() {
-            let cut = self.happens(&mut rng, 12, "an event stream was cut").then(|| rng.pick(3));
+            let cut = self
+                .happens(&mut rng, 12, "an event stream was cut")
+                .then(|| rng.pick(3));
             response = Some(read(events, 0, cut));
         }
         let mut response = response.unwrap_or_else(|| unreachable!("it was just made"));
         if rng.one_in(10) {
-            response.headers_mut().insert("connection", http::HeaderValue::from_static("close"));
+            response
+                .headers_mut()
+                .insert("connection", http::HeaderValue::from_static("close"));
         }
         if let Some(id) = opened {
-            response.headers_mut().insert("mcp-session-id", id.parse().unwrap());
+            response
+                .headers_mut()
+                .insert("mcp-session-id", id.parse().unwrap());
         }
         Ok(response)
     }
 
     /// Begins what a request wants; it says what it has to say on a stream.
-    fn run(self: &Arc<Self>, session: &Arc<HostSession>, message: Value, rng: &mut Rng) -> Arc<EventLog> {
+    fn run(
+        self: &Arc<Self>,
+        session: &Arc<HostSession>,
+        message: Value,
+        rng: &mut Rng,
+    ) -> Arc<EventLog> {
         let events = self.events(session, rng.one_in(2));
         let out = OutputSink::Events(events.clone());
         let broken = events.broken.clone();
@@ -243,20 +291,27 @@ impl HttpHost {
         let mut rng = rng.fork();
         let modern = self.kind.era == ServerEra::Modern;
         let running = rng.fork();
-        self.world.spawn("a request to a server over HTTP", async move {
-            tokio::select! {
-                () = server.request(&message, running) => {}
-                () = broken.cancelled() => return told.end(),
-                // Whoever closes the stream of a request cancels it, where there are no sessions.
-                () = told.left.cancelled(), if modern => {}
-            }
-            let id = &message["id"];
-            let is_answered = told.lines.lock().unwrap().iter().any(|line| is_answer(line, id));
-            if stays || (!is_answered && rng.one_in(2)) {
-                let _ = tokio::time::timeout(Duration::from_secs(600), told.left.cancelled()).await;
-            }
-            told.end();
-        });
+        self.world
+            .spawn("a request to a server over HTTP", async move {
+                tokio::select! {
+                    () = server.request(&message, running) => {}
+                    () = broken.cancelled() => return told.end(),
+                    // Whoever closes the stream of a request cancels it, where there are no sessions.
+                    () = told.left.cancelled(), if modern => {}
+                }
+                let id = &message["id"];
+                let is_answered = told
+                    .lines
+                    .lock()
+                    .unwrap()
+                    .iter()
+                    .any(|line| is_answer(line, id));
+                if stays || (!is_answered && rng.one_in(2)) {
+                    let _ =
+                        tokio::time::timeout(Duration::from_secs(600), told.left.cancelled()).await;
+                }
+                told.end();
+            });
         events
     }
 
@@ -277,20 +332,33 @@ impl HttpHost {
 
     /// The stream for what belongs to no request, or the rest of one that ended too early.
     fn get(self: &Arc<Self>, session: &str, last: Option<&str>, mut rng: Rng) -> Response<SimBody> {
-        let Some(session) = self.session(session) else { return status_only(StatusCode::NOT_FOUND) };
-        let cut = self.happens(&mut rng, 6, "an event stream was cut").then(|| rng.pick(3));
+        let Some(session) = self.session(session) else {
+            return status_only(StatusCode::NOT_FOUND);
+        };
+        let cut = self
+            .happens(&mut rng, 6, "an event stream was cut")
+            .then(|| rng.pick(3));
         let Some(last) = last else {
             if rng.one_in(4) {
                 return status_only(StatusCode::METHOD_NOT_ALLOWED);
             }
             let events = self.events(&session, rng.one_in(2));
-            session.talk.listens(&OutputSink::Events(events.clone()), &Value::Null);
+            session
+                .talk
+                .listens(&OutputSink::Events(events.clone()), &Value::Null);
             return read(events, 0, cut);
         };
-        let place =
-            last.split_once('-').and_then(|(name, at)| Some((name.parse::<u64>().ok()?, at.parse::<usize>().ok()?)));
+        let place = last
+            .split_once('-')
+            .and_then(|(name, at)| Some((name.parse::<u64>().ok()?, at.parse::<usize>().ok()?)));
         let (name, at) = place.unwrap_or_else(|| panic!("{last} is no id of an event of ours"));
-        let found = session.streams.lock().unwrap().iter().find(|events| events.name == name).cloned();
+        let found = session
+            .streams
+            .lock()
+            .unwrap()
+            .iter()
+            .find(|events| events.name == name)
+            .cloned();
         match found.filter(|_| !self.happens(&mut rng, 5, "a stream could not be resumed")) {
             Some(events) => {
                 self.world.count("a stream was resumed");
@@ -300,9 +368,17 @@ impl HttpHost {
         }
     }
 
-    fn over_sse(self: &Arc<Self>, method: &Method, session: &str, body: &Bytes, mut rng: Rng) -> Response<SimBody> {
+    fn over_sse(
+        self: &Arc<Self>,
+        method: &Method,
+        session: &str,
+        body: &Bytes,
+        mut rng: Rng,
+    ) -> Response<SimBody> {
         if method == Method::POST {
-            let server = self.session(session).and_then(|session| session.pipe.lock().unwrap().clone());
+            let server = self
+                .session(session)
+                .and_then(|session| session.pipe.lock().unwrap().clone());
             let Some(server) = server.filter(|server| !server.broken.is_cancelled()) else {
                 return status_only(StatusCode::NOT_FOUND);
             };
@@ -314,7 +390,13 @@ impl HttpHost {
         let broken = CancellationToken::new();
         let talk = session.talk.clone();
         let out = OutputSink::Pipe(out);
-        let server = SimServer { world: self.world.clone(), kind: self.kind, out, broken: broken.clone(), talk };
+        let server = SimServer {
+            world: self.world.clone(),
+            kind: self.kind,
+            out,
+            broken: broken.clone(),
+            talk,
+        };
         *session.pipe.lock().unwrap() = Some(Arc::new(server));
         let endpoint = format!("event: endpoint\ndata: /messages?{id}\n\n");
         // Once nobody reads it, it is over.
@@ -327,7 +409,8 @@ impl HttpHost {
                 }
                 let line = tokio::select! {
                     line = lines.recv() => line?,
-                    () = broken.cancelled() => return Some((Err(io::Error::other("broken")), (None, lines, guard))),
+                    () = broken.cancelled() => return Some((Err(io::Error::other("broken")),
+                        (None, lines, guard))),
                 };
                 Some((Ok(Frame::data(event("", &line))), (None, lines, guard)))
             }
@@ -337,7 +420,8 @@ impl HttpHost {
 }
 
 fn is_answer(line: &[u8], id: &Value) -> bool {
-    serde_json::from_slice::<Value>(line).is_ok_and(|message| message["method"].is_null() && message["id"] == *id)
+    serde_json::from_slice::<Value>(line)
+        .is_ok_and(|message| message["method"].is_null() && message["id"] == *id)
 }
 
 fn event(id: &str, line: &[u8]) -> Bytes {
@@ -346,7 +430,11 @@ fn event(id: &str, line: &[u8]) -> Bytes {
 }
 
 fn status_only(status: StatusCode) -> Response<SimBody> {
-    let mut response = Response::new(Full::default().map_err(|never: Infallible| match never {}).boxed_unsync());
+    let mut response = Response::new(
+        Full::default()
+            .map_err(|never: Infallible| match never {})
+            .boxed_unsync(),
+    );
     *response.status_mut() = status;
     response
 }
@@ -356,7 +444,10 @@ where
     S: futures_util::Stream<Item = Result<Frame<Bytes>, io::Error>> + Send + 'static,
 {
     let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
-    response.headers_mut().insert("content-type", http::HeaderValue::from_static("text/event-stream"));
+    response.headers_mut().insert(
+        "content-type",
+        http::HeaderValue::from_static("text/event-stream"),
+    );
     response
 }
 
@@ -368,9 +459,14 @@ async fn as_json(events: &Arc<EventLog>, id: &Value) -> Option<Response<SimBody>
         () = events.broken.cancelled() => None,
     };
     leaving.0 = None;
-    let body = Full::from(line?).map_err(|never: Infallible| match never {}).boxed_unsync();
+    let body = Full::from(line?)
+        .map_err(|never: Infallible| match never {})
+        .boxed_unsync();
     let mut response = Response::new(body);
-    response.headers_mut().insert("content-type", http::HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(
+        "content-type",
+        http::HeaderValue::from_static("application/json"),
+    );
     Some(response)
 }
 
@@ -389,18 +485,26 @@ impl Drop for ReaderGuard {
 fn read(events: Arc<EventLog>, at: usize, cut: Option<usize>) -> Response<SimBody> {
     let leaving = ReaderGuard(Some(events.clone()));
     let state = (events, at, cut.map(|events| at + events), leaving);
-    stream_of(stream::unfold(state, |(events, at, cut, leaving)| async move {
-        let broken = || Err(io::Error::other("broken"));
-        if cut == Some(at) {
-            return Some((broken(), (events, at, cut, leaving)));
-        }
-        let line = tokio::select! {
-            biased;
-            line = events.line(at) => line,
-            () = events.broken.cancelled() => return Some((broken(), (events, at, cut, leaving))),
-        };
-        let id = if events.numbered { format!("id: {}-{at}\nretry: 100\n", events.name) } else { String::new() };
-        let frame = Frame::data(event(&id, &line?));
-        Some((Ok(frame), (events, at + 1, cut, leaving)))
-    }))
+    stream_of(stream::unfold(
+        state,
+        |(events, at, cut, leaving)| async move {
+            let broken = || Err(io::Error::other("broken"));
+            if cut == Some(at) {
+                return Some((broken(), (events, at, cut, leaving)));
+            }
+            let line = tokio::select! {
+                biased;
+                line = events.line(at) => line,
+                () = events.broken.cancelled() => return Some((broken(),
+                    (events, at, cut, leaving))),
+            };
+            let id = if events.numbered {
+                format!("id: {}-{at}\nretry: 100\n", events.name)
+            } else {
+                String::new()
+            };
+            let frame = Frame::data(event(&id, &line?));
+            Some((Ok(frame), (events, at + 1, cut, leaving)))
+        },
+    ))
 }

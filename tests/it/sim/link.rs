@@ -1,10 +1,12 @@
-//! What carries bytes: pipes in memory, some of which hold little, are slow, stand still, or are cut anywhere.
+//! What carries bytes: pipes in memory, some of which hold little, are slow, stand still, or are
+//! cut anywhere.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{
-    AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, ReadHalf, WriteHalf,
+    AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, ReadHalf,
+    WriteHalf,
 };
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -20,7 +22,11 @@ pub(crate) const WAITING: usize = 64;
 /// Both ends of a connection.
 ///
 /// `cut`: how likely a bad one is cut with each piece that it carries, in a thousand.
-pub(crate) fn connection(world: &Arc<SimWorld>, rng: &mut Rng, cut: u64) -> (DuplexStream, DuplexStream) {
+pub(crate) fn connection(
+    world: &Arc<SimWorld>,
+    rng: &mut Rng,
+    cut: u64,
+) -> (DuplexStream, DuplexStream) {
     // Where a pipe holds little, whoever writes waits for whoever reads.
     let size = [256, 2048, 64 * 1024][rng.pick(3)];
     let (ours, theirs) = tokio::io::duplex(size);
@@ -54,7 +60,9 @@ async fn carry(
     let mut bytes = [0; 1024];
     loop {
         let most = 1 + rng.pick(bytes.len());
-        let Ok(read @ 1..) = from.read(&mut bytes[..most]).await else { return };
+        let Ok(read @ 1..) = from.read(&mut bytes[..most]).await else {
+            return;
+        };
         if !world.is_calm() {
             match rng.below(1000) {
                 n if n < cut => {
@@ -85,8 +93,13 @@ pub(crate) async fn serve(
     let (out, mut lines) = mpsc::channel::<Vec<u8>>(WAITING);
     let broken = CancellationToken::new();
     let talk = Arc::<ClientTalk>::default();
-    let server =
-        Arc::new(SimServer { world: world.clone(), kind, out: OutputSink::Pipe(out), broken: broken.clone(), talk });
+    let server = Arc::new(SimServer {
+        world: world.clone(),
+        kind,
+        out: OutputSink::Pipe(out),
+        broken: broken.clone(),
+        talk,
+    });
     let writing = async {
         while let Some(line) = lines.recv().await {
             if writer.write_all(&line).await.is_err() {

@@ -33,7 +33,12 @@ pub(crate) struct HttpHosts {
 /// One client's way in.
 pub(crate) enum ListenerStub {
     Routes(Router),
-    Connections { house: HttpHosts, world: Arc<SimWorld>, rng: Mutex<Rng>, idle: Mutex<Vec<SendRequest<Full<Bytes>>>> },
+    Connections {
+        house: HttpHosts,
+        world: Arc<SimWorld>,
+        rng: Mutex<Rng>,
+        idle: Mutex<Vec<SendRequest<Full<Bytes>>>>,
+    },
 }
 
 impl ListenerStub {
@@ -44,11 +49,19 @@ impl ListenerStub {
         let house = house.clone();
         let world = world.clone();
         let rng = Mutex::new(rng.fork());
-        ListenerStub::Connections { house, world, rng, idle: Mutex::default() }
+        ListenerStub::Connections {
+            house,
+            world,
+            rng,
+            idle: Mutex::default(),
+        }
     }
 
     /// Sends a request; gives the answer as soon as its head is there.
-    pub(crate) async fn send(&self, request: Request<Bytes>) -> Result<Response<Body>, ConnectionBroken> {
+    pub(crate) async fn send(
+        &self,
+        request: Request<Bytes>,
+    ) -> Result<Response<Body>, ConnectionBroken> {
         match self {
             ListenerStub::Routes(routes) => {
                 let answered = routes.clone().oneshot(request.map(Body::from)).await;
@@ -64,7 +77,10 @@ impl ListenerStub {
                     Some(sender) => sender,
                     None => self.connect().await?,
                 };
-                let answer = sender.send_request(request.map(Full::new)).await.map_err(|_| ConnectionBroken)?;
+                let answer = sender
+                    .send_request(request.map(Full::new))
+                    .await
+                    .map_err(|_| ConnectionBroken)?;
                 // It is ready again once the answer was read.
                 idle.lock().unwrap().push(sender);
                 Ok(answer.map(Body::new))
@@ -73,14 +89,28 @@ impl ListenerStub {
     }
 
     async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, ConnectionBroken> {
-        let ListenerStub::Connections { house, world, rng, .. } = self else { return Err(ConnectionBroken) };
+        let ListenerStub::Connections {
+            house, world, rng, ..
+        } = self
+        else {
+            return Err(ConnectionBroken);
+        };
         let (ours, theirs) = link::connection(world, &mut rng.lock().unwrap(), 100);
-        let HttpHosts { service, settings, draining, .. } = house.clone();
+        let HttpHosts {
+            service,
+            settings,
+            draining,
+            ..
+        } = house.clone();
         world.spawn("a connection of a client, there", async move {
             moongate_listener::serve_connection(theirs, service, &settings, draining).await;
         });
-        let (sender, connection) = handshake(TokioIo::new(ours)).await.map_err(|_| ConnectionBroken)?;
-        world.spawn("a connection of a client, here", async move { drop(connection.await) });
+        let (sender, connection) = handshake(TokioIo::new(ours))
+            .await
+            .map_err(|_| ConnectionBroken)?;
+        world.spawn("a connection of a client, here", async move {
+            drop(connection.await)
+        });
         Ok(sender)
     }
 }

@@ -28,24 +28,64 @@ pub(crate) struct ServerPlan {
     settings: &'static str,
 }
 
-const fn kind(name: &'static str, era: ServerEra, carrier: SimCarrier, settings: &'static str) -> ServerPlan {
-    ServerPlan { name, era, carrier, settings }
+const fn kind(
+    name: &'static str,
+    era: ServerEra,
+    carrier: SimCarrier,
+    settings: &'static str,
+) -> ServerPlan {
+    ServerPlan {
+        name,
+        era,
+        carrier,
+        settings,
+    }
 }
 
 /// All of them.
 pub(crate) const KINDS: [ServerPlan; 7] = [
-    kind("s0", ServerEra::Legacy, SimCarrier::Pipe, "command = 'memory'"),
-    kind("s1", ServerEra::Modern, SimCarrier::Pipe, "command = 'memory'\nmax_concurrency = 2\nqueue = 2"),
-    kind("s2", ServerEra::Legacy, SimCarrier::Pipe, "command = 'memory'\nshare = 'session'"),
-    kind("s3", ServerEra::Legacy, SimCarrier::Http, "url = 'http://s3.test/mcp'"),
+    kind(
+        "s0",
+        ServerEra::Legacy,
+        SimCarrier::Pipe,
+        "command = 'memory'",
+    ),
+    kind(
+        "s1",
+        ServerEra::Modern,
+        SimCarrier::Pipe,
+        "command = 'memory'\nmax_concurrency = 2\nqueue = 2",
+    ),
+    kind(
+        "s2",
+        ServerEra::Legacy,
+        SimCarrier::Pipe,
+        "command = 'memory'\nshare = 'session'",
+    ),
+    kind(
+        "s3",
+        ServerEra::Legacy,
+        SimCarrier::Http,
+        "url = 'http://s3.test/mcp'",
+    ),
     kind(
         "s4",
         ServerEra::Modern,
         SimCarrier::Http,
         "url = 'http://s4.test/mcp'\ntransport = 'http'\nmax_concurrency = 3",
     ),
-    kind("s5", ServerEra::Legacy, SimCarrier::HttpSse, "url = 'http://s5.test/sse'\ntransport = 'sse'"),
-    kind("s6", ServerEra::Legacy, SimCarrier::Http, "url = 'http://s6.test/mcp'\nshare = 'session'"),
+    kind(
+        "s5",
+        ServerEra::Legacy,
+        SimCarrier::HttpSse,
+        "url = 'http://s5.test/sse'\ntransport = 'sse'",
+    ),
+    kind(
+        "s6",
+        ServerEra::Legacy,
+        SimCarrier::Http,
+        "url = 'http://s6.test/mcp'\nshare = 'session'",
+    ),
 ];
 
 /// Servers in one world.
@@ -57,15 +97,23 @@ pub(crate) fn all() -> Plan {
     let path = dir.path().join("sim.toml");
     let [anna, bert] = KEYS;
     let mut text = format!(
-        "[gateway]\nask_timeout = '60s'\n[limits]\nparked = 2\nsessions = 2\nsession_idle = '300s'\nreplay_time = '60s'\n\
-         [[auth.keys]]\nname = 'anna'\nkey = '{anna}'\n[[auth.keys]]\nname = 'bert'\nkey = '{bert}'\n"
+        "[gateway]\nask_timeout = '60s'\n[limits]\nparked = 2\nsessions = 2\nsession_idle = \
+         '300s'\nreplay_time = '60s'\n\
+         [[auth.keys]]\nname = 'anna'\nkey = '{anna}'\n[[auth.keys]]\nname = 'bert'\nkey = \
+         '{bert}'\n"
     );
     for kind in KINDS {
-        text += &format!("[servers.{}]\ntimeout = '30s'\n{}\n", kind.name, kind.settings);
+        text += &format!(
+            "[servers.{}]\ntimeout = '30s'\n{}\n",
+            kind.name, kind.settings
+        );
     }
     std::fs::write(&path, text).unwrap();
-    let loaded =
-        moongate_config::load(&LoadOptions { paths: vec![path], revisions: &SUPPORTED, ..LoadOptions::default() });
+    let loaded = moongate_config::load(&LoadOptions {
+        paths: vec![path],
+        revisions: &SUPPORTED,
+        ..LoadOptions::default()
+    });
     loaded.unwrap_or_else(|problems| panic!("{problems}")).plan
 }
 
@@ -76,7 +124,8 @@ pub(crate) fn chosen(all: &Plan, rng: &mut Rng) -> (Vec<ServerPlan>, Plan) {
         kinds.remove(rng.pick(kinds.len()));
     }
     let mut plan = all.clone();
-    plan.servers.retain(|server| kinds.iter().any(|kind| kind.name == server.name));
+    plan.servers
+        .retain(|server| kinds.iter().any(|kind| kind.name == server.name));
     (kinds, plan)
 }
 
@@ -107,7 +156,9 @@ pub(crate) fn changed(plan: &Plan, rng: &mut Rng) -> (&'static str, Plan) {
             match &mut server.connect {
                 ConnectTarget::Stdio { args, .. } => args.push("again".to_owned()),
                 ConnectTarget::Http { url, .. } => url.set_query(Some("again")),
-                ConnectTarget::Socket(_) | ConnectTarget::Misconfigured { .. } => unreachable!("there is none"),
+                ConnectTarget::Socket(_) | ConnectTarget::Misconfigured { .. } => {
+                    unreachable!("there is none")
+                }
             }
             "a server was replaced"
         }

@@ -58,7 +58,10 @@ impl ClientTalk {
     /// Takes what is no request: an answer, or a notification.
     pub(crate) fn hear(&self, message: Value) {
         if message["method"] == "notifications/cancelled" {
-            self.cancelled.lock().unwrap().insert(message["params"]["requestId"].to_string());
+            self.cancelled
+                .lock()
+                .unwrap()
+                .insert(message["params"]["requestId"].to_string());
         } else if message["method"].is_null() {
             let question = message["id"].as_str().unwrap_or_default();
             if let Some(waits) = self.asked.lock().unwrap().remove(question) {
@@ -69,7 +72,10 @@ impl ClientTalk {
     }
 
     pub(crate) fn listens(&self, out: &OutputSink, subscription: &Value) {
-        self.listeners.lock().unwrap().push((out.clone(), subscription.clone()));
+        self.listeners
+            .lock()
+            .unwrap()
+            .push((out.clone(), subscription.clone()));
     }
 }
 
@@ -88,13 +94,20 @@ impl SimServer {
             return self.talk.hear(message);
         }
         if !self.talk.is_new(&id) {
-            self.world.fail(format!("P1: {} got the id {id} twice on a connection", self.kind.name));
+            self.world.fail(format!(
+                "P1: {} got the id {id} twice on a connection",
+                self.kind.name
+            ));
         }
         let server = self.clone();
         let rng = rng.fork();
-        self.world.spawn("a request to a server over a pipe", async move {
-            let _ = server.broken.run_until_cancelled(server.request(&message, rng)).await;
-        });
+        self.world
+            .spawn("a request to a server over a pipe", async move {
+                let _ = server
+                    .broken
+                    .run_until_cancelled(server.request(&message, rng))
+                    .await;
+            });
     }
 
     /// Does what a request wants.
@@ -105,28 +118,41 @@ impl SimServer {
         let modern = self.kind.era == ServerEra::Modern;
         let capabilities = json!({"tools": {"listChanged": true}});
         let result = match method {
-            "server/discover" if modern => json!({"supportedVersions": ["2026-07-28"], "capabilities": capabilities}),
-            "initialize" if !modern => json!({"protocolVersion": self.revision(), "capabilities": capabilities,
-                "serverInfo": {"name": self.kind.name, "version": "1"}}),
+            "server/discover" if modern => {
+                json!({"supportedVersions": ["2026-07-28"], "capabilities": capabilities})
+            }
+            "initialize" if !modern => {
+                json!({"protocolVersion": self.revision(), "capabilities": capabilities,
+                "serverInfo": {"name": self.kind.name, "version": "1"}})
+            }
             "ping" if !modern => json!({}),
             "tools/list" => {
                 if !self.world.is_calm() && rng.one_in(12) {
                     return self.error(id, "not now").await;
                 }
                 let changing = format!("changing_{}", self.world.version(self.kind.name));
-                let tools = ["echo", &changing].map(|name| json!({"name": name, "inputSchema": {"type": "object"}}));
+                let tools = ["echo", &changing]
+                    .map(|name| json!({"name": name, "inputSchema": {"type": "object"}}));
                 json!({ "tools": tools })
             }
             "subscriptions/listen" if modern => {
                 let params = json!({"_meta": {"io.modelcontextprotocol/subscriptionId": id},
                     "notifications": params["notifications"]});
-                let told =
-                    json!({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": params});
+                let told = json!({"jsonrpc": "2.0",
+                    "method": "notifications/subscriptions/acknowledged", "params": params});
                 self.talk.listens(&self.out, id);
                 return self.say(&told).await;
             }
             "tools/call" => return self.call(id, params, rng).await,
-            _ => return self.answer(id, json!({"code": -32601, "message": "no such method"}), "error").await,
+            _ => {
+                return self
+                    .answer(
+                        id,
+                        json!({"code": -32601, "message": "no such method"}),
+                        "error",
+                    )
+                    .await;
+            }
         };
         if !self.world.is_calm() {
             tokio::time::sleep(rng.time(Duration::from_secs(3))).await;
@@ -140,7 +166,8 @@ impl SimServer {
         let nonce = arguments["nonce"].as_str().unwrap_or_default().to_owned();
         let again = !params["inputResponses"].is_null();
         if !again && !self.world.runs(&nonce) {
-            self.world.fail(format!("a call reached {} twice: {nonce}", self.kind.name));
+            self.world
+                .fail(format!("a call reached {} twice: {nonce}", self.kind.name));
         }
         if self.world.is_calm() || again {
             return self.echo(id, &arguments).await;
@@ -150,7 +177,8 @@ impl SimServer {
             0 => return world.count("a call was never answered"),
             1 => {
                 world.count("a call was answered late, although it was cancelled");
-                tokio::time::sleep(Duration::from_secs(31) + rng.time(Duration::from_secs(20))).await;
+                tokio::time::sleep(Duration::from_secs(31) + rng.time(Duration::from_secs(20)))
+                    .await;
                 return self.echo(id, &arguments).await;
             }
             2 => {
@@ -181,23 +209,42 @@ impl SimServer {
                 let other = json!(id.as_u64().unwrap_or_default() + rng.below(4));
                 if other != *id {
                     world.count("a server answered another id");
-                    // It begins like an id that may be open, and equals none: what is in it is nobody's.
-                    self.answer(&json!(format!("{other}x")), json!({"content": []}), "result").await;
+                    // It begins like an id that may be open, and equals none: what is in it is
+                    // nobody's.
+                    self.answer(
+                        &json!(format!("{other}x")),
+                        json!({"content": []}),
+                        "result",
+                    )
+                    .await;
                 }
             }
             8..=11 => {
                 world.count("a call told of its progress");
                 for n in 0..rng.below(20) {
-                    let params =
-                        json!({"progressToken": params["_meta"]["progressToken"], "progress": n, "message": nonce});
-                    self.say(&json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})).await;
+                    let params = json!({"progressToken": params["_meta"]["progressToken"],
+                        "progress": n, "message": nonce});
+                    self.say(
+                        &json!({"jsonrpc": "2.0", "method": "notifications/progress",
+                        "params": params}),
+                    )
+                    .await;
                 }
             }
-            12..=14 if self.kind.carrier != SimCarrier::HttpSse => return self.ask(id, &arguments, &nonce, rng).await,
+            12..=14 if self.kind.carrier != SimCarrier::HttpSse => {
+                return self.ask(id, &arguments, &nonce, rng).await;
+            }
             _ => {}
         }
         tokio::time::sleep(rng.time(Duration::from_secs(10))).await;
-        if rng.one_in(2) && self.talk.cancelled.lock().unwrap().contains(&id.to_string()) {
+        if rng.one_in(2)
+            && self
+                .talk
+                .cancelled
+                .lock()
+                .unwrap()
+                .contains(&id.to_string())
+        {
             return;
         }
         self.echo(id, &arguments).await;
@@ -210,21 +257,32 @@ impl SimServer {
         if self.kind.era == ServerEra::Modern {
             self.world.count("a modern server asked");
             let questions = json!({"q": {"method": "elicitation/create", "params": params}});
-            let result = json!({"resultType": "input_required", "inputRequests": questions, "requestState": nonce});
+            let result = json!({"resultType": "input_required", "inputRequests": questions,
+                "requestState": nonce});
             return self.answer(id, result, "result").await;
         }
         self.world.count("a legacy server asked");
         let question = format!("question about {nonce}");
         let (answer, answered) = oneshot::channel();
-        self.talk.asked.lock().unwrap().insert(question.clone(), answer);
-        self.say(&json!({"jsonrpc": "2.0", "id": question, "method": "elicitation/create", "params": params})).await;
+        self.talk
+            .asked
+            .lock()
+            .unwrap()
+            .insert(question.clone(), answer);
+        self.say(
+            &json!({"jsonrpc": "2.0", "id": question, "method": "elicitation/create",
+            "params": params}),
+        )
+        .await;
         let wait = Duration::from_secs(1) + rng.time(Duration::from_secs(200));
         if let Ok(Ok(answer)) = tokio::time::timeout(wait, answered).await
             && let Some(name) = answer["result"]["content"]["name"].as_str()
         {
             self.world.count("a legacy server was answered");
             if name != nonce {
-                self.world.fail(format!("P6: the question of {nonce} was answered for {name}"));
+                self.world.fail(format!(
+                    "P6: the question of {nonce} was answered for {name}"
+                ));
             }
         }
         self.echo(id, arguments).await;
@@ -232,7 +290,8 @@ impl SimServer {
 
     async fn echo(&self, id: &Value, arguments: &Value) {
         let text = arguments["nonce"].as_str().unwrap_or_default();
-        self.result(id, json!({"content": [{"type": "text", "text": text}]})).await;
+        self.result(id, json!({"content": [{"type": "text", "text": text}]}))
+            .await;
     }
 
     async fn result(&self, id: &Value, mut result: Value) {
@@ -243,11 +302,13 @@ impl SimServer {
     }
 
     async fn error(&self, id: &Value, message: &str) {
-        self.answer(id, json!({"code": -32000, "message": message}), "error").await;
+        self.answer(id, json!({"code": -32000, "message": message}), "error")
+            .await;
     }
 
     async fn answer(&self, id: &Value, outcome: Value, member: &str) {
-        self.say(&json!({"jsonrpc": "2.0", "id": id, member: outcome})).await;
+        self.say(&json!({"jsonrpc": "2.0", "id": id, member: outcome}))
+            .await;
     }
 
     async fn say(&self, message: &Value) {
@@ -256,7 +317,10 @@ impl SimServer {
 
     /// Tells whoever listens that a list changed.
     async fn tell_of_change(&self) {
-        let told = |params| json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": params});
+        let told = |params| {
+            json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed",
+            "params": params})
+        };
         if self.kind.era == ServerEra::Legacy && self.kind.carrier != SimCarrier::Http {
             return self.say(&told(json!({}))).await;
         }
@@ -271,7 +335,11 @@ impl SimServer {
     }
 
     fn revision(&self) -> &'static str {
-        if self.kind.carrier == SimCarrier::HttpSse { "2024-11-05" } else { "2025-11-25" }
+        if self.kind.carrier == SimCarrier::HttpSse {
+            "2024-11-05"
+        } else {
+            "2025-11-25"
+        }
     }
 }
 

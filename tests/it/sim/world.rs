@@ -98,11 +98,20 @@ impl EventCounts {
         ];
         if worlds < 1000 {
             all.retain(|what| {
-                !["a client resumed a stream", "a stream was resumed", "a stream could not be resumed"].contains(what)
+                ![
+                    "a client resumed a stream",
+                    "a stream was resumed",
+                    "a stream could not be resumed",
+                ]
+                .contains(what)
             });
         }
         for what in all {
-            assert!(self.0.contains_key(what), "it never happened that {what}: {:?}", self.0);
+            assert!(
+                self.0.contains_key(what),
+                "it never happened that {what}: {:?}",
+                self.0
+            );
         }
     }
 }
@@ -129,11 +138,21 @@ impl SimWorld {
     }
 
     pub(crate) fn version(&self, server: &str) -> u64 {
-        self.versions.lock().unwrap().get(server).copied().unwrap_or_default()
+        self.versions
+            .lock()
+            .unwrap()
+            .get(server)
+            .copied()
+            .unwrap_or_default()
     }
 
     pub(crate) fn change(&self, server: &str) {
-        *self.versions.lock().unwrap().entry(server.to_owned()).or_default() += 1;
+        *self
+            .versions
+            .lock()
+            .unwrap()
+            .entry(server.to_owned())
+            .or_default() += 1;
     }
 
     pub(crate) fn count(&self, what: &'static str) {
@@ -141,7 +160,11 @@ impl SimWorld {
     }
 
     /// Runs something that has to end by itself once the gateway is gone.
-    pub(crate) fn spawn(self: &Arc<Self>, what: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn spawn(
+        self: &Arc<Self>,
+        what: &'static str,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
         *self.tasks.lock().unwrap().entry(what).or_default() += 1;
         let world = self.clone();
         tokio::spawn(async move {
@@ -150,13 +173,22 @@ impl SimWorld {
         });
     }
 
-    fn dial(self: &Arc<Self>, name: &str, rng: &Mutex<Rng>, sites: &[Arc<HttpHost>]) -> Result<MemoryPipe, LinkError> {
+    fn dial(
+        self: &Arc<Self>,
+        name: &str,
+        rng: &Mutex<Rng>,
+        sites: &[Arc<HttpHost>],
+    ) -> Result<MemoryPipe, LinkError> {
         let mut rng = rng.lock().unwrap().fork();
         if !self.is_calm() && rng.one_in(10) {
             self.count("a server could not be reached");
             return Err(LinkError::Unreachable("it is not there".to_owned()));
         }
-        let at = self.kinds.iter().position(|kind| kind.name == name).unwrap();
+        let at = self
+            .kinds
+            .iter()
+            .position(|kind| kind.name == name)
+            .unwrap();
         let kind = self.kinds[at];
         let site = sites[at].clone();
         let (ours, theirs) = link::connection(self, &mut rng, 8);
@@ -167,7 +199,10 @@ impl SimWorld {
         }
         // As of a process: its input ends before its output does.
         let (writer, reader) = link::connection(self, &mut rng, 8);
-        self.spawn("a pipe of a server", link::serve(self.clone(), kind, (reader, theirs), rng));
+        self.spawn(
+            "a pipe of a server",
+            link::serve(self.clone(), kind, (reader, theirs), rng),
+        );
         Ok((Box::new(ours), Box::new(writer)))
     }
 }
@@ -176,15 +211,22 @@ impl SimWorld {
 pub(crate) async fn run(seed: u64, all: &Plan) -> EventCounts {
     let mut rng = Rng::new(seed);
     let (kinds, plan) = plans::chosen(all, &mut rng);
-    let world = Arc::new(SimWorld { kinds: kinds.clone(), ..SimWorld::default() });
+    let world = Arc::new(SimWorld {
+        kinds: kinds.clone(),
+        ..SimWorld::default()
+    });
     let metrics = Arc::new(Metrics::new());
-    let sites: Vec<_> = kinds.iter().map(|kind| HttpHost::new(world.clone(), *kind, rng.fork())).collect();
+    let sites: Vec<_> = kinds
+        .iter()
+        .map(|kind| HttpHost::new(world.clone(), *kind, rng.fork()))
+        .collect();
     let dialing = {
         let world = world.clone();
         let rng = Mutex::new(rng.fork());
         Arc::new(move |name: &str| world.dial(name, &rng, &sites))
     };
-    let shared = Arc::new(UpstreamRuntime::new(metrics.clone(), Reaper::disabled()).with_dialer(dialing));
+    let shared =
+        Arc::new(UpstreamRuntime::new(metrics.clone(), Reaper::disabled()).with_dialer(dialing));
     let core = GatewayCore::new(&plan, shared.clone());
     let routes = moongate_listener::router(core.shared_state.clone(), false);
     let house = HttpHosts {
@@ -202,10 +244,17 @@ pub(crate) async fn run(seed: u64, all: &Plan) -> EventCounts {
     let sessions = core.shared_state.load().downstream.sessions.clone();
     let servers = core.gateway.clone();
     let reaping = sessions.expire_forever(move |session| servers.has_dedicated_connection(session));
-    let keeping = [tokio::spawn(parking.expire_forever()), tokio::spawn(reaping)];
+    let keeping = [
+        tokio::spawn(parking.expire_forever()),
+        tokio::spawn(reaping),
+    ];
     let mut living = Vec::new();
     for number in 0..2 + rng.below(3) {
-        let era = if rng.one_in(2) { ServerEra::Legacy } else { ServerEra::Modern };
+        let era = if rng.one_in(2) {
+            ServerEra::Legacy
+        } else {
+            ServerEra::Modern
+        };
         let who = rng.pick(2);
         let able = !rng.one_in(4);
         let listener = ListenerStub::new(&house, &world, &mut rng);
@@ -222,7 +271,10 @@ pub(crate) async fn run(seed: u64, all: &Plan) -> EventCounts {
             }
             let parked = metrics.inputs.parked.get();
             let sessions = metrics.clients.sessions.get();
-            assert!(parked <= 2 && sessions <= 2, "P5: {parked} parked, {sessions} sessions");
+            assert!(
+                parked <= 2 && sessions <= 2,
+                "P5: {parked} parked, {sessions} sessions"
+            );
         }
     };
     tokio::join!(lives, futures_util::future::join_all(operating));
@@ -232,8 +284,12 @@ pub(crate) async fn run(seed: u64, all: &Plan) -> EventCounts {
     quiet(&kinds, &metrics).await;
     drop(house);
     core.draining.cancel();
-    tokio::time::timeout(Duration::from_secs(60), core.gateway.stop()).await.expect("it stops");
-    tokio::time::timeout(Duration::from_secs(60), shared.wait_closed()).await.expect("it stops");
+    tokio::time::timeout(Duration::from_secs(60), core.gateway.stop())
+        .await
+        .expect("it stops");
+    tokio::time::timeout(Duration::from_secs(60), shared.wait_closed())
+        .await
+        .expect("it stops");
     keeping.iter().for_each(tokio::task::JoinHandle::abort);
     drop((core, shared));
     nothing_runs(&world).await;
@@ -266,7 +322,10 @@ async fn operate(world: &SimWorld, core: &GatewayCore, plan: &Plan, mut rng: Rng
         world.count(what);
         for plan in [&changed, plan] {
             let outcome = core.reloader.apply_plan(plan.clone()).await;
-            assert!(!matches!(outcome, ReloadOutcome::Refused(_)), "{what}: {outcome:?}");
+            assert!(
+                !matches!(outcome, ReloadOutcome::Refused(_)),
+                "{what}: {outcome:?}"
+            );
             tokio::time::sleep(rng.time(Duration::from_secs(40))).await;
         }
     }
@@ -302,8 +361,19 @@ async fn quiet(kinds: &[ServerPlan], metrics: &Metrics) {
 async fn recovers(world: &Arc<SimWorld>, house: &HttpHosts, mut rng: Rng) {
     for (number, kind) in (1000..).zip(&world.kinds) {
         let who = rng.pick(2);
-        let era = if rng.one_in(2) { ServerEra::Legacy } else { ServerEra::Modern };
-        let mut client = SimClient::new(world, ListenerStub::Routes(house.routes.clone()), era, who, number, false);
+        let era = if rng.one_in(2) {
+            ServerEra::Legacy
+        } else {
+            ServerEra::Modern
+        };
+        let mut client = SimClient::new(
+            world,
+            ListenerStub::Routes(house.routes.clone()),
+            era,
+            who,
+            number,
+            false,
+        );
         let mut worked = false;
         for _ in 0..600 {
             worked = client.works(kind.name).await;
@@ -312,19 +382,32 @@ async fn recovers(world: &Arc<SimWorld>, house: &HttpHosts, mut rng: Rng) {
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
-        assert!(worked, "{} does not work for a client of {era:?} once it behaves", kind.name);
+        assert!(
+            worked,
+            "{} does not work for a client of {era:?} once it behaves",
+            kind.name
+        );
         client.leave().await;
     }
 }
 
-/// Everything has stopped: no task is left, once what waits for a time has seen that there is nothing to do.
+/// Everything has stopped: no task is left, once what waits for a time has seen that there is
+/// nothing to do.
 async fn nothing_runs(world: &SimWorld) {
-    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let tasks = || {
+        tokio::runtime::Handle::current()
+            .metrics()
+            .num_alive_tasks()
+    };
     for _ in 0..120 {
         if tasks() == 0 {
             return;
         }
         tokio::time::sleep(Duration::from_secs(10)).await;
     }
-    panic!("{} tasks are left, of which this world has {:?}", tasks(), world.tasks.lock().unwrap());
+    panic!(
+        "{} tasks are left, of which this world has {:?}",
+        tasks(),
+        world.tasks.lock().unwrap()
+    );
 }

@@ -8,13 +8,24 @@ use serde_json::{Value, json};
 
 use crate::harness::{ERAS, Era, Gateway, McpClient, Setup, legacy, modern, only, serve, until};
 
-/// Tools by name: an output schema that no legacy client holds, a value, and the schema under `result`.
+/// Tools by name: an output schema that no legacy client holds, a value, and the schema under
+/// `result`.
 const ODD: [(&str, &str, &str, &str); 9] = [
-    ("list", r#"{"type": "array","items":{"type":"number"}}"#, "[1.0,2e0]", ""),
+    (
+        "list",
+        r#"{"type": "array","items":{"type":"number"}}"#,
+        "[1.0,2e0]",
+        "",
+    ),
     ("text", r#"{"type":"string"}"#, r#""\u00e9""#, ""),
     ("number", r#"{"type":"number"}"#, "-0.50", ""),
     ("nothing", r#"{"type":"null"}"#, "null", ""),
-    ("union", r#"{"oneOf":[{"type":"object"},{"type":"null"}]}"#, r#"{"kind":"a", "n":1.0}"#, ""),
+    (
+        "union",
+        r#"{"oneOf":[{"type":"object"},{"type":"null"}]}"#,
+        r#"{"kind":"a", "n":1.0}"#,
+        "",
+    ),
     ("either", r#"{"type":["object","null"]}"#, "{}", ""),
     ("untyped", r#"{"properties":{"a":{}}}"#, r#"{"a":1}"#, ""),
     ("any", "{}", "false", ""),
@@ -28,19 +39,31 @@ const ODD: [(&str, &str, &str, &str); 9] = [
 
 fn with_tools(script: MockScript) -> MockScript {
     let tool = |(name, schema, _, _): &(&str, &str, &str, &str)| {
-        json!(format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}},"outputSchema":{schema}}}"#))
+        json!(format!(
+            r#"{{"name":"{name}","inputSchema":{{"type":"object"}},"outputSchema":{schema}}}"#
+        ))
     };
     let answer = |(name, _, value, _): &(&str, &str, &str, &str)| {
-        ((*name).to_owned(), json!(format!(r#"{{"content":[],"structuredContent":{value}}}"#)))
+        (
+            (*name).to_owned(),
+            json!(format!(r#"{{"content":[],"structuredContent":{value}}}"#)),
+        )
     };
     let tools = ODD.iter().map(tool).collect();
     let answers = ODD.iter().map(answer).collect();
-    MockScript { tools, answers, ..only(script, &[]) }
+    MockScript {
+        tools,
+        answers,
+        ..only(script, &[])
+    }
 }
 
 fn tool_of<'a>(list: &'a Value, name: &str) -> &'a Value {
     let tools = list["tools"].as_array().unwrap();
-    tools.iter().find(|tool| tool["name"] == name).unwrap_or_else(|| panic!("no {name} in {list}"))
+    tools
+        .iter()
+        .find(|tool| tool["name"] == name)
+        .unwrap_or_else(|| panic!("no {name} in {list}"))
 }
 
 /// Returns a result as an official SDK of a legacy revision would write it.
@@ -69,7 +92,11 @@ async fn a_legacy_client_gets_each_value_in_an_envelope_with_its_schema() {
                 let name = format!("{prefix}{name}");
                 assert_eq!(tool_of(&list, &name)["outputSchema"]["type"], "object");
                 let reply = client.call(&name, json!({})).await;
-                assert!(reply.text_body().contains(&enveloped(value)), "{name}: {}", reply.text_body());
+                assert!(
+                    reply.text_body().contains(&enveloped(value)),
+                    "{name}: {}",
+                    reply.text_body()
+                );
             }
         }
     }
@@ -85,9 +112,18 @@ async fn a_modern_client_gets_schemas_and_values_as_they_are() {
     let client = gateway.client(Era::Modern).await;
     let listed = client.request("tools/list", json!({})).await.text_body();
     for (name, schema, value, _) in ODD {
-        assert!(listed.contains(&format!(r#""outputSchema":{schema}"#)), "{name}: {listed}");
-        let reply = client.call(&format!("a__{name}"), json!({})).await.text_body();
-        assert!(reply.contains(&format!(r#""content":[],"structuredContent":{value}"#)), "{name}: {reply}");
+        assert!(
+            listed.contains(&format!(r#""outputSchema":{schema}"#)),
+            "{name}: {listed}"
+        );
+        let reply = client
+            .call(&format!("a__{name}"), json!({}))
+            .await
+            .text_body();
+        assert!(
+            reply.contains(&format!(r#""content":[],"structuredContent":{value}"#)),
+            "{name}: {reply}"
+        );
     }
 }
 
@@ -95,43 +131,82 @@ async fn a_modern_client_gets_schemas_and_values_as_they_are() {
 async fn a_value_without_a_text_gets_one() {
     let answers = [
         ("bare", r#"{"structuredContent":[1.0]}"#),
-        ("image", r#"{"content":[{"type":"image","data":"","mimeType":"image/png"}],"structuredContent":"x"}"#),
-        ("texts", r#"{"content":[ {"type":"text","text":"one"} ],"structuredContent":[1]}"#),
+        (
+            "image",
+            r#"{"content":[{"type":"image","data":"","mimeType":"image/png"}],"structuredContent":"x"}"#,
+        ),
+        (
+            "texts",
+            r#"{"content":[ {"type":"text","text":"one"} ],"structuredContent":[1]}"#,
+        ),
         ("object", r#"{"content":[],"structuredContent":{"a":1}}"#),
     ];
     let names: Vec<&str> = answers.iter().map(|(name, _)| *name).collect();
-    let answers = answers.iter().map(|(name, answer)| ((*name).to_owned(), json!(answer))).collect();
-    let mock = serve(MockScript { answers, ..only(modern(), &names) }).await;
+    let answers = answers
+        .iter()
+        .map(|(name, answer)| ((*name).to_owned(), json!(answer)))
+        .collect();
+    let mock = serve(MockScript {
+        answers,
+        ..only(modern(), &names)
+    })
+    .await;
     let gateway = Setup::new().http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;
     let client = gateway.client(Era::Legacy).await;
     for (name, expected) in [
-        ("bare", r#""structuredContent":{"result":[1.0]},"content":[{"type":"text","text":"[1.0]"}]"#),
-        ("image", r#"{"type":"text","text":"\"x\""}],"structuredContent":{"result":"x"}"#),
-        ("texts", r#""content":[ {"type":"text","text":"one"} ],"structuredContent":{"result":[1]}"#),
+        (
+            "bare",
+            r#""structuredContent":{"result":[1.0]},"content":[{"type":"text","text":"[1.0]"}]"#,
+        ),
+        (
+            "image",
+            r#"{"type":"text","text":"\"x\""}],"structuredContent":{"result":"x"}"#,
+        ),
+        (
+            "texts",
+            r#""content":[ {"type":"text","text":"one"} ],"structuredContent":{"result":[1]}"#,
+        ),
         ("object", r#""content":[],"structuredContent":{"a":1}"#),
     ] {
-        let reply = client.call(&format!("a__{name}"), json!({})).await.text_body();
+        let reply = client
+            .call(&format!("a__{name}"), json!({}))
+            .await
+            .text_body();
         assert!(reply.contains(expected), "{name}: {reply}");
     }
 }
 
-/// A server of both eras that wraps by itself in its legacy era, as one on the official TypeScript SDK.
+/// A server of both eras that wraps by itself in its legacy era, as one on the official TypeScript
+/// SDK.
 fn wrapping_by_itself() -> MockScript {
     let script = with_tools(MockScript::standard());
     let modern_tools = script.tools.clone();
     let modern_answers = script.answers.clone();
     let listed = |(name, schema, _, moved): &(&str, &str, &str, &str)| {
         let schema = if moved.is_empty() { schema } else { moved };
-        let schema = format!(r#"{{"type":"object","properties":{{"result":{schema}}},"required":["result"]}}"#);
-        json!(format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}},"outputSchema":{schema}}}"#))
+        let schema = format!(
+            r#"{{"type":"object","properties":{{"result":{schema}}},"required":["result"]}}"#
+        );
+        json!(format!(
+            r#"{{"name":"{name}","inputSchema":{{"type":"object"}},"outputSchema":{schema}}}"#
+        ))
     };
     let wrapped = |(name, _, value, _): &(&str, &str, &str, &str)| {
-        ((*name).to_owned(), json!(format!(r#"{{"content":[],{}}}"#, enveloped(value))))
+        (
+            (*name).to_owned(),
+            json!(format!(r#"{{"content":[],{}}}"#, enveloped(value))),
+        )
     };
     let tools = ODD.iter().map(listed).collect();
     let answers = ODD.iter().map(wrapped).collect();
-    MockScript { tools, answers, modern_tools, modern_answers, ..script }
+    MockScript {
+        tools,
+        answers,
+        modern_tools,
+        modern_answers,
+        ..script
+    }
 }
 
 #[tokio::test]
@@ -139,20 +214,32 @@ async fn a_server_that_wraps_by_itself_is_not_wrapped_again() {
     let script = wrapping_by_itself();
     let mock = serve(script.clone()).await;
     // A program changes to the era of its first client, and the list to that era's.
-    let setups =
-        [Setup::new().http("a", &mock.url), Setup::new().stdio("a", &script), Setup::new().stdio("a", &script)];
+    let setups = [
+        Setup::new().http("a", &mock.url),
+        Setup::new().stdio("a", &script),
+        Setup::new().stdio("a", &script),
+    ];
     for (n, setup) in setups.into_iter().enumerate() {
         let gateway = setup.start().await;
         gateway.ready(&["a"]).await;
-        let eras = if n == 1 { [Era::Modern, Era::Legacy] } else { [Era::Legacy, Era::Modern] };
+        let eras = if n == 1 {
+            [Era::Modern, Era::Legacy]
+        } else {
+            [Era::Legacy, Era::Modern]
+        };
         for era in eras.into_iter().chain(eras) {
             let client = gateway.client(era).await;
             for (name, _, value, _) in ODD {
                 let list = client.request("tools/list", json!({})).await.result();
                 let name = format!("a__{name}");
-                let is_wrapped = tool_of(&list, &name)["outputSchema"]["required"] == json!(["result"]);
+                let is_wrapped =
+                    tool_of(&list, &name)["outputSchema"]["required"] == json!(["result"]);
                 let reply = client.call(&name, json!({})).await.text_body();
-                let expected = if is_wrapped { enveloped(value) } else { format!(r#""structuredContent":{value}"#) };
+                let expected = if is_wrapped {
+                    enveloped(value)
+                } else {
+                    format!(r#""structuredContent":{value}"#)
+                };
                 assert!(reply.contains(&expected), "{era:?}, {name}: {reply}");
                 assert!(is_wrapped || era == Era::Modern, "{list}");
             }
@@ -160,20 +247,30 @@ async fn a_server_that_wraps_by_itself_is_not_wrapped_again() {
     }
 }
 
-/// A server of both eras that lists one schema in both, under which a value may look like an envelope.
+/// A server of both eras that lists one schema in both, under which a value may look like an
+/// envelope.
 fn listing_alike() -> MockScript {
     let union = r#"{"anyOf":[{"type":"object","properties":{"result":{"type":"number"}}},{"type":"string"}]}"#;
-    let tool = json!(format!(r#"{{"name":"union","inputSchema":{{"type":"object"}},"outputSchema":{union}}}"#));
+    let tool = json!(format!(
+        r#"{{"name":"union","inputSchema":{{"type":"object"}},"outputSchema":{union}}}"#
+    ));
     let mut script = only(MockScript::standard(), &[]);
     script.tools = vec![tool];
-    script.answers = [("union".to_owned(), json!(r#"{"content":[],"structuredContent":{"result":5}}"#))].into();
+    script.answers = [(
+        "union".to_owned(),
+        json!(r#"{"content":[],"structuredContent":{"result":5}}"#),
+    )]
+    .into();
     script
 }
 
 #[tokio::test]
 async fn a_value_that_looks_like_an_envelope_is_wrapped_where_both_eras_list_one_schema() {
     let mock = serve(listing_alike()).await;
-    for setup in [Setup::new().http("a", &mock.url), Setup::new().stdio("a", &listing_alike())] {
+    for setup in [
+        Setup::new().http("a", &mock.url),
+        Setup::new().stdio("a", &listing_alike()),
+    ] {
         let gateway = setup.start().await;
         gateway.ready(&["a"]).await;
         for era in [Era::Modern, Era::Legacy, Era::Modern, Era::Legacy] {
@@ -195,22 +292,46 @@ async fn a_value_that_looks_like_an_envelope_is_wrapped_where_both_eras_list_one
 #[tokio::test]
 async fn search_mode_describes_what_its_calls_give() {
     let mock = serve(with_tools(modern())).await;
-    let gateway = Setup::new().http("a", &mock.url).with("gateway", "discovery = \"search\"").start().await;
+    let gateway = Setup::new()
+        .http("a", &mock.url)
+        .with("gateway", "discovery = \"search\"")
+        .start()
+        .await;
     gateway.ready(&["a"]).await;
     for era in ERAS {
         let client = gateway.client(era).await;
         for (name, schema, value, moved) in ODD {
-            let described = client.call("describe_tool", json!({"names": [format!("a__{name}")]})).await.text();
-            let found =
-                client.call("search_tools", json!({"query": format!("a__{name}"), "limit": 1, "detail": "full"})).await;
-            let reply = client.call("call_tool", json!({"name": format!("a__{name}")})).await.text_body();
+            let described = client
+                .call("describe_tool", json!({"names": [format!("a__{name}")]}))
+                .await
+                .text();
+            let found = client
+                .call(
+                    "search_tools",
+                    json!({"query": format!("a__{name}"), "limit": 1, "detail": "full"}),
+                )
+                .await;
+            let reply = client
+                .call("call_tool", json!({"name": format!("a__{name}")}))
+                .await
+                .text_body();
             let moved = if moved.is_empty() { schema } else { moved };
             let (schema, expected) = match era {
-                Era::Legacy => (format!(r#""properties":{{"result":{moved}}}"#), enveloped(value)),
-                Era::Modern => (format!(r#""outputSchema":{schema}"#), format!(r#""structuredContent":{value}"#)),
+                Era::Legacy => (
+                    format!(r#""properties":{{"result":{moved}}}"#),
+                    enveloped(value),
+                ),
+                Era::Modern => (
+                    format!(r#""outputSchema":{schema}"#),
+                    format!(r#""structuredContent":{value}"#),
+                ),
             };
             assert!(described.contains(&schema), "{era:?}, {name}: {described}");
-            assert!(found.text().contains(&schema), "{era:?}, {name}: {}", found.text());
+            assert!(
+                found.text().contains(&schema),
+                "{era:?}, {name}: {}",
+                found.text()
+            );
             assert!(reply.contains(&expected), "{era:?}, {name}: {reply}");
         }
     }
@@ -220,8 +341,14 @@ async fn result_of_task(gateway: &Gateway, name: &str) -> String {
     let client = gateway.client(Era::Legacy).await;
     let params = json!({"name": format!("a__{name}"), "arguments": {}, "task": {}});
     let created = client.request("tools/call", params).await.result();
-    let id = created["task"]["taskId"].as_str().unwrap_or_else(|| panic!("no task: {created}")).to_owned();
-    client.request("tasks/result", json!({"taskId": id})).await.text_body()
+    let id = created["task"]["taskId"]
+        .as_str()
+        .unwrap_or_else(|| panic!("no task: {created}"))
+        .to_owned();
+    client
+        .request("tasks/result", json!({"taskId": id}))
+        .await
+        .text_body()
 }
 
 #[tokio::test]
@@ -238,7 +365,12 @@ async fn results_of_tasks_are_wrapped_as_well() {
         let ran = result_of_task(&gateway, name).await;
         assert!(ran.contains(&enveloped(value)), "{name}: {ran}");
         // A client without tasks gets the result of the task that its call became.
-        let awaited = gateway.client(Era::Legacy).await.call(&format!("a__{name}"), json!({})).await.text_body();
+        let awaited = gateway
+            .client(Era::Legacy)
+            .await
+            .call(&format!("a__{name}"), json!({}))
+            .await
+            .text_body();
         assert!(awaited.contains(&enveloped(value)), "{name}: {awaited}");
     }
 }
@@ -247,11 +379,17 @@ async fn results_of_tasks_are_wrapped_as_well() {
 async fn sampling_requests_have_objects_only_for_legacy_clients() {
     let params = json!({
         "maxTokens": 5,
-        "tools": [{"name": "t", "inputSchema": {"type": "object"}, "outputSchema": {"type": "array"}}],
+        "tools": [{"name": "t", "inputSchema": {"type": "object"},
+            "outputSchema": {"type": "array"}}],
         "messages": [
-            {"role": "assistant", "content": {"type": "tool_use", "id": "1", "name": "t", "input": {}}},
-            {"role": "user", "content": [{"type": "tool_result", "toolUseId": "1", "content": [], "structuredContent": [1]}]},
-            {"role": "user", "content": {"type": "tool_result", "toolUseId": "1", "content": [], "structuredContent": "x"}}]});
+            {"role": "assistant",
+                "content": {"type": "tool_use", "id": "1", "name": "t", "input": {}}},
+            {"role": "user",
+                "content": [{"type": "tool_result", "toolUseId": "1", "content": [],
+                    "structuredContent": [1]}]},
+            {"role": "user",
+                "content": {"type": "tool_result", "toolUseId": "1", "content": [],
+                    "structuredContent": "x"}}]});
     let request = FlowRequest {
         method: "sampling/createMessage".into(),
         params: params.clone(),
@@ -259,24 +397,58 @@ async fn sampling_requests_have_objects_only_for_legacy_clients() {
         later: false,
         withdraw_ms: None,
     };
-    let steps = vec![FlowStep::Ask(BTreeMap::from([("said".to_owned(), request)]))];
-    let flows = [("think".to_owned(), ScriptedFlow { steps, ..ScriptedFlow::default() })].into();
-    let mock = serve(MockScript { flows, ..only(modern(), &["think"]) }).await;
+    let steps = vec![FlowStep::Ask(BTreeMap::from([(
+        "said".to_owned(),
+        request,
+    )]))];
+    let flows = [(
+        "think".to_owned(),
+        ScriptedFlow {
+            steps,
+            ..ScriptedFlow::default()
+        },
+    )]
+    .into();
+    let mock = serve(MockScript {
+        flows,
+        ..only(modern(), &["think"])
+    })
+    .await;
     let gateway = Setup::new().http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;
     for revision in [LATEST_LEGACY, MODERN] {
-        let client = McpClient::connect(revision, &gateway.url("/mcp"), json!({"sampling": {"tools": {}}})).await;
-        let said = json!({"role": "assistant", "model": "m", "content": {"type": "text", "text": "hi"}});
-        let request = client.prepare("tools/call").params(&json!({"name": "a__think", "arguments": {}}));
+        let client = McpClient::connect(
+            revision,
+            &gateway.url("/mcp"),
+            json!({"sampling": {"tools": {}}}),
+        )
+        .await;
+        let said =
+            json!({"role": "assistant", "model": "m", "content": {"type": "text", "text": "hi"}});
+        let request = client
+            .prepare("tools/call")
+            .params(&json!({"name": "a__think", "arguments": {}}));
         let (_, asked) = request.answering(|_, _| said.clone()).await;
         let got = &asked[0]["params"];
         if revision == MODERN {
-            assert_eq!((&got["tools"], &got["messages"]), (&params["tools"], &params["messages"]));
+            assert_eq!(
+                (&got["tools"], &got["messages"]),
+                (&params["tools"], &params["messages"])
+            );
             continue;
         }
-        assert_eq!(got["tools"][0]["outputSchema"]["properties"]["result"], json!({"type": "array"}));
+        assert_eq!(
+            got["tools"][0]["outputSchema"]["properties"]["result"],
+            json!({"type": "array"})
+        );
         assert_eq!(got["messages"][0], params["messages"][0]);
-        assert_eq!(got["messages"][1]["content"][0]["structuredContent"], json!({"result": [1]}));
-        assert_eq!(got["messages"][2]["content"]["structuredContent"], json!({"result": "x"}));
+        assert_eq!(
+            got["messages"][1]["content"][0]["structuredContent"],
+            json!({"result": [1]})
+        );
+        assert_eq!(
+            got["messages"][2]["content"]["structuredContent"],
+            json!({"result": "x"})
+        );
     }
 }

@@ -4,17 +4,30 @@ use moongate_mock::{FlowStep, MockScript, ScriptedFlow};
 use serde_json::{Value, json};
 
 use crate::fronts::pipe::StdioProcess;
-use crate::harness::{Era, EventStream, Gateway, McpClient, Setup, holds, legacy, only, serve, within};
+use crate::harness::{
+    Era, EventStream, Gateway, McpClient, Setup, holds, legacy, only, serve, within,
+};
 
 /// A server whose tool `ask` asks for a name in a flow.
 fn asking(details: Value) -> MockScript {
-    let mut request = json!({"method": "elicitation/create", "params": {"message": "What is your name?",
+    let mut request = json!({"method": "elicitation/create",
+        "params": {"message": "What is your name?",
         "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}}}});
-    request.as_object_mut().unwrap().extend(details.as_object().unwrap().clone());
+    request
+        .as_object_mut()
+        .unwrap()
+        .extend(details.as_object().unwrap().clone());
     let step: FlowStep = serde_json::from_value(json!({"ask": {"name": request}})).unwrap();
     let result = json!({"content": [{"type": "text", "text": "it went on"}]});
     let mut script = only(legacy(), &["ask", "echo"]);
-    script.flows.insert("ask".into(), ScriptedFlow { state: true, steps: vec![step], result });
+    script.flows.insert(
+        "ask".into(),
+        ScriptedFlow {
+            state: true,
+            steps: vec![step],
+            result,
+        },
+    );
     script
 }
 
@@ -32,7 +45,9 @@ fn call_of_ask() -> Value {
 async fn messages_of(stream: &mut EventStream) -> Vec<Value> {
     let mut all = Vec::new();
     loop {
-        let message = within("the next message", stream.message()).await.expect("a response");
+        let message = within("the next message", stream.message())
+            .await
+            .expect("a response");
         let is_last = message["result"].is_object();
         all.push(message);
         if is_last {
@@ -43,12 +58,23 @@ async fn messages_of(stream: &mut EventStream) -> Vec<Value> {
 
 /// Checks that a question was asked and taken back under the same id, before the call went on.
 fn assert_taken_back(messages: &[Value], about: &str) {
-    let [asked, taken_back, answered] = messages else { panic!("{about}: {messages:?}") };
+    let [asked, taken_back, answered] = messages else {
+        panic!("{about}: {messages:?}")
+    };
     assert_eq!(asked["method"], "elicitation/create", "{about}");
     assert_eq!(taken_back["method"], "notifications/cancelled", "{about}");
-    assert_eq!(taken_back["params"]["requestId"], asked["id"], "{about}: {taken_back}");
-    assert_eq!(taken_back["params"]["reason"], "no longer needed", "{about}");
-    assert_eq!(answered["result"]["content"][0]["text"], "it went on", "{about}");
+    assert_eq!(
+        taken_back["params"]["requestId"], asked["id"],
+        "{about}: {taken_back}"
+    );
+    assert_eq!(
+        taken_back["params"]["reason"], "no longer needed",
+        "{about}"
+    );
+    assert_eq!(
+        answered["result"]["content"][0]["text"], "it went on",
+        "{about}"
+    );
 }
 
 #[tokio::test]
@@ -57,34 +83,60 @@ async fn a_question_that_a_server_takes_back_is_taken_back_at_its_client() {
     let mut on_get = script.clone();
     on_get.http.ask_on_get = true;
     // Of two streams, either may be read first.
-    on_get.flows.get_mut("ask").unwrap().steps.push(FlowStep::WaitMs(200));
+    on_get
+        .flows
+        .get_mut("ask")
+        .unwrap()
+        .steps
+        .push(FlowStep::WaitMs(200));
     let http = serve(script.clone()).await;
     let get = serve(on_get).await;
-    let tcp = moongate_mock::serve_tcp(script.clone(), crate::harness::loopback(), None).await.unwrap();
+    let tcp = moongate_mock::serve_tcp(script.clone(), crate::harness::loopback(), None)
+        .await
+        .unwrap();
     for share in ["auto", "session"] {
         for transport in ["stdio", "http", "get", "tcp"] {
             let setup = match transport {
                 "http" => Setup::new().http("a", &http.url),
                 "get" => Setup::new().http("a", &get.url),
-                "tcp" => Setup::new().with("servers.a", &format!("tcp = {:?}", tcp.url.trim_start_matches("tcp://"))),
+                "tcp" => Setup::new().with(
+                    "servers.a",
+                    &format!("tcp = {:?}", tcp.url.trim_start_matches("tcp://")),
+                ),
                 _ => Setup::new().stdio("a", &script),
             };
-            let gateway = setup.with("servers.a", &format!("share = {share:?}")).start().await;
+            let gateway = setup
+                .with("servers.a", &format!("share = {share:?}"))
+                .start()
+                .await;
             gateway.ready(&["a"]).await;
             let client = session(&gateway).await;
             let mut stream = EventStream::of(client.start(7, "tools/call", call_of_ask()).await);
-            assert_taken_back(&messages_of(&mut stream).await, &format!("{transport}, {share}"));
+            assert_taken_back(
+                &messages_of(&mut stream).await,
+                &format!("{transport}, {share}"),
+            );
             // A client on a pipe hears it there.
             let mut pipe = StdioProcess::launch(&["--url", &gateway.url("/mcp")], &[]);
-            pipe.initialize("2025-11-25", json!({"elicitation": {}})).await;
+            pipe.initialize("2025-11-25", json!({"elicitation": {}}))
+                .await;
             pipe.ask(7, "tools/call", call_of_ask()).await;
             pipe.result(7).await;
             let kept = pipe.kept();
-            let of = |method: &str| kept.iter().find(|message| message["method"] == method).cloned();
+            let of = |method: &str| {
+                kept.iter()
+                    .find(|message| message["method"] == method)
+                    .cloned()
+            };
             let asked = of("elicitation/create");
             let cancelled = of("notifications/cancelled");
-            let (Some(asked), Some(cancelled)) = (asked, cancelled) else { panic!("{transport}, {share}: {kept:?}") };
-            assert_eq!(cancelled["params"]["requestId"], asked["id"], "{transport}, {share}");
+            let (Some(asked), Some(cancelled)) = (asked, cancelled) else {
+                panic!("{transport}, {share}: {kept:?}")
+            };
+            assert_eq!(
+                cancelled["params"]["requestId"], asked["id"],
+                "{transport}, {share}"
+            );
             gateway.app.stop().await;
         }
     }
@@ -94,7 +146,10 @@ async fn a_question_that_a_server_takes_back_is_taken_back_at_its_client() {
 async fn an_answer_is_good_after_the_end_of_its_call() {
     let script = asking(json!({"later": true}));
     let mock = serve(script.clone()).await;
-    for setup in [Setup::new().http("a", &mock.url), Setup::new().stdio("a", &script)] {
+    for setup in [
+        Setup::new().http("a", &mock.url),
+        Setup::new().stdio("a", &script),
+    ] {
         let gateway = setup.start().await;
         gateway.ready(&["a"]).await;
         let client = session(&gateway).await;
@@ -106,7 +161,10 @@ async fn an_answer_is_good_after_the_end_of_its_call() {
         assert_eq!(client.post(answer.to_string()).await.status, 202);
         holds("the server has the answer", || {
             gateway.record("a").contains("Ada Late")
-                || mock.recorded_requests().iter().any(|request| request.body.contains("Ada Late"))
+                || mock
+                    .recorded_requests()
+                    .iter()
+                    .any(|request| request.body.contains("Ada Late"))
         })
         .await;
         mock.reset_record();
@@ -119,7 +177,9 @@ async fn answered(client: &McpClient) -> Value {
     let params = json!({"name": "a__elicit", "arguments": {}});
     let mut stream = EventStream::of(client.start(7, "tools/call", params).await);
     loop {
-        let message = within("it is asked or answered", stream.message()).await.unwrap();
+        let message = within("it is asked or answered", stream.message())
+            .await
+            .unwrap();
         if message["method"] == "elicitation/create" {
             let answer = json!({"jsonrpc": "2.0", "id": message["id"],
                 "result": {"action": "accept", "content": {"name": "Ada"}}});
@@ -135,9 +195,16 @@ async fn the_first_questions_of_a_program_are_asked_whoever_else_calls_it() {
     for _ in 0..5 {
         let gateway = Setup::new().stdio("a", &legacy()).start().await;
         gateway.ready(&["a"]).await;
-        let clients = [session(&gateway).await, session(&gateway).await, session(&gateway).await];
+        let clients = [
+            session(&gateway).await,
+            session(&gateway).await,
+            session(&gateway).await,
+        ];
         let all = futures_util::future::join_all(clients.iter().map(answered)).await;
-        assert!(all.iter().all(|answer| answer.to_string().contains("Ada")), "{all:?}");
+        assert!(
+            all.iter().all(|answer| answer.to_string().contains("Ada")),
+            "{all:?}"
+        );
         gateway.app.stop().await;
     }
 }
@@ -148,27 +215,48 @@ async fn a_session_with_state_waits_for_a_long_call_rather_than_lose_its_first_q
     gateway.ready(&["a"]).await;
     let [long, asking] = [session(&gateway).await, session(&gateway).await];
     for client in [&long, &asking] {
-        assert_eq!(client.call("a__add", json!({"a": 1, "b": 1})).await.text(), "2");
+        assert_eq!(
+            client.call("a__add", json!({"a": 1, "b": 1})).await.text(),
+            "2"
+        );
     }
     let long_call = long.call("a__sleep", json!({"ms": 1500}));
     let question = async {
-        holds("the long call is open", || gateway.record("a").contains("sleep")).await;
+        holds("the long call is open", || {
+            gateway.record("a").contains("sleep")
+        })
+        .await;
         answered(&asking).await
     };
     let (slept, answer) = tokio::join!(long_call, question);
     assert!(answer.to_string().contains("Ada"), "{answer}");
     assert!(!slept.text().is_empty(), "the long call ran");
-    assert_eq!(gateway.record("a").matches("\"initialize\"").count(), 1, "nobody left the program");
+    assert_eq!(
+        gateway.record("a").matches("\"initialize\"").count(),
+        1,
+        "nobody left the program"
+    );
 }
 
 #[tokio::test]
 async fn sessions_that_call_tools_which_do_not_ask_stay_on_one_program() {
     let gateway = Setup::new().stdio("a", &legacy()).start().await;
     gateway.ready(&["a"]).await;
-    let clients = [session(&gateway).await, session(&gateway).await, session(&gateway).await];
+    let clients = [
+        session(&gateway).await,
+        session(&gateway).await,
+        session(&gateway).await,
+    ];
     for _ in 0..20 {
-        let calls = clients.iter().map(|client| client.call("a__add", json!({"a": 1, "b": 1})));
-        assert!(futures_util::future::join_all(calls).await.iter().all(|reply| reply.text() == "2"));
+        let calls = clients
+            .iter()
+            .map(|client| client.call("a__add", json!({"a": 1, "b": 1})));
+        assert!(
+            futures_util::future::join_all(calls)
+                .await
+                .iter()
+                .all(|reply| reply.text() == "2")
+        );
     }
     assert_eq!(gateway.record("a").matches("\"initialize\"").count(), 1);
 }

@@ -4,16 +4,22 @@ use futures_util::future::join_all;
 use moongate_mock::{FaultAction, FaultRule, MockHandle, MockScript};
 use serde_json::{Value, json};
 
-use crate::harness::{ERAS, Era, EventStream, Gateway, McpClient, Setup, legacy, modern, serve, until, within};
+use crate::harness::{
+    ERAS, Era, EventStream, Gateway, McpClient, Setup, legacy, modern, serve, until, within,
+};
 
 const WATCHED: &str = "mock://watched";
 
 /// The same server, which says this of its resources.
 fn saying(script: MockScript, resources: Value) -> MockScript {
-    MockScript { capabilities: Some(json!({"tools": {}, "resources": resources})), ..script }
+    MockScript {
+        capabilities: Some(json!({"tools": {}, "resources": resources})),
+        ..script
+    }
 }
 
-/// The standard server in the words of the Python SDK 1.x, which says `false` whatever handlers there are.
+/// The standard server in the words of the Python SDK 1.x, which says `false` whatever handlers
+/// there are.
 fn denying() -> MockScript {
     saying(legacy(), json!({"subscribe": false, "listChanged": false}))
 }
@@ -39,7 +45,10 @@ async fn honoured(stream: &mut EventStream) -> Value {
 async fn hears(client: &McpClient, stream: &mut EventStream) {
     let touching = async {
         loop {
-            client.call("a__touch", json!({"uri": WATCHED})).await.text();
+            client
+                .call("a__touch", json!({"uri": WATCHED}))
+                .await
+                .text();
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
     };
@@ -51,16 +60,28 @@ async fn hears(client: &McpClient, stream: &mut EventStream) {
 
 fn is_plain(error: &Value) {
     assert_eq!(error["code"], -32601, "{error}");
-    assert_eq!(error["message"], "Server \"a\" offers no subscriptions to its resources");
+    assert_eq!(
+        error["message"],
+        "Server \"a\" offers no subscriptions to its resources"
+    );
 }
 
 #[tokio::test]
 async fn a_server_that_offers_no_subscriptions_is_named() {
     let denied = json!({"subscribe": false});
-    for script in [saying(legacy(), json!({})), saying(modern(), json!({})), saying(modern(), denied)] {
+    for script in [
+        saying(legacy(), json!({})),
+        saying(modern(), json!({})),
+        saying(modern(), denied),
+    ] {
         let (mock, gateway) = behind(script).await;
         let client = gateway.client(Era::Legacy).await;
-        is_plain(&client.request("resources/subscribe", json!({"uri": WATCHED})).await.error());
+        is_plain(
+            &client
+                .request("resources/subscribe", json!({"uri": WATCHED}))
+                .await
+                .error(),
+        );
         let mut stream = gateway.client(Era::Modern).await.subscribe(WATCHED).await;
         assert_eq!(honoured(&mut stream).await, json!({}));
         assert_eq!(asked(&mock), 0);
@@ -74,7 +95,10 @@ async fn a_server_that_serves_undeclared_subscriptions_is_tried_once() {
         let client = gateway.client(era).await;
         let mut stream = client.subscribe(WATCHED).await;
         if era == Era::Modern {
-            assert_eq!(honoured(&mut stream).await, json!({"resourceSubscriptions": [WATCHED]}));
+            assert_eq!(
+                honoured(&mut stream).await,
+                json!({"resourceSubscriptions": [WATCHED]})
+            );
         }
         assert_eq!(asked(&mock), 1);
         hears(&client, &mut stream).await;
@@ -93,41 +117,74 @@ async fn a_server_that_serves_undeclared_subscriptions_is_tried_once() {
 
 #[tokio::test]
 async fn a_server_that_refuses_subscriptions_is_tried_once_for_all_clients() {
-    let refused = FaultAction::Error { code: -32601, message: "Method not found".to_owned() };
+    let refused = FaultAction::Error {
+        code: -32601,
+        message: "Method not found".to_owned(),
+    };
     for era in ERAS {
         let script = denying()
-            .with_fault(FaultRule::on("resources/subscribe", FaultAction::Delay { ms: 300 }))
+            .with_fault(FaultRule::on(
+                "resources/subscribe",
+                FaultAction::Delay { ms: 300 },
+            ))
             .with_fault(FaultRule::on("resources/subscribe", refused.clone()));
         let (mock, gateway) = behind(script).await;
         // Whoever asks meanwhile waits for the same answer.
         let clients = join_all((0..8).map(|_| gateway.client(Era::Legacy))).await;
         let first = gateway.client(era).await;
-        let asking = clients.iter().map(|client| client.request("resources/subscribe", json!({"uri": WATCHED})));
+        let asking = clients
+            .iter()
+            .map(|client| client.request("resources/subscribe", json!({"uri": WATCHED})));
         let (others, ()) = tokio::join!(join_all(asking), async {
             if era == Era::Modern {
-                assert_eq!(honoured(&mut first.subscribe(WATCHED).await).await, json!({}));
+                assert_eq!(
+                    honoured(&mut first.subscribe(WATCHED).await).await,
+                    json!({})
+                );
             } else {
-                is_plain(&first.request("resources/subscribe", json!({"uri": WATCHED})).await.error());
+                is_plain(
+                    &first
+                        .request("resources/subscribe", json!({"uri": WATCHED}))
+                        .await
+                        .error(),
+                );
             }
         });
         for reply in others {
             is_plain(&reply.error());
         }
-        is_plain(&clients[0].request("resources/subscribe", json!({"uri": "mock://static/text"})).await.error());
+        is_plain(
+            &clients[0]
+                .request("resources/subscribe", json!({"uri": "mock://static/text"}))
+                .await
+                .error(),
+        );
         assert_eq!(asked(&mock), 1);
     }
 }
 
 #[tokio::test]
 async fn a_subscription_error_inside_of_a_4xx_counts_as_well() {
-    let body = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"Method not found"}}"#;
+    let body =
+        r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"Method not found"}}"#;
     let headers = Default::default();
     let content_type = Some("application/json".to_owned());
-    let refused = FaultAction::Status { status: 400, headers, body: body.to_owned(), content_type };
-    let (mock, gateway) = behind(denying().with_fault(FaultRule::on("resources/subscribe", refused))).await;
+    let refused = FaultAction::Status {
+        status: 400,
+        headers,
+        body: body.to_owned(),
+        content_type,
+    };
+    let (mock, gateway) =
+        behind(denying().with_fault(FaultRule::on("resources/subscribe", refused))).await;
     let client = gateway.client(Era::Legacy).await;
     for _ in 0..3 {
-        is_plain(&client.request("resources/subscribe", json!({"uri": WATCHED})).await.error());
+        is_plain(
+            &client
+                .request("resources/subscribe", json!({"uri": WATCHED}))
+                .await
+                .error(),
+        );
     }
     assert_eq!(asked(&mock), 1);
 }
@@ -136,21 +193,33 @@ async fn a_subscription_error_inside_of_a_4xx_counts_as_well() {
 async fn a_refused_subscription_does_not_affect_other_resources() {
     let (mock, gateway) = behind(denying()).await;
     let client = McpClient::open(&gateway.url("/mcp/a"), Era::Legacy).await;
-    let unknown = client.request("resources/subscribe", json!({"uri": "b://c"})).await.error();
+    let unknown = client
+        .request("resources/subscribe", json!({"uri": "b://c"}))
+        .await
+        .error();
     assert_eq!(unknown["code"], -32002, "{unknown}");
     let other = gateway.client(Era::Legacy).await;
     let mut stream = other.subscribe(WATCHED).await;
-    until("it is asked for", || async { (asked(&mock) == 2).then_some(()) }).await;
+    until("it is asked for", || async {
+        (asked(&mock) == 2).then_some(())
+    })
+    .await;
     hears(&other, &mut stream).await;
 }
 
 #[tokio::test]
 async fn a_subscription_waits_for_its_server_in_both_eras() {
     let slow = MockScript::standard()
-        .with_fault(FaultRule::on("resources/subscribe", FaultAction::Delay { ms: 300 }))
+        .with_fault(FaultRule::on(
+            "resources/subscribe",
+            FaultAction::Delay { ms: 300 },
+        ))
         .with_fault(FaultRule::on("subscriptions/listen", FaultAction::Delay { ms: 300 }).after(1));
     let mock = serve(slow.clone()).await;
-    for setup in [Setup::new().stdio("a", &slow), Setup::new().http("a", &mock.url)] {
+    for setup in [
+        Setup::new().stdio("a", &slow),
+        Setup::new().http("a", &mock.url),
+    ] {
         let gateway = setup.start().await;
         gateway.ready(&["a"]).await;
         // Each era has its own process or session, and both are subscribed.
@@ -160,9 +229,19 @@ async fn a_subscription_waits_for_its_server_in_both_eras() {
             client.call("a__echo", json!({})).await.text();
         }
         let mut stream = old.listen().await;
-        old.request("resources/subscribe", json!({"uri": WATCHED})).await.result();
+        old.request("resources/subscribe", json!({"uri": WATCHED}))
+            .await
+            .result();
         for client in [&old, &new] {
-            assert_ne!(client.call("a__touch", json!({"uri": WATCHED})).await.text(), "told 0", "{:?}", client.era());
+            assert_ne!(
+                client
+                    .call("a__touch", json!({"uri": WATCHED}))
+                    .await
+                    .text(),
+                "told 0",
+                "{:?}",
+                client.era()
+            );
             stream.notification("notifications/resources/updated").await;
         }
     }
@@ -170,11 +249,22 @@ async fn a_subscription_waits_for_its_server_in_both_eras() {
 
 #[tokio::test]
 async fn a_refusal_of_a_subscription_reaches_its_client() {
-    let refused = FaultAction::Error { code: -32002, message: "Resource not found".to_owned() };
-    let (mock, gateway) = behind(legacy().with_fault(FaultRule::on("resources/subscribe", refused).times(1))).await;
+    let refused = FaultAction::Error {
+        code: -32002,
+        message: "Resource not found".to_owned(),
+    };
+    let (mock, gateway) =
+        behind(legacy().with_fault(FaultRule::on("resources/subscribe", refused).times(1))).await;
     let client = gateway.client(Era::Legacy).await;
-    let error = client.request("resources/subscribe", json!({"uri": WATCHED})).await.error();
-    assert_eq!((&error["code"], asked(&mock)), (&json!(-32002), 1), "{error}");
+    let error = client
+        .request("resources/subscribe", json!({"uri": WATCHED}))
+        .await
+        .error();
+    assert_eq!(
+        (&error["code"], asked(&mock)),
+        (&json!(-32002), 1),
+        "{error}"
+    );
     // It is asked again for the next client.
     hears(&client, &mut client.subscribe(WATCHED).await).await;
     assert_eq!(asked(&mock), 2);

@@ -21,5 +21,7 @@ pub(crate) async fn start(dir: &TempDir, config: &str) -> GatewayApp {
         ..LoadOptions::default()
     };
     let loaded = load(&options).unwrap_or_else(|problems| panic!("{problems:?}\n{config}"));
-    GatewayApp::start(loaded.plan, Some(Path::new(PROGRAM))).await.unwrap()
+    GatewayApp::start(loaded.plan, Some(Path::new(PROGRAM)))
+        .await
+        .unwrap()
 }

@@ -43,12 +43,22 @@ impl Tap {
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
         let exchanges = SharedExchanges::default();
         tokio::spawn(accept(listener, target, exchanges.clone()));
-        Tap { url, exchanges, mark: Vec::new() }
+        Tap {
+            url,
+            exchanges,
+            mark: Vec::new(),
+        }
     }
 
     /// From here on a new case begins.
     pub(crate) fn mark(&mut self) {
-        self.mark = self.exchanges.lock().unwrap().iter().map(|e| e.answer.len()).collect();
+        self.mark = self
+            .exchanges
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|e| e.answer.len())
+            .collect();
     }
 
     /// The exchanges that began since the mark.
@@ -59,12 +69,16 @@ impl Tap {
     /// What came since the mark on answers that were open before it.
     pub(crate) fn late(&self) -> String {
         let all = self.exchanges.lock().unwrap();
-        all.iter().zip(&self.mark).map(|(exchange, seen)| &exchange.answer[*seen..]).collect()
+        all.iter()
+            .zip(&self.mark)
+            .map(|(exchange, seen)| &exchange.answer[*seen..])
+            .collect()
     }
 }
 
 async fn accept(listener: TcpListener, target: SocketAddr, exchanges: SharedExchanges) {
-    let client: Client<HttpConnector, Full<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
+    let client: Client<HttpConnector, Full<Bytes>> =
+        Client::builder(TokioExecutor::new()).build_http();
     while let Ok((socket, _)) = listener.accept().await {
         let client = client.clone();
         let exchanges = exchanges.clone();
@@ -75,12 +89,15 @@ async fn accept(listener: TcpListener, target: SocketAddr, exchanges: SharedExch
         });
         tokio::spawn(async move {
             // How a connection ends is its client's business.
-            let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(socket), service).await;
+            let _ = hyper::server::conn::http1::Builder::new()
+                .serve_connection(TokioIo::new(socket), service)
+                .await;
         });
     }
 }
 
-type PassingBody = StreamBody<futures_util::stream::BoxStream<'static, Result<Frame<Bytes>, hyper::Error>>>;
+type PassingBody =
+    StreamBody<futures_util::stream::BoxStream<'static, Result<Frame<Bytes>, hyper::Error>>>;
 
 async fn pass(
     client: Client<HttpConnector, Full<Bytes>>,
@@ -100,30 +117,50 @@ async fn pass(
         });
         all.len() - 1
     };
-    head.headers.insert(header::HOST, target.to_string().parse().unwrap());
+    head.headers
+        .insert(header::HOST, target.to_string().parse().unwrap());
     let path = head.uri.path_and_query().map_or("/mcp", |p| p.as_str());
     head.uri = format!("http://{target}{path}").parse().unwrap();
-    let response = client.request(Request::from_parts(head, Full::new(body))).await.unwrap();
+    let response = client
+        .request(Request::from_parts(head, Full::new(body)))
+        .await
+        .unwrap();
     let (head, body) = response.into_parts();
     {
         let mut all = exchanges.lock().unwrap();
         (all[at].status, all[at].answer_headers) = (head.status.as_u16(), shown(&head.headers));
     }
-    let recorded = stream::unfold((body, exchanges, at), |(mut body, exchanges, at)| async move {
-        let frame = body.frame().await?;
-        if let Ok(Some(data)) = frame.as_ref().map(Frame::data_ref) {
-            exchanges.lock().unwrap()[at].answer.push_str(std::str::from_utf8(data).unwrap());
-        }
-        Some((frame, (body, exchanges, at)))
-    });
+    let recorded = stream::unfold(
+        (body, exchanges, at),
+        |(mut body, exchanges, at)| async move {
+            let frame = body.frame().await?;
+            if let Ok(Some(data)) = frame.as_ref().map(Frame::data_ref) {
+                exchanges.lock().unwrap()[at]
+                    .answer
+                    .push_str(std::str::from_utf8(data).unwrap());
+            }
+            Some((frame, (body, exchanges, at)))
+        },
+    );
     Response::from_parts(head, StreamBody::new(Box::pin(recorded)))
 }
 
 /// The headers that mean something here, sorted.
 fn shown(headers: &HeaderMap) -> Vec<String> {
-    let hidden = ["host", "date", "content-length", "connection", "transfer-encoding", "user-agent"];
-    let all = headers.iter().filter(|(name, _)| !hidden.contains(&name.as_str()));
-    let mut lines: Vec<String> = all.map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+    let hidden = [
+        "host",
+        "date",
+        "content-length",
+        "connection",
+        "transfer-encoding",
+        "user-agent",
+    ];
+    let all = headers
+        .iter()
+        .filter(|(name, _)| !hidden.contains(&name.as_str()));
+    let mut lines: Vec<String> = all
+        .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
+        .collect();
     lines.sort();
     lines
 }

@@ -1,7 +1,8 @@
 //! Keys of the admin listener and the role of each.
 //!
-//! Owns the comparison of a request's key with the configured ones. Does not decide which route needs which role
-//! (`admin`). Invariant: client keys never open the admin listener, and admin keys never open the gateway.
+//! Owns the comparison of a request's key with the configured ones. Does not decide which route
+//! needs which role (`admin`). Invariant: client keys never open the admin listener, and admin keys
+//! never open the gateway.
 
 use http::HeaderMap;
 
@@ -61,7 +62,13 @@ impl AdminAccess {
     /// Finds a key by its hash.
     pub fn find(&self, hash: &KeyHash) -> Option<&AdminKey> {
         // Every key is compared, in constant time, so the time does not reveal a near match.
-        self.keys.iter().fold(None, |found, key| if key.hash.matches(hash) { Some(key) } else { found })
+        self.keys.iter().fold(None, |found, key| {
+            if key.hash.matches(hash) {
+                Some(key)
+            } else {
+                found
+            }
+        })
     }
 }
 
@@ -77,18 +84,42 @@ mod tests {
 
     #[test]
     fn a_key_has_its_role_and_comes_as_bearer_only() {
-        let key = |name: &str, role| AdminKey { name: name.to_owned(), hash: KeyHash::of(name), role };
-        let keys = vec![key("viewer", AdminRole::View), key("operator", AdminRole::Operate)];
-        let access = AdminAccess { keys, metrics: MetricsAccess::Open };
+        let key = |name: &str, role| AdminKey {
+            name: name.to_owned(),
+            hash: KeyHash::of(name),
+            role,
+        };
+        let keys = vec![
+            key("viewer", AdminRole::View),
+            key("operator", AdminRole::Operate),
+        ];
+        let access = AdminAccess {
+            keys,
+            metrics: MetricsAccess::Open,
+        };
         let role = |name: &'static str, value: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(name, value.parse().unwrap());
-            bearer_hash(&headers).and_then(|hash| access.find(&hash).map(|key| key.role).ok_or(UNKNOWN_KEY))
+            bearer_hash(&headers)
+                .and_then(|hash| access.find(&hash).map(|key| key.role).ok_or(UNKNOWN_KEY))
         };
         assert_eq!(role("authorization", "Bearer viewer"), Ok(AdminRole::View));
-        assert_eq!(role("authorization", "bearer operator"), Ok(AdminRole::Operate));
-        for wrong in ["Bearer viewe", "Bearer viewer2", "Bearer", "Bearer ", "Basic viewer", "viewer"] {
-            assert!(matches!(role("authorization", wrong), Err(AuthError::Invalid(_))), "{wrong}");
+        assert_eq!(
+            role("authorization", "bearer operator"),
+            Ok(AdminRole::Operate)
+        );
+        for wrong in [
+            "Bearer viewe",
+            "Bearer viewer2",
+            "Bearer",
+            "Bearer ",
+            "Basic viewer",
+            "viewer",
+        ] {
+            assert!(
+                matches!(role("authorization", wrong), Err(AuthError::Invalid(_))),
+                "{wrong}"
+            );
         }
         assert_eq!(role("x-api-key", "operator"), Err(AuthError::Missing));
         assert!(AdminRole::View < AdminRole::Operate);

@@ -1,7 +1,7 @@
 //! API keys of clients.
 //!
-//! Owns the step from a request's key to its principal, and which principals keys admit. Does not decide what a principal
-//! may do (`policy`). Invariant: a removed key admits nobody.
+//! Owns the step from a request's key to its principal, and which principals keys admit. Does not
+//! decide what a principal may do (`policy`). Invariant: a removed key admits nobody.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use http::header::AUTHORIZATION;
 
 use crate::auth::expiry::is_past;
 use crate::auth::{
-    AuthError, AuthRefusal, Authenticator, InvalidCredentials, KeyHash, KeySettings, PrincipalTable, ProvenIdentity,
-    mark_texts,
+    AuthError, AuthRefusal, Authenticator, InvalidCredentials, KeyHash, KeySettings,
+    PrincipalTable, ProvenIdentity, mark_texts,
 };
 use crate::policy::RoleAccess;
 use moongate_model::{Principal, RoleId};
@@ -30,26 +30,56 @@ struct KnownKey {
 }
 
 impl ApiKeys {
-    /// Creates the keys, and the access of each. A key with the same name and hash as before keeps its principal,
-    /// wherever it stands. Any other key gets a new one. The principals of removed keys are no longer admitted.
-    pub(super) fn new(principals: &PrincipalTable, settings: &[KeySettings]) -> (Self, Vec<(RoleId, RoleAccess)>) {
+    /// Creates the keys, and the access of each. A key with the same name and hash as before keeps
+    /// its principal, wherever it stands. Any other key gets a new one. The principals of removed
+    /// keys are no longer admitted.
+    pub(super) fn new(
+        principals: &PrincipalTable,
+        settings: &[KeySettings],
+    ) -> (Self, Vec<(RoleId, RoleAccess)>) {
         let mut keys = HashMap::new();
         let mut roles = Vec::new();
         for key in settings {
             // Made from the key, so a new key of the same name is another principal.
             let principal_key = mark_texts(&key.hash.secret("sessions"), &["owner"]);
             // A secret for each purpose: a mark for one use proves nothing elsewhere.
-            let principal =
-                principals.intern(METHOD, principal_key, &key.name, Some(key.hash.secret("handles of tasks")));
+            let principal = principals.intern(
+                METHOD,
+                principal_key,
+                &key.name,
+                Some(key.hash.secret("handles of tasks")),
+            );
             principals.set_expiry(&principal_key, key.expires);
-            let endpoints = key.views.as_ref().map(|names| names.iter().cloned().collect());
+            let endpoints = key
+                .views
+                .as_ref()
+                .map(|names| names.iter().cloned().collect());
             let name = key.name.clone();
             let tools = vec![key.tools.clone()];
-            roles.push((principal.role(), RoleAccess { name, endpoints, tools, rate: key.rate }));
-            keys.insert(key.hash, KnownKey { hash: key.hash, principal, expires: key.expires });
+            roles.push((
+                principal.role(),
+                RoleAccess {
+                    name,
+                    endpoints,
+                    tools,
+                    rate: key.rate,
+                },
+            ));
+            keys.insert(
+                key.hash,
+                KnownKey {
+                    hash: key.hash,
+                    principal,
+                    expires: key.expires,
+                },
+            );
         }
-        // After the loop: a kept key must find its old principal, and no reload may drop it in between.
-        principals.retain(METHOD, &keys.values().map(|known| known.principal.id).collect());
+        // After the loop: a kept key must find its old principal, and no reload may drop it in
+        // between.
+        principals.retain(
+            METHOD,
+            &keys.values().map(|known| known.principal.id).collect(),
+        );
         (ApiKeys(keys), roles)
     }
 }
@@ -66,19 +96,30 @@ impl Authenticator for ApiKeys {
     fn authenticate(&self, headers: &HeaderMap) -> Result<ProvenIdentity, AuthRefusal> {
         let hash = KeyHash::of(credential(headers)?);
         // The lookup by hash reveals nothing of a key. Equality is decided in constant time.
-        let known = self.0.get(&hash).filter(|known| known.hash.matches(&hash)).ok_or(UNKNOWN_KEY)?;
+        let known = self
+            .0
+            .get(&hash)
+            .filter(|known| known.hash.matches(&hash))
+            .ok_or(UNKNOWN_KEY)?;
         let principal = known.principal.clone();
         let expires = known.expires;
-        // Known but expired keys get their principal into the log, so an operator sees whose key it was.
+        // Known but expired keys get their principal into the log, so an operator sees whose key it
+        // was.
         if is_past(expires) {
-            let expired = InvalidCredentials { cause: "expired key", principal: Some(principal) };
+            let expired = InvalidCredentials {
+                cause: "expired key",
+                principal: Some(principal),
+            };
             return Err(AuthError::Invalid(expired).into());
         }
         Ok(ProvenIdentity::of(principal, expires))
     }
 
     fn expires(&self, principal: &Principal) -> Option<jiff::Timestamp> {
-        self.0.values().find(|known| *known.principal == *principal)?.expires
+        self.0
+            .values()
+            .find(|known| *known.principal == *principal)?
+            .expires
     }
 }
 
@@ -89,15 +130,22 @@ const MALFORMED: AuthError = AuthError::invalid("not a bearer token");
 
 /// Returns the key in `Authorization: Bearer …`, if there is that header.
 pub(super) fn bearer(headers: &HeaderMap) -> Result<Option<&str>, AuthError> {
-    let Some(value) = headers.get(AUTHORIZATION) else { return Ok(None) };
+    let Some(value) = headers.get(AUTHORIZATION) else {
+        return Ok(None);
+    };
     let text = value.to_str().map_err(|_| MALFORMED)?;
     let (scheme, key) = text.split_once(' ').ok_or(MALFORMED)?;
     // RFC 9110, 11.1: the name of an authentication scheme is case-insensitive.
     // Section 11.4: one or more spaces may stand before the token.
-    if scheme.eq_ignore_ascii_case("bearer") { Ok(Some(key.trim())) } else { Err(MALFORMED) }
+    if scheme.eq_ignore_ascii_case("bearer") {
+        Ok(Some(key.trim()))
+    } else {
+        Err(MALFORMED)
+    }
 }
 
-/// Returns the key that a request of an authenticated client came with. `None` if no header has one.
+/// Returns the key that a request of an authenticated client came with. `None` if no header has
+/// one.
 pub fn sent_key(headers: &HeaderMap) -> Option<&str> {
     // An empty text is part of every text, and authenticates nobody.
     credential(headers).ok().filter(|key| !key.is_empty())
@@ -108,7 +156,8 @@ fn credential(headers: &HeaderMap) -> Result<&str, AuthError> {
     if let Some(key) = bearer(headers)? {
         return Ok(key);
     }
-    // A fallback only. With both headers, an invalid `Authorization` is refused and does not fall through.
+    // A fallback only. With both headers, an invalid `Authorization` is refused and does not fall
+    // through.
     match headers.get("x-api-key") {
         Some(value) => value.to_str().map_err(|_| MALFORMED),
         None => Err(AuthError::Missing),
@@ -133,7 +182,11 @@ mod tests {
     }
 
     fn keys(keys: &[KeySettings]) -> AuthSettings {
-        AuthSettings { keys: keys.to_vec(), required: false, roles: Vec::new() }
+        AuthSettings {
+            keys: keys.to_vec(),
+            required: false,
+            roles: Vec::new(),
+        }
     }
 
     fn with(name: &'static str, value: &str) -> HeaderMap {
@@ -144,28 +197,53 @@ mod tests {
 
     #[test]
     fn a_key_is_its_principal_and_nothing_else_is() {
-        let expired = KeySettings { expires: Some(jiff::Timestamp::UNIX_EPOCH), ..key("old", "mg_old") };
+        let expired = KeySettings {
+            expires: Some(jiff::Timestamp::UNIX_EPOCH),
+            ..key("old", "mg_old")
+        };
         let (ring, _) = AuthMethods::new(&keys(&[key("a", "mg_a"), key("b", "mg_b"), expired]));
         let who = |headers: HeaderMap| {
-            ring.authenticate(&headers, None).map(|p| p.principal.name.clone()).map_err(|refusal| refusal.error)
+            ring.authenticate(&headers, None)
+                .map(|p| p.principal.name.clone())
+                .map_err(|refusal| refusal.error)
         };
-        assert_eq!(who(with("authorization", "Bearer mg_a")), Ok("a".to_owned()));
-        assert_eq!(who(with("authorization", "bearer  mg_b ")), Ok("b".to_owned()));
+        assert_eq!(
+            who(with("authorization", "Bearer mg_a")),
+            Ok("a".to_owned())
+        );
+        assert_eq!(
+            who(with("authorization", "bearer  mg_b ")),
+            Ok("b".to_owned())
+        );
         assert_eq!(who(with("x-api-key", "mg_b")), Ok("b".to_owned()));
         assert_eq!(who(HeaderMap::new()), Err(AuthError::Missing));
-        let unknown = [("Bearer mg_c", "unknown key"), ("Bearer ", "unknown key"), ("Bearer mg_old", "expired key")];
+        let unknown = [
+            ("Bearer mg_c", "unknown key"),
+            ("Bearer ", "unknown key"),
+            ("Bearer mg_old", "expired key"),
+        ];
         let malformed = ["Bearer", "Basic mg_a", "mg_a"].map(|wrong| (wrong, "not a bearer token"));
         for (wrong, cause) in unknown.into_iter().chain(malformed) {
             let denied = who(with("authorization", wrong)).unwrap_err();
-            assert_eq!((matches!(denied, AuthError::Invalid(_)), denied.cause()), (true, cause), "{wrong}");
-            assert_eq!(denied.principal_name(), (cause == "expired key").then_some("old"), "{wrong}");
+            assert_eq!(
+                (matches!(denied, AuthError::Invalid(_)), denied.cause()),
+                (true, cause),
+                "{wrong}"
+            );
+            assert_eq!(
+                denied.principal_name(),
+                (cause == "expired key").then_some("old"),
+                "{wrong}"
+            );
         }
     }
 
     #[test]
     fn a_key_that_stays_is_the_same_principal_and_no_id_is_used_twice() {
         let who = |ring: &AuthMethods, key: &str| {
-            ring.authenticate(&with("x-api-key", key), None).map(|p| p.principal.id).ok()
+            ring.authenticate(&with("x-api-key", key), None)
+                .map(|p| p.principal.id)
+                .ok()
         };
         let (first, _) = AuthMethods::new(&keys(&[key("a", "mg_a"), key("b", "mg_b")]));
         // `a` goes, `b` moves up, `c` is new, and then `a` comes back.
@@ -173,17 +251,33 @@ mod tests {
         let (third, _) = second.reloaded(&keys(&[key("a", "mg_a"), key("b", "mg_b2")]));
         assert_eq!(who(&second, "mg_b"), who(&first, "mg_b"));
         assert_eq!(who(&second, "mg_a"), None);
-        let gone = first.authenticate(&with("x-api-key", "mg_a"), None).ok().unwrap().principal;
+        let gone = first
+            .authenticate(&with("x-api-key", "mg_a"), None)
+            .ok()
+            .unwrap()
+            .principal;
         assert!(!second.principals().admits(&gone));
         assert!(!access.allows_tool(&gone, "x") && !access.allows_endpoint(&gone, ""));
-        let old = [who(&first, "mg_a"), who(&first, "mg_b"), who(&second, "mg_c")];
+        let old = [
+            who(&first, "mg_a"),
+            who(&first, "mg_b"),
+            who(&second, "mg_c"),
+        ];
         for new in [who(&third, "mg_a"), who(&third, "mg_b2")] {
             assert!(new.is_some() && !old.contains(&new), "{new:?} of {old:?}");
         }
         let (open, access) = third.reloaded(&keys(&[]));
-        let anonymous = open.authenticate(&HeaderMap::new(), None).ok().unwrap().principal;
+        let anonymous = open
+            .authenticate(&HeaderMap::new(), None)
+            .ok()
+            .unwrap()
+            .principal;
         assert!(open.principals().admits(&anonymous) && access.allows_tool(&anonymous, "x"));
-        let removed = third.authenticate(&with("x-api-key", "mg_a"), None).ok().unwrap().principal;
+        let removed = third
+            .authenticate(&with("x-api-key", "mg_a"), None)
+            .ok()
+            .unwrap()
+            .principal;
         assert!(!open.principals().admits(&removed) && !access.allows_tool(&removed, "x"));
     }
 }

@@ -1,7 +1,8 @@
 //! Authentication methods that the config sets up.
 //!
-//! Owns their order, and the identity that a connection keeps. Does not read credentials (`api_keys.rs`). Invariant:
-//! without any method every caller is the anonymous principal, and with one none is.
+//! Owns their order, and the identity that a connection keeps. Does not read credentials
+//! (`api_keys.rs`). Invariant: without any method every caller is the anonymous principal, and with
+//! one none is.
 
 use std::sync::Arc;
 
@@ -12,7 +13,9 @@ use http::{HeaderMap, HeaderValue};
 use crate::auth::api_keys::ApiKeys;
 use crate::auth::expiry::is_past;
 use crate::auth::principal_table::NO_METHOD;
-use crate::auth::{AuthError, AuthRefusal, Authenticator, KeySettings, PrincipalTable, ProvenIdentity};
+use crate::auth::{
+    AuthError, AuthRefusal, Authenticator, KeySettings, PrincipalTable, ProvenIdentity,
+};
 use crate::policy::{AccessTable, RoleAccess};
 use moongate_model::{Principal, PrincipalKey, PrincipalStanding, RoleId};
 
@@ -28,9 +31,14 @@ pub struct AuthSettings {
 }
 
 impl AuthSettings {
-    /// Returns true if no method is set up. The gateway then admits every caller, and listens on loopback only.
+    /// Returns true if no method is set up. The gateway then admits every caller, and listens on
+    /// loopback only.
     pub fn is_open(&self) -> bool {
-        let AuthSettings { keys, required, roles: _ } = self;
+        let AuthSettings {
+            keys,
+            required,
+            roles: _,
+        } = self;
         keys.is_empty() && !required
     }
 }
@@ -47,7 +55,8 @@ pub struct AuthMethods {
     version: Arc<()>,
 }
 
-/// Identity cached on a connection, so that the same credentials need not be checked for each request.
+/// Identity cached on a connection, so that the same credentials need not be checked for each
+/// request.
 pub struct CachedIdentity {
     version: Arc<()>,
     credential: Vec<u8>,
@@ -63,7 +72,8 @@ impl AuthMethods {
         AuthMethods::with_added(Arc::default(), Vec::new(), settings)
     }
 
-    /// Creates the methods, with some that the settings do not describe and that intern their principals in this table.
+    /// Creates the methods, with some that the settings do not describe and that intern their
+    /// principals in this table.
     pub fn with_added(
         principals: Arc<PrincipalTable>,
         added: Vec<Arc<dyn Authenticator>>,
@@ -72,25 +82,42 @@ impl AuthMethods {
         let (keys, roles) = create_methods(&principals, settings);
         let methods: Vec<_> = added.iter().cloned().chain(keys).collect();
         let anonymous = methods.is_empty().then(|| principals.intern_anonymous());
-        // With the anonymous principal, which must not be away for a moment while an open gateway reloads.
+        // With the anonymous principal, which must not be away for a moment while an open gateway
+        // reloads.
         let names = methods.iter().map(|method| method.name());
-        principals.retain_methods(&names.chain(anonymous.is_some().then_some(NO_METHOD)).collect::<Vec<_>>());
+        principals.retain_methods(
+            &names
+                .chain(anonymous.is_some().then_some(NO_METHOD))
+                .collect::<Vec<_>>(),
+        );
         // The new version voids every cached identity, since credentials may have been removed.
         principals.set_people(methods.iter().any(|method| method.admits_people()));
-        let access = AccessTable::new(roles).with_roles(settings.roles.clone(), principals.role_sets().clone());
-        let methods = AuthMethods { methods, added, anonymous, principals, version: Arc::default() };
+        let access = AccessTable::new(roles)
+            .with_roles(settings.roles.clone(), principals.role_sets().clone());
+        let methods = AuthMethods {
+            methods,
+            added,
+            anonymous,
+            principals,
+            version: Arc::default(),
+        };
         (Arc::new(methods), access)
     }
 
-    /// Creates the methods after a change of the config. Credentials that stay keep their principal. Principals that no
-    /// method admits any more are removed.
+    /// Creates the methods after a change of the config. Credentials that stay keep their
+    /// principal. Principals that no method admits any more are removed.
     pub fn reloaded(&self, settings: &AuthSettings) -> (Arc<Self>, AccessTable) {
         AuthMethods::with_added(self.principals.clone(), self.added.clone(), settings)
     }
 
-    /// Creates the methods as a reload would, with a copy of the principals. Those of the running gateway stay.
+    /// Creates the methods as a reload would, with a copy of the principals. Those of the running
+    /// gateway stay.
     pub fn preview(&self, settings: &AuthSettings) -> (Arc<Self>, AccessTable) {
-        AuthMethods::with_added(Arc::new(self.principals.fork()), self.added.clone(), settings)
+        AuthMethods::with_added(
+            Arc::new(self.principals.fork()),
+            self.added.clone(),
+            settings,
+        )
     }
 
     /// Returns true if no method is set up, so that clients need no credentials.
@@ -103,8 +130,8 @@ impl AuthMethods {
         &self.principals
     }
 
-    /// Authenticates a request. `cached` is the identity of an earlier one, where connections keep it. A client without
-    /// HTTP has empty headers.
+    /// Authenticates a request. `cached` is the identity of an earlier one, where connections keep
+    /// it. A client without HTTP has empty headers.
     pub fn authenticate(
         &self,
         headers: &HeaderMap,
@@ -113,10 +140,12 @@ impl AuthMethods {
         if let Some(anonymous) = &self.anonymous {
             return Ok(ProvenIdentity::of(anonymous.clone(), None));
         }
-        // Only `Authorization` is cached. Credentials in another header are checked for each request.
-        // Most requests of a connection repeat their header. A comparison of bytes saves a hash for each of
-        // them.
-        let Some((cached, sent)) = cached.zip(headers.get(AUTHORIZATION).map(HeaderValue::as_bytes)) else {
+        // Only `Authorization` is cached. Credentials in another header are checked for each
+        // request. Most requests of a connection repeat their header. A comparison of bytes saves a
+        // hash for each of them.
+        let Some((cached, sent)) =
+            cached.zip(headers.get(AUTHORIZATION).map(HeaderValue::as_bytes))
+        else {
             return self.prove(headers);
         };
         if let Some(known) = &*cached
@@ -130,19 +159,23 @@ impl AuthMethods {
         let identity = self.prove(headers)?;
         let version = self.version.clone();
         let credential = sent.to_vec();
-        *cached = Some(CachedIdentity { version, credential, identity: identity.clone() });
+        *cached = Some(CachedIdentity {
+            version,
+            credential,
+            identity: identity.clone(),
+        });
         Ok(identity)
     }
 
-    /// Returns the identity that the first method proves. Fails with the first cause that is more than a lack of
-    /// credentials.
+    /// Returns the identity that the first method proves. Fails with the first cause that is more
+    /// than a lack of credentials.
     fn prove(&self, headers: &HeaderMap) -> Result<ProvenIdentity, AuthRefusal> {
         let mut refused = AuthRefusal::from(AuthError::Missing);
         for method in &self.methods {
             match method.authenticate(headers) {
                 Ok(identity) => return Ok(identity),
-                // Keeps the first real refusal: the cause of a later method would blame credentials that were
-                // never meant for it.
+                // Keeps the first real refusal: the cause of a later method would blame credentials
+                // that were never meant for it.
                 Err(refusal) if refused.error == AuthError::Missing => refused = refusal,
                 Err(_) => {}
             }
@@ -154,20 +187,30 @@ impl AuthMethods {
     pub fn standing(&self, key: &PrincipalKey) -> PrincipalStanding {
         match self.principals.find(key) {
             Some(principal) => PrincipalStanding::Seen(principal),
-            None if self.methods.iter().any(|method| method.knows(key)) => PrincipalStanding::Unseen,
+            None if self.methods.iter().any(|method| method.knows(key)) => {
+                PrincipalStanding::Unseen
+            }
             None => PrincipalStanding::Unknown,
         }
     }
 
-    /// Returns the time since which the credentials of a principal are refused. `None`: they are not.
+    /// Returns the time since which the credentials of a principal are refused. `None`: they are
+    /// not.
     pub fn expired(&self, principal: &Principal) -> Option<jiff::Timestamp> {
-        let expires = self.methods.iter().find_map(|method| method.expires(principal));
+        let expires = self
+            .methods
+            .iter()
+            .find_map(|method| method.expires(principal));
         expires.filter(|_| is_past(expires))
     }
 
-    /// Returns the challenge to a client that was refused at an endpoint, as the value of `WWW-Authenticate`.
+    /// Returns the challenge to a client that was refused at an endpoint, as the value of
+    /// `WWW-Authenticate`.
     pub fn challenge(&self, denied: &AuthError, endpoint: &str, host: Option<&str>) -> String {
-        let parameters = self.methods.iter().find_map(|method| method.challenge(endpoint, host));
+        let parameters = self
+            .methods
+            .iter()
+            .find_map(|method| method.challenge(endpoint, host));
         // Without `resource_metadata`, unless a method names it, so that no client looks for OAuth.
         let parameters = parameters.as_deref().unwrap_or(r#"realm="moongate""#);
         match denied {
@@ -180,18 +223,29 @@ impl AuthMethods {
 
     /// Returns the text that tells a refused client what to send.
     pub fn advice(&self) -> String {
-        self.methods.iter().map(|method| method.advice()).collect::<Vec<_>>().join("; ")
+        self.methods
+            .iter()
+            .map(|method| method.advice())
+            .collect::<Vec<_>>()
+            .join("; ")
     }
 }
 
-/// Creates the methods that are set up, with the roles of their principals. A method that tells its own credentials from
-/// others stands before the keys: a key may be any text.
-fn create_methods(principals: &PrincipalTable, settings: &AuthSettings) -> (Vec<Arc<dyn Authenticator>>, RoleRows) {
+/// Creates the methods that are set up, with the roles of their principals. A method that tells its
+/// own credentials from others stands before the keys: a key may be any text.
+fn create_methods(
+    principals: &PrincipalTable,
+    settings: &AuthSettings,
+) -> (Vec<Arc<dyn Authenticator>>, RoleRows) {
     let mut methods = Vec::<Arc<dyn Authenticator>>::new();
     let mut roles = RoleRows::new();
     // Without any key, the method refuses everybody.
     if !settings.is_open() {
-        let AuthSettings { keys, required: _, roles: _ } = settings;
+        let AuthSettings {
+            keys,
+            required: _,
+            roles: _,
+        } = settings;
         let (keys, of_keys) = ApiKeys::new(principals, keys);
         methods.push(Arc::new(keys));
         roles.extend(of_keys);
@@ -222,7 +276,12 @@ mod tests {
             let known = ["ann", "bob"].map(str::to_owned).to_vec();
             let principals = principals.clone();
             let known = Arc::new(Mutex::new(known));
-            UserNames { principals, expires, known, login: CancellationToken::new() }
+            UserNames {
+                principals,
+                expires,
+                known,
+                login: CancellationToken::new(),
+            }
         }
     }
 
@@ -236,12 +295,17 @@ mod tests {
         }
 
         fn challenge(&self, endpoint: &str, host: Option<&str>) -> Option<String> {
-            (host? == "login.test").then(|| format!(r#"resource_metadata="https://login.test/{endpoint}""#))
+            (host? == "login.test")
+                .then(|| format!(r#"resource_metadata="https://login.test/{endpoint}""#))
         }
 
         fn authenticate(&self, headers: &HeaderMap) -> Result<ProvenIdentity, AuthRefusal> {
-            let sent = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-            let name = sent.and_then(|sent| sent.strip_prefix("user:")).ok_or(AuthError::Missing)?;
+            let sent = headers
+                .get(AUTHORIZATION)
+                .and_then(|value| value.to_str().ok());
+            let name = sent
+                .and_then(|sent| sent.strip_prefix("user:"))
+                .ok_or(AuthError::Missing)?;
             if name.is_empty() {
                 return Err(AuthError::invalid("no name").into());
             }
@@ -249,12 +313,19 @@ mod tests {
                 let known = self.known.clone();
                 let name = name.to_owned();
                 let fetch: CredentialFetch = Box::pin(async move { known.lock().push(name) });
-                return Err(AuthRefusal { error: AuthError::invalid("unknown name"), fetch: Some(fetch) });
+                return Err(AuthRefusal {
+                    error: AuthError::invalid("unknown name"),
+                    fetch: Some(fetch),
+                });
             }
             let mut key = [0; 16];
             key[..name.len()].copy_from_slice(name.as_bytes());
             let principal = self.principals.intern(self.name(), key, name, None);
-            Ok(ProvenIdentity { principal, expires: self.expires, login: Some(self.login.clone()) })
+            Ok(ProvenIdentity {
+                principal,
+                expires: self.expires,
+                login: Some(self.login.clone()),
+            })
         }
     }
 
@@ -267,7 +338,11 @@ mod tests {
             rate: None,
             expires: None,
         };
-        AuthSettings { keys: names.iter().map(key).collect(), required: false, roles: Vec::new() }
+        AuthSettings {
+            keys: names.iter().map(key).collect(),
+            required: false,
+            roles: Vec::new(),
+        }
     }
 
     /// Sets up user names beside the keys.
@@ -277,7 +352,10 @@ mod tests {
     }
 
     fn who(methods: &AuthMethods, headers: &HeaderMap) -> Result<Arc<Principal>, AuthError> {
-        methods.authenticate(headers, None).map(|identity| identity.principal).map_err(|refusal| refusal.error)
+        methods
+            .authenticate(headers, None)
+            .map(|identity| identity.principal)
+            .map_err(|refusal| refusal.error)
     }
 
     fn sent(value: &str) -> HeaderMap {
@@ -296,20 +374,29 @@ mod tests {
             let next = with_users(&principals, &settings);
             assert!(principals.admits(&user) && !principals.admits(&key));
             assert_eq!(who(&next, "user:ann"), Ok(user.clone()));
-            assert!(next.authenticate(&HeaderMap::new(), None).is_err(), "a method closes the gateway");
+            assert!(
+                next.authenticate(&HeaderMap::new(), None).is_err(),
+                "a method closes the gateway"
+            );
         }
-        // A preview changes nothing, a reload keeps the method, and its end ends its principals alone.
+        // A preview changes nothing, a reload keeps the method, and its end ends its principals
+        // alone.
         let last = with_users(&principals, &keys(&["b"]));
         let key = who(&last, "Bearer b").unwrap();
         let (previewed, _) = last.preview(&keys(&["c"]));
         assert!(
-            principals.admits(&key) && !previewed.principals().admits(&key) && previewed.principals().admits(&user)
+            principals.admits(&key)
+                && !previewed.principals().admits(&key)
+                && previewed.principals().admits(&user)
         );
         let (reloaded, _) = last.reloaded(&keys(&["b"]));
         assert_eq!(who(&reloaded, "user:ann"), Ok(user.clone()));
         let (ended, _) = AuthMethods::with_added(principals.clone(), Vec::new(), &keys(&["b"]));
         assert!(!principals.admits(&user) && principals.admits(&key));
-        assert_eq!(who(&ended, "user:ann").unwrap_err().cause(), "not a bearer token");
+        assert_eq!(
+            who(&ended, "user:ann").unwrap_err().cause(),
+            "not a bearer token"
+        );
     }
 
     #[test]
@@ -325,14 +412,25 @@ mod tests {
 
     #[test]
     fn a_gateway_without_keys_that_asks_for_one_admits_nobody() {
-        let (closed, _) = AuthMethods::new(&AuthSettings { keys: Vec::new(), required: true, roles: Vec::new() });
+        let (closed, _) = AuthMethods::new(&AuthSettings {
+            keys: Vec::new(),
+            required: true,
+            roles: Vec::new(),
+        });
         assert!(!closed.is_open());
         for headers in [HeaderMap::new(), sent("Bearer a"), sent("Bearer ")] {
             assert!(closed.authenticate(&headers, None).is_err());
         }
         let (before, _) = AuthMethods::new(&keys(&["a"]));
-        let (after, _) = before.reloaded(&AuthSettings { keys: Vec::new(), required: true, roles: Vec::new() });
-        assert_eq!(who(&after, &sent("Bearer a")).unwrap_err().cause(), "unknown key");
+        let (after, _) = before.reloaded(&AuthSettings {
+            keys: Vec::new(),
+            required: true,
+            roles: Vec::new(),
+        });
+        assert_eq!(
+            who(&after, &sent("Bearer a")).unwrap_err().cause(),
+            "unknown key"
+        );
     }
 
     #[test]
@@ -342,7 +440,10 @@ mod tests {
         assert_eq!(cause(&HeaderMap::new()), "no key");
         assert_eq!(cause(&sent("user:")), "no name");
         assert_eq!(cause(&sent("Bearer x")), "unknown key");
-        assert_eq!(methods.advice(), "a name; A valid API key is needed: Authorization: Bearer <key>");
+        assert_eq!(
+            methods.advice(),
+            "a name; A valid API key is needed: Authorization: Bearer <key>"
+        );
     }
 
     #[tokio::test]
@@ -352,7 +453,14 @@ mod tests {
         assert_eq!(refusal.error.cause(), "unknown name");
         refusal.fetch.unwrap().await;
         assert_eq!(who(&methods, &sent("user:cho")).unwrap().name, "cho");
-        assert!(methods.authenticate(&sent("Bearer x"), None).err().unwrap().fetch.is_none());
+        assert!(
+            methods
+                .authenticate(&sent("Bearer x"), None)
+                .err()
+                .unwrap()
+                .fetch
+                .is_none()
+        );
     }
 
     #[test]
@@ -364,7 +472,10 @@ mod tests {
         assert_eq!(own(&AuthError::Missing), login);
         assert_eq!(own(&wrong), format!(r#"{login}, error="invalid_token""#));
         for host in [Some("other.test"), None] {
-            assert_eq!(methods.challenge(&AuthError::Missing, "files", host), r#"Bearer realm="moongate""#);
+            assert_eq!(
+                methods.challenge(&AuthError::Missing, "files", host),
+                r#"Bearer realm="moongate""#
+            );
         }
     }
 
@@ -372,9 +483,15 @@ mod tests {
     fn a_cached_identity_ends_with_its_login() {
         let principals = Arc::<PrincipalTable>::default();
         let users = Arc::new(UserNames::new(&principals, None));
-        let (methods, _) = AuthMethods::with_added(principals.clone(), vec![users.clone()], &keys(&[]));
+        let (methods, _) =
+            AuthMethods::with_added(principals.clone(), vec![users.clone()], &keys(&[]));
         let mut cached = None;
-        let mut ann = || methods.authenticate(&sent("user:ann"), Some(&mut cached)).err().map(|refusal| refusal.error);
+        let mut ann = || {
+            methods
+                .authenticate(&sent("user:ann"), Some(&mut cached))
+                .err()
+                .map(|refusal| refusal.error)
+        };
         assert_eq!(ann(), None);
         // The method no longer knows the name, and the connection does until the login ends.
         users.known.lock().clear();
@@ -393,7 +510,10 @@ mod tests {
         };
         let lasting = methods(None);
         let mut who = |methods: &AuthMethods, value: &str| {
-            methods.authenticate(&sent(value), Some(&mut cached)).ok().map(|identity| identity.principal)
+            methods
+                .authenticate(&sent(value), Some(&mut cached))
+                .ok()
+                .map(|identity| identity.principal)
         };
         let ann = who(&lasting, "user:ann");
         // An interned principal that is gone shows who was asked: the cache, or the method.

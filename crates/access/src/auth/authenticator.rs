@@ -1,7 +1,7 @@
 //! The seam between [`AuthMethods`](super::AuthMethods) and one method to prove an identity.
 //!
-//! Owns what a method answers, and the causes of refusal. Does not know any credential (`api_keys.rs`).
-//! Invariant: a refusal says nothing to a client that would help it to guess.
+//! Owns what a method answers, and the causes of refusal. Does not know any credential
+//! (`api_keys.rs`). Invariant: a refusal says nothing to a client that would help it to guess.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,8 +14,9 @@ use crate::auth::expiry::is_past;
 
 /// Method to prove an identity, such as API keys.
 ///
-/// A method answers at once, since authentication is a step before a request's first wait. If it must fetch something,
-/// its refusal carries the fetch, and `serve_request` repeats the step after that.
+/// A method answers at once, since authentication is a step before a request's first wait. If it
+/// must fetch something, its refusal carries the fetch, and `serve_request` repeats the step after
+/// that.
 pub trait Authenticator: Send + Sync {
     /// Returns the name of the method. Its principals are interned under this name.
     fn name(&self) -> &'static str;
@@ -23,11 +24,13 @@ pub trait Authenticator: Send + Sync {
     /// Returns the text that tells a refused client what to send.
     fn advice(&self) -> &'static str;
 
-    /// Proves the identity behind a request. Fails with [`AuthError::Missing`] if no credentials are of this method.
+    /// Proves the identity behind a request. Fails with [`AuthError::Missing`] if no credentials
+    /// are of this method.
     fn authenticate(&self, headers: &HeaderMap) -> Result<ProvenIdentity, AuthRefusal>;
 
-    /// Returns the parameters of the challenge to a refused client, such as `resource_metadata="..."`, instead of the
-    /// realm. `host` is the host that the request names. `None`: the method has none of its own.
+    /// Returns the parameters of the challenge to a refused client, such as
+    /// `resource_metadata="..."`, instead of the realm. `host` is the host that the request names.
+    /// `None`: the method has none of its own.
     fn challenge(&self, _endpoint: &str, _host: Option<&str>) -> Option<String> {
         None
     }
@@ -37,13 +40,14 @@ pub trait Authenticator: Send + Sync {
         false
     }
 
-    /// Returns true if a login of the principal with this key lives, though the principal may not have come yet.
+    /// Returns true if a login of the principal with this key lives, though the principal may not
+    /// have come yet.
     fn knows(&self, _: &PrincipalKey) -> bool {
         false
     }
 
-    /// Returns the time from which the credentials of a principal are refused. `None`: they do not expire, or are another
-    /// method's.
+    /// Returns the time from which the credentials of a principal are refused. `None`: they do not
+    /// expire, or are another method's.
     fn expires(&self, _: &Principal) -> Option<jiff::Timestamp> {
         None
     }
@@ -63,16 +67,25 @@ pub struct ProvenIdentity {
 impl ProvenIdentity {
     /// Creates the identity of a principal without a login.
     pub(super) fn of(principal: Arc<Principal>, expires: Option<jiff::Timestamp>) -> Self {
-        ProvenIdentity { principal, expires, login: None }
+        ProvenIdentity {
+            principal,
+            expires,
+            login: None,
+        }
     }
 
     /// Returns true for as long as the credentials are good. They may end on an open connection.
     pub(super) fn lives(&self) -> bool {
-        !is_past(self.expires) && !self.login.as_ref().is_some_and(CancellationToken::is_cancelled)
+        !is_past(self.expires)
+            && !self
+                .login
+                .as_ref()
+                .is_some_and(CancellationToken::is_cancelled)
     }
 }
 
-/// Future that fetches what a method lacks, such as the keys of an issuer. The result is kept by the method.
+/// Future that fetches what a method lacks, such as the keys of an issuer. The result is kept by
+/// the method.
 pub type CredentialFetch = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Refusal of a request by its credentials.
@@ -94,7 +107,8 @@ impl From<AuthError> for AuthRefusal {
 pub enum AuthError {
     /// No credentials.
     Missing,
-    /// Invalid or expired credentials. Clients get one answer for all causes. The difference is for the operator.
+    /// Invalid or expired credentials. Clients get one answer for all causes. The difference is for
+    /// the operator.
     Invalid(InvalidCredentials),
     /// Good credentials, for which there is no room. Clients are asked to come again.
     Unavailable(&'static str),
@@ -112,7 +126,10 @@ pub struct InvalidCredentials {
 impl AuthError {
     /// Creates the error for credentials that prove nobody.
     pub const fn invalid(cause: &'static str) -> Self {
-        AuthError::Invalid(InvalidCredentials { cause, principal: None })
+        AuthError::Invalid(InvalidCredentials {
+            cause,
+            principal: None,
+        })
     }
 
     /// Returns the cause, for the operator's log.
@@ -127,7 +144,10 @@ impl AuthError {
     /// Returns the name of the principal, if the credentials are known.
     pub fn principal_name(&self) -> Option<&str> {
         match self {
-            AuthError::Invalid(InvalidCredentials { principal: Some(principal), .. }) => Some(&principal.name),
+            AuthError::Invalid(InvalidCredentials {
+                principal: Some(principal),
+                ..
+            }) => Some(&principal.name),
             AuthError::Invalid(_) | AuthError::Missing | AuthError::Unavailable(_) => None,
         }
     }

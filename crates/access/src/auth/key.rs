@@ -1,7 +1,7 @@
 //! Named API keys.
 //!
-//! Owns their hashes and the settings of each. Does not authenticate requests (`api_keys.rs`). Invariant: only the
-//! SHA-256 of a key is stored.
+//! Owns their hashes and the settings of each. Does not authenticate requests (`api_keys.rs`).
+//! Invariant: only the SHA-256 of a key is stored.
 
 use std::fmt;
 
@@ -18,8 +18,8 @@ pub struct KeySettings {
     pub name: String,
     /// Hash of the key.
     pub hash: KeyHash,
-    /// Views and servers that it opens by their own path, and together by the endpoint over everything. `None`: all of
-    /// them.
+    /// Views and servers that it opens by their own path, and together by the endpoint over
+    /// everything. `None`: all of them.
     pub views: Option<Vec<String>>,
     /// Tools that it may see and call, by exposed name.
     pub tools: GlobList,
@@ -54,17 +54,25 @@ impl KeyHash {
         Some(KeyHash(hash))
     }
 
-    /// Derives a secret for one purpose. Depends on the key alone, so it outlives a restart and all replicas share it.
+    /// Derives a secret for one purpose. Depends on the key alone, so it outlives a restart and all
+    /// replicas share it.
     pub fn secret(&self, purpose: &str) -> PrincipalSecret {
         let key = hmac::Key::new(hmac::HMAC_SHA256, &self.0);
         PrincipalSecret::new(
-            hmac::sign(&key, purpose.as_bytes()).as_ref().try_into().expect("HMAC-SHA256 has 32 bytes"),
+            hmac::sign(&key, purpose.as_bytes())
+                .as_ref()
+                .try_into()
+                .expect("HMAC-SHA256 has 32 bytes"),
         )
     }
 
     /// Returns the first digits, for people who compare. They prove nothing.
     pub fn prefix(&self) -> String {
-        self.0.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+        self.0
+            .iter()
+            .take(4)
+            .map(|byte| format!("{byte:02x}"))
+            .collect()
     }
 
     /// Compares in constant time.
@@ -110,5 +118,8 @@ pub fn is_key_name(name: &str) -> bool {
 pub fn new_key() -> String {
     let bytes: [u8; 32] = moongate_random::random_bytes();
     // Secret scanners recognise a key by its prefix.
-    format!("mg_{}", base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes))
+    format!(
+        "mg_{}",
+        base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes)
+    )
 }

@@ -1,8 +1,8 @@
 //! Principals that are admitted now, interned by their keys.
 //!
-//! Owns their ids, which method admitted each, and the room for people. Does not check credentials, and does not decide who is admitted
-//! (`api_keys.rs`). Invariant: no id is given twice in one process, so state kept for one principal is never found by
-//! another.
+//! Owns their ids, which method admitted each, and the room for people. Does not check credentials,
+//! and does not decide who is admitted (`api_keys.rs`). Invariant: no id is given twice in one
+//! process, so state kept for one principal is never found by another.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -23,7 +23,8 @@ pub(super) const NO_METHOD: &str = "none";
 /// Maximum number of people in the table, unless another one is set.
 const PEOPLE_MAX: usize = 10_000;
 
-/// Table of principals. Each method of authentication removes those of its own that it no longer admits.
+/// Table of principals. Each method of authentication removes those of its own that it no longer
+/// admits.
 pub struct PrincipalTable {
     interned: RwLock<InternedPrincipals>,
     role_sets: Arc<RoleSets>,
@@ -89,9 +90,12 @@ impl InternedPrincipals {
         if people.clone().count() < people_max {
             return true;
         }
-        // Sessions, calls and connections hold their principal, and one that only the table holds has nothing open.
+        // Sessions, calls and connections hold their principal, and one that only the table holds
+        // has nothing open.
         let unused = people.filter(|known| Arc::strong_count(&known.principal) == 1);
-        let Some(key) = unused.min_by_key(|known| (known.is_admitted(), known.met)).map(|known| known.principal.key)
+        let Some(key) = unused
+            .min_by_key(|known| (known.is_admitted(), known.met))
+            .map(|known| known.principal.key)
         else {
             return false;
         };
@@ -122,10 +126,20 @@ impl PrincipalTable {
         PrincipalTable::of(RwLock::default(), Arc::default(), people_max)
     }
 
-    fn of(interned: RwLock<InternedPrincipals>, role_sets: Arc<RoleSets>, people_max: usize) -> Self {
+    fn of(
+        interned: RwLock<InternedPrincipals>,
+        role_sets: Arc<RoleSets>,
+        people_max: usize,
+    ) -> Self {
         let removed = Notify::new();
         let expiry_changed = Notify::new();
-        PrincipalTable { interned, role_sets, people_max, removed, expiry_changed }
+        PrincipalTable {
+            interned,
+            role_sets,
+            people_max,
+            removed,
+            expiry_changed,
+        }
     }
 
     /// Returns the sets of roles that people have.
@@ -133,14 +147,29 @@ impl PrincipalTable {
         &self.role_sets
     }
 
-    /// Returns the principal of a person, and takes over roles and expiry. The person who was not met for longest makes
-    /// room for a new one. Fails if everybody in the table has something open.
-    pub fn meet(&self, method: &'static str, person: Person<'_>) -> Result<Arc<Principal>, AuthError> {
+    /// Returns the principal of a person, and takes over roles and expiry. The person who was not
+    /// met for longest makes room for a new one. Fails if everybody in the table has something
+    /// open.
+    pub fn meet(
+        &self,
+        method: &'static str,
+        person: Person<'_>,
+    ) -> Result<Arc<Principal>, AuthError> {
         let mut table = self.interned.write();
         table.meetings += 1;
         let met = Some(table.meetings);
-        let Person { key, name, secret, role, expires } = person;
-        if let Some(known) = table.by_key.get_mut(&key).filter(|known| known.method == method) {
+        let Person {
+            key,
+            name,
+            secret,
+            role,
+            expires,
+        } = person;
+        if let Some(known) = table
+            .by_key
+            .get_mut(&key)
+            .filter(|known| known.method == method)
+        {
             known.met = met;
             if known.expires != expires {
                 known.expires = expires;
@@ -155,7 +184,15 @@ impl PrincipalTable {
         let id = table.next_id();
         let principal = Arc::new(Principal::new(name, id, key).with_secret(Some(secret)));
         principal.set_role(role);
-        table.by_key.insert(key, InternedPrincipal { principal: principal.clone(), method, expires, met });
+        table.by_key.insert(
+            key,
+            InternedPrincipal {
+                principal: principal.clone(),
+                method,
+                expires,
+                met,
+            },
+        );
         if expires.is_some() {
             self.expiry_changed.notify_one();
         }
@@ -180,7 +217,13 @@ impl PrincipalTable {
 
     /// Returns the next time after this one from which a principal is no longer admitted.
     pub fn expiry_after(&self, at: jiff::Timestamp) -> Option<jiff::Timestamp> {
-        self.interned.read().by_key.values().filter_map(|known| known.expires).filter(|expires| *expires > at).min()
+        self.interned
+            .read()
+            .by_key
+            .values()
+            .filter_map(|known| known.expires)
+            .filter(|expires| *expires > at)
+            .min()
     }
 
     /// Records that a method admits people, who are not in the table before they come.
@@ -188,7 +231,8 @@ impl PrincipalTable {
         self.interned.write().admits_people = admits_people;
     }
 
-    /// Returns the principal of a key. Another name makes another principal, with this secret and its own role.
+    /// Returns the principal of a key. Another name makes another principal, with this secret and
+    /// its own role.
     pub fn intern(
         &self,
         method: &'static str,
@@ -198,12 +242,24 @@ impl PrincipalTable {
     ) -> Arc<Principal> {
         let mut table = self.interned.write();
         // One lock for look-up and insertion. Two reloads at once must not give one key two ids.
-        if let Some(known) = table.by_key.get(&key).filter(|known| known.principal.name == name) {
+        if let Some(known) = table
+            .by_key
+            .get(&key)
+            .filter(|known| known.principal.name == name)
+        {
             return known.principal.clone();
         }
         let id = table.next_id();
         let principal = Arc::new(Principal::new(name, id, key).with_secret(secret));
-        table.by_key.insert(key, InternedPrincipal { principal: principal.clone(), method, expires: None, met: None });
+        table.by_key.insert(
+            key,
+            InternedPrincipal {
+                principal: principal.clone(),
+                method,
+                expires: None,
+                met: None,
+            },
+        );
         principal
     }
 
@@ -217,10 +273,16 @@ impl PrincipalTable {
             expires: None,
             met: None,
         };
-        table.by_key.entry(anonymous.key).or_insert_with(new).principal.clone()
+        table
+            .by_key
+            .entry(anonymous.key)
+            .or_insert_with(new)
+            .principal
+            .clone()
     }
 
-    /// Sets the time from which a principal is no longer admitted. It keeps its id, since a reload may move the time.
+    /// Sets the time from which a principal is no longer admitted. It keeps its id, since a reload
+    /// may move the time.
     pub fn set_expiry(&self, key: &PrincipalKey, expires: Option<jiff::Timestamp>) {
         if let Some(known) = self.interned.write().by_key.get_mut(key) {
             known.expires = expires;
@@ -230,12 +292,18 @@ impl PrincipalTable {
     /// Removes the principals of a method that have other ids than these.
     pub fn retain(&self, method: &str, ids: &HashSet<u32>) {
         // Only its own: a reload of the keys must not end the sessions of another method.
-        self.interned.write().by_key.retain(|_, known| known.method != method || ids.contains(&known.principal.id));
+        self.interned
+            .write()
+            .by_key
+            .retain(|_, known| known.method != method || ids.contains(&known.principal.id));
     }
 
     /// Removes the principals of all other methods than these.
     pub fn retain_methods(&self, methods: &[&str]) {
-        self.interned.write().by_key.retain(|_, known| methods.contains(&known.method));
+        self.interned
+            .write()
+            .by_key
+            .retain(|_, known| methods.contains(&known.method));
     }
 
     /// Copies the table, to try a change of the config.
@@ -244,29 +312,44 @@ impl PrincipalTable {
         PrincipalTable::of(interned, self.role_sets.clone(), self.people_max)
     }
 
-    /// Lists the principals of the config in this table and in a later one. Credentials with a new value and their old name have one
-    /// entry. Callers without credentials come last.
+    /// Lists the principals of the config in this table and in a later one. Credentials with a new
+    /// value and their old name have one entry. Callers without credentials come last.
     pub fn changes_to(&self, later: &PrincipalTable) -> Vec<PrincipalChange> {
         let mut changes = BTreeMap::<_, PrincipalChange>::new();
         for (table, is_later) in [(self, false), (later, true)] {
             let interned = table.interned.read();
             let configured = interned.by_key.values().filter(|known| known.met.is_none());
-            for InternedPrincipal { principal, method, .. } in configured {
+            for InternedPrincipal {
+                principal, method, ..
+            } in configured
+            {
                 let name = (principal.id != Principal::ANONYMOUS).then(|| principal.name.clone());
                 let change = changes.entry((name.is_none(), name, *method)).or_default();
-                let side = if is_later { &mut change.after } else { &mut change.before };
+                let side = if is_later {
+                    &mut change.after
+                } else {
+                    &mut change.before
+                };
                 *side = Some(principal.clone());
             }
         }
-        changes.into_iter().map(|((_, name, _), change)| PrincipalChange { name, ..change }).collect()
+        changes
+            .into_iter()
+            .map(|((_, name, _), change)| PrincipalChange { name, ..change })
+            .collect()
     }
 
     /// Finds a principal by its key.
     pub fn find(&self, key: &PrincipalKey) -> Option<Arc<Principal>> {
-        self.interned.read().by_key.get(key).map(|known| known.principal.clone())
+        self.interned
+            .read()
+            .by_key
+            .get(key)
+            .map(|known| known.principal.clone())
     }
 
-    /// Returns true if the principal is still admitted. The admin listener admits operators, so they always are here.
+    /// Returns true if the principal is still admitted. The admin listener admits operators, so
+    /// they always are here.
     pub fn admits(&self, principal: &Principal) -> bool {
         principal.id == Principal::OPERATOR
             || self
@@ -281,7 +364,10 @@ impl PrincipalTable {
     pub fn ids(&self) -> HashSet<u32> {
         let table = self.interned.read();
         let admitted = table.by_key.values().filter(|known| known.is_admitted());
-        admitted.map(|known| known.principal.id).chain([Principal::OPERATOR]).collect()
+        admitted
+            .map(|known| known.principal.id)
+            .chain([Principal::OPERATOR])
+            .collect()
     }
 
     /// Returns true if no two callers can be different principals.
@@ -297,7 +383,12 @@ impl PrincipalTable {
 
     /// Returns all principals.
     pub fn all(&self) -> Vec<Arc<Principal>> {
-        self.interned.read().by_key.values().map(|known| known.principal.clone()).collect()
+        self.interned
+            .read()
+            .by_key
+            .values()
+            .map(|known| known.principal.clone())
+            .collect()
     }
 }
 
@@ -319,7 +410,10 @@ mod tests {
         assert!(!table.admits(&renamed) && table.find(&[1; 16]).is_none());
         assert_eq!(table.all(), std::slice::from_ref(&other));
         // The same key comes back: nothing of the removed principal is its own.
-        assert!(![first.id, renamed.id, other.id].contains(&table.intern("test", [1; 16], "a", None).id));
+        assert!(
+            ![first.id, renamed.id, other.id]
+                .contains(&table.intern("test", [1; 16], "a", None).id)
+        );
     }
 
     #[test]
@@ -329,19 +423,31 @@ mod tests {
         table.set_expiry(&known.key, Some(jiff::Timestamp::UNIX_EPOCH));
         assert!(!table.admits(&known) && !table.ids().contains(&known.id));
         table.set_expiry(&known.key, Some(jiff::Timestamp::MAX));
-        assert!(table.admits(&known) && Arc::ptr_eq(&known, &table.intern("test", [1; 16], "a", None)));
+        assert!(
+            table.admits(&known) && Arc::ptr_eq(&known, &table.intern("test", [1; 16], "a", None))
+        );
     }
 
     fn person(n: u8) -> Person<'static> {
         let secret = PrincipalSecret::new([n; 32]);
-        Person { key: [n; 16], name: "ann", secret, role: RoleId::of_set(0), expires: None }
+        Person {
+            key: [n; 16],
+            name: "ann",
+            secret,
+            role: RoleId::of_set(0),
+            expires: None,
+        }
     }
 
     #[test]
     fn a_person_stays_one_principal_with_another_name_and_gets_new_roles_everywhere() {
         let table = PrincipalTable::default();
         let ann = table.meet("test", person(1)).unwrap();
-        let moved = Person { name: "ann lee", role: RoleId::of_set(1), ..person(1) };
+        let moved = Person {
+            name: "ann lee",
+            role: RoleId::of_set(1),
+            ..person(1)
+        };
         assert!(Arc::ptr_eq(&ann, &table.meet("test", moved).unwrap()));
         assert_eq!(ann.role(), RoleId::of_set(1));
         table.remove(&ann.key);
@@ -360,7 +466,10 @@ mod tests {
         assert!(table.find(&[3; 16]).is_none() && table.find(&[2; 16]).is_some());
         assert!(table.admits(&in_use) && table.admits(&key));
         // An expired one goes first.
-        let expired = Person { expires: Some(jiff::Timestamp::UNIX_EPOCH), ..person(4) };
+        let expired = Person {
+            expires: Some(jiff::Timestamp::UNIX_EPOCH),
+            ..person(4)
+        };
         table.meet("test", expired).unwrap();
         table.meet("test", person(5)).unwrap();
         assert!(table.find(&[4; 16]).is_none());
@@ -378,10 +487,26 @@ mod tests {
         table.meet("test", person(1)).unwrap();
         assert!(!changed() && table.expiry_after(jiff::Timestamp::UNIX_EPOCH).is_none());
         for (n, expires) in [(1, 20), (2, 10)] {
-            table.meet("test", Person { expires: at(expires), ..person(n) }).unwrap();
+            table
+                .meet(
+                    "test",
+                    Person {
+                        expires: at(expires),
+                        ..person(n)
+                    },
+                )
+                .unwrap();
             assert!(changed());
         }
-        table.meet("test", Person { expires: at(10), ..person(2) }).unwrap();
+        table
+            .meet(
+                "test",
+                Person {
+                    expires: at(10),
+                    ..person(2)
+                },
+            )
+            .unwrap();
         assert!(!changed());
         let times = [0, 10, 20].map(|second| table.expiry_after(at(second).unwrap()));
         assert_eq!(times, [at(10), at(20), None]);
@@ -404,6 +529,9 @@ mod tests {
         let next = PrincipalTable::default();
         next.intern("test", [1; 16], "a", None);
         assert_eq!(table.intern_anonymous().key, next.intern_anonymous().key);
-        assert!(Arc::ptr_eq(&next.intern_anonymous(), &next.intern_anonymous()));
+        assert!(Arc::ptr_eq(
+            &next.intern_anonymous(),
+            &next.intern_anonymous()
+        ));
     }
 }

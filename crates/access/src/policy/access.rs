@@ -1,7 +1,8 @@
 //! Access of each set of roles.
 //!
-//! Owns the table of endpoints and tools that the principals of a set may use. Does not know credentials (`auth`).
-//! Invariant: a set without an entry may use nothing, except operators, and the anonymous one of an empty table.
+//! Owns the table of endpoints and tools that the principals of a set may use. Does not know
+//! credentials (`auth`). Invariant: a set without an entry may use nothing, except operators, and
+//! the anonymous one of an empty table.
 
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
@@ -14,10 +15,11 @@ use moongate_model::{Principal, RoleId};
 pub struct RoleAccess {
     /// Name of its key or role, for reports.
     pub name: String,
-    /// Endpoints of views and servers that it may use. `None`: every endpoint. The endpoint over everything unites
-    /// them.
+    /// Endpoints of views and servers that it may use. `None`: every endpoint. The endpoint over
+    /// everything unites them.
     pub endpoints: Option<HashSet<String>>,
-    /// Tools that it may see and call, by the name on the endpoint over everything: those of any list.
+    /// Tools that it may see and call, by the name on the endpoint over everything: those of any
+    /// list.
     pub tools: Vec<GlobList>,
     /// Request rate of each principal, instead of the general one. `Some(None)`: no limit.
     pub rate: Option<Option<RequestRate>>,
@@ -30,8 +32,14 @@ impl RoleAccess {
         RoleAccess {
             name,
             endpoints: endpoints.map(|all| all.into_iter().flatten().cloned().collect()),
-            tools: roles.iter().flat_map(|role| role.tools.iter().cloned()).collect(),
-            rate: roles.iter().filter_map(|role| role.rate).max_by(|a, b| RequestRate::cmp_generosity(*a, *b)),
+            tools: roles
+                .iter()
+                .flat_map(|role| role.tools.iter().cloned())
+                .collect(),
+            rate: roles
+                .iter()
+                .filter_map(|role| role.rate)
+                .max_by(|a, b| RequestRate::cmp_generosity(*a, *b)),
         }
     }
 
@@ -61,8 +69,13 @@ impl PeopleAccess {
     fn row(&self, index: usize) -> Option<&RoleAccess> {
         let sum = || {
             let names = self.sets.names(index)?;
-            let roles: Vec<_> = self.roles.iter().filter(|role| names.contains(&role.name)).collect();
-            // A role that the config has no longer gives nothing, and none of several takes anything away.
+            let roles: Vec<_> = self
+                .roles
+                .iter()
+                .filter(|role| names.contains(&role.name))
+                .collect();
+            // A role that the config has no longer gives nothing, and none of several takes
+            // anything away.
             (!roles.is_empty()).then(|| RoleAccess::sum(names.join(", "), &roles))
         };
         self.sums.get(index)?.get_or_init(sum).as_ref()
@@ -84,7 +97,13 @@ impl AccessTable {
     pub fn with_roles(self, roles: Vec<RoleAccess>, sets: Arc<RoleSets>) -> Self {
         let sums = || (0..RoleId::SETS_MAX).map(|_| OnceLock::new()).collect();
         AccessTable {
-            people: (!roles.is_empty()).then(|| Arc::new(PeopleAccess { roles, sets, sums: sums() })),
+            people: (!roles.is_empty()).then(|| {
+                Arc::new(PeopleAccess {
+                    roles,
+                    sets,
+                    sums: sums(),
+                })
+            }),
             ..self
         }
     }
@@ -103,41 +122,57 @@ impl AccessTable {
     pub fn tool_globs(&self) -> impl Iterator<Item = (&str, &GlobList)> {
         let roles = self.people.iter().flat_map(|people| &people.roles);
         let all = self.keys.iter().map(|(_, access)| access).chain(roles);
-        all.flat_map(|access| access.tools.iter().map(|tools| (access.name.as_str(), tools)))
+        all.flat_map(|access| {
+            access
+                .tools
+                .iter()
+                .map(|tools| (access.name.as_str(), tools))
+        })
     }
 
-    /// Returns the globs over tools of a set of roles that decide about a tool. `None`: it has no entry.
+    /// Returns the globs over tools of a set of roles that decide about a tool. `None`: it has no
+    /// entry.
     pub fn tools_of(&self, role: RoleId, exposed: &str) -> Option<&GlobList> {
         match self.row(role) {
-            AccessEntry::Some(RoleAccess { tools, .. }) => {
-                tools.iter().find(|tools| tools.matches(exposed)).or_else(|| tools.first())
-            }
+            AccessEntry::Some(RoleAccess { tools, .. }) => tools
+                .iter()
+                .find(|tools| tools.matches(exposed))
+                .or_else(|| tools.first()),
             AccessEntry::Everything | AccessEntry::Nothing => None,
         }
     }
 
     /// Returns the roles of keys that may use only some endpoints, with the names of those.
     pub fn restricted_keys(&self) -> impl Iterator<Item = (RoleId, &HashSet<String>)> {
-        self.keys.iter().filter_map(|(id, access)| Some((*id, access.endpoints.as_ref()?)))
+        self.keys
+            .iter()
+            .filter_map(|(id, access)| Some((*id, access.endpoints.as_ref()?)))
     }
 
     /// Returns the only endpoints that the role may use, beside their union. `None`: no such limit.
     pub fn allowed_endpoints(&self, role: RoleId) -> Option<&HashSet<String>> {
         match self.row(role) {
             AccessEntry::Some(access) => access.endpoints.as_ref(),
-            // No entry means no limit of this kind. `allows_endpoint` is what refuses a role without one.
+            // No entry means no limit of this kind. `allows_endpoint` is what refuses a role
+            // without one.
             AccessEntry::Everything | AccessEntry::Nothing => None,
         }
     }
 
-    /// Returns true if the principal may use an endpoint. The empty name is the endpoint over everything.
+    /// Returns true if the principal may use an endpoint. The empty name is the endpoint over
+    /// everything.
     pub fn allows_endpoint(&self, principal: &Principal, name: &str) -> bool {
         match self.row(principal.role()) {
             AccessEntry::Everything => true,
             AccessEntry::Nothing => false,
             AccessEntry::Some(access) => {
-                // The endpoint over everything is open to each key: it unites the endpoints that the key may use.
-                name.is_empty() || access.endpoints.as_ref().is_none_or(|names| names.contains(name))
+                // The endpoint over everything is open to each key: it unites the endpoints that
+                // the key may use.
+                name.is_empty()
+                    || access
+                        .endpoints
+                        .as_ref()
+                        .is_none_or(|names| names.contains(name))
             }
         }
     }
@@ -165,11 +200,15 @@ impl AccessTable {
         match self.row(principal.role()) {
             AccessEntry::Everything => true,
             AccessEntry::Nothing => false,
-            AccessEntry::Some(access) => access.tools.iter().any(|tools| tools.may_match_from(beginning)),
+            AccessEntry::Some(access) => access
+                .tools
+                .iter()
+                .any(|tools| tools.may_match_from(beginning)),
         }
     }
 
-    /// Returns the request rate that a set of roles has of its own, with its name. `Some((_, None))`: no limit.
+    /// Returns the request rate that a set of roles has of its own, with its name. `Some((_,
+    /// None))`: no limit.
     pub fn own_rate(&self, role: RoleId) -> Option<(&str, Option<RequestRate>)> {
         match self.row(role) {
             AccessEntry::Some(access) => Some((&access.name, access.rate?)),
@@ -191,7 +230,9 @@ impl AccessTable {
             return row.map_or(AccessEntry::Nothing, AccessEntry::Some);
         }
         let at = self.keys.binary_search_by_key(&role, |(id, _)| *id);
-        at.map_or(AccessEntry::Nothing, |at| AccessEntry::Some(&self.keys[at].1))
+        at.map_or(AccessEntry::Nothing, |at| {
+            AccessEntry::Some(&self.keys[at].1)
+        })
     }
 }
 
@@ -207,12 +248,28 @@ mod tests {
 
     use super::*;
 
-    fn role(name: &str, endpoints: Option<&[&str]>, tools: &[&str], rate: Option<Option<u32>>) -> RoleAccess {
-        let rate_of = |count| RequestRate { count, per: Duration::from_secs(1) };
+    fn role(
+        name: &str,
+        endpoints: Option<&[&str]>,
+        tools: &[&str],
+        rate: Option<Option<u32>>,
+    ) -> RoleAccess {
+        let rate_of = |count| RequestRate {
+            count,
+            per: Duration::from_secs(1),
+        };
         RoleAccess {
             name: name.to_owned(),
             endpoints: endpoints.map(|names| names.iter().map(|&name| name.to_owned()).collect()),
-            tools: vec![GlobList::new(&tools.iter().map(|&tool| tool.to_owned()).collect::<Vec<_>>()).unwrap()],
+            tools: vec![
+                GlobList::new(
+                    &tools
+                        .iter()
+                        .map(|&tool| tool.to_owned())
+                        .collect::<Vec<_>>(),
+                )
+                .unwrap(),
+            ],
             rate: rate.map(|rate| rate.map(rate_of)),
         }
     }
@@ -237,7 +294,8 @@ mod tests {
         assert_eq!(table.allowed_endpoints(both.role()).unwrap().len(), 2);
         assert_eq!(table.own_rate(both.role()).unwrap().1.unwrap().count, 5);
         // What a reload takes from a role, its people lose.
-        let later = AccessTable::default().with_roles(vec![role("read", None, &["read"], None)], sets.clone());
+        let later = AccessTable::default()
+            .with_roles(vec![role("read", None, &["read"], None)], sets.clone());
         assert!(later.allows_tool(&both, "read") && !later.allows_tool(&both, "delete"));
         assert!(!later.allows_endpoint(&person(sets.intern(&["delete"]).unwrap()), ""));
         assert!(!AccessTable::default().allows_endpoint(&both, ""));

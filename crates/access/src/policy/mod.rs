@@ -1,7 +1,8 @@
 //! Permissions: which principal may see and call which item.
 //!
-//! Owns the rules of a config: per server, per view and per key. Does not know credentials (`auth`), nor where a name
-//! leads (`gateway`). Invariant: an item that may not be called looks exactly like one that does not exist.
+//! Owns the rules of a config: per server, per view and per key. Does not know credentials
+//! (`auth`), nor where a name leads (`gateway`). Invariant: an item that may not be called looks
+//! exactly like one that does not exist.
 
 mod access;
 mod rate;

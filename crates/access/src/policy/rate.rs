@@ -1,7 +1,8 @@
 //! Rate limit of requests.
 //!
-//! Owns the arithmetic of a token bucket. Does not know whose bucket it is (`listener`). Invariant: one period of the
-//! rate lets through at most twice its count. Many periods let through at most its count each.
+//! Owns the arithmetic of a token bucket. Does not know whose bucket it is (`listener`). Invariant:
+//! one period of the rate lets through at most twice its count. Many periods let through at most
+//! its count each.
 
 use std::cmp;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,15 +21,20 @@ pub struct RequestRate {
 
 impl RequestRate {
     /// Compares two rates by how much they let through. `None` is no limit.
-    pub(super) fn cmp_generosity(one: Option<RequestRate>, other: Option<RequestRate>) -> cmp::Ordering {
+    pub(super) fn cmp_generosity(
+        one: Option<RequestRate>,
+        other: Option<RequestRate>,
+    ) -> cmp::Ordering {
         let each = |rate: RequestRate| rate.per / rate.count.max(1);
         // The time for one request: the shorter it is, the more pass.
-        other.map_or(Duration::ZERO, each).cmp(&one.map_or(Duration::ZERO, each))
+        other
+            .map_or(Duration::ZERO, each)
+            .cmp(&one.map_or(Duration::ZERO, each))
     }
 }
 
-/// Token bucket that fills at a rate and holds one period's requests. A client that was silent may send all of those at
-/// once.
+/// Token bucket that fills at a rate and holds one period's requests. A client that was silent may
+/// send all of those at once.
 #[derive(Debug)]
 pub struct TokenBucket {
     rate: RequestRate,
@@ -40,7 +46,11 @@ pub struct TokenBucket {
 impl TokenBucket {
     /// Creates a full bucket.
     pub fn new(rate: RequestRate) -> Self {
-        TokenBucket { rate, epoch: Instant::now(), full_at: AtomicU64::new(0) }
+        TokenBucket {
+            rate,
+            epoch: Instant::now(),
+            full_at: AtomicU64::new(0),
+        }
     }
 
     /// Returns the rate that the bucket fills at.
@@ -54,23 +64,31 @@ impl TokenBucket {
         self.full_at.load(Ordering::Acquire) <= now
     }
 
-    /// Takes tokens for `count` requests. Fails with the wait until there are as many again. A batch larger than the
-    /// bucket passes once the bucket is full.
+    /// Takes tokens for `count` requests. Fails with the wait until there are as many again. A
+    /// batch larger than the bucket passes once the bucket is full.
     pub fn take(&self, count: usize) -> Result<(), Duration> {
-        // The bucket is stored as the time when it is full again: one atomic word, without a task that refills it.
+        // The bucket is stored as the time when it is full again: one atomic word, without a task
+        // that refills it.
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let now = nanos(self.epoch.elapsed());
         let per = nanos(self.rate.per);
         let each = per / u64::from(self.rate.count.max(1));
-        // At most a full bucket. A larger batch could otherwise never pass, however long its client waits.
-        let needed = each.saturating_mul(u64::try_from(count).unwrap_or(u64::MAX)).min(per);
+        // At most a full bucket. A larger batch could otherwise never pass, however long its client
+        // waits.
+        let needed = each
+            .saturating_mul(u64::try_from(count).unwrap_or(u64::MAX))
+            .min(per);
         let take = |full_at: u64| {
             let next = full_at.max(now).saturating_add(needed);
             (next - now <= per).then_some(next)
         };
         // A lost race is retried, so no two requests take the same tokens.
-        let taken = self.full_at.fetch_update(Ordering::AcqRel, Ordering::Acquire, take);
-        taken.map(drop).map_err(|full_at| Duration::from_nanos((full_at.max(now) - now + needed).saturating_sub(per)))
+        let taken = self
+            .full_at
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, take);
+        taken.map(drop).map_err(|full_at| {
+            Duration::from_nanos((full_at.max(now) - now + needed).saturating_sub(per))
+        })
     }
 }
 
@@ -80,7 +98,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_burst_passes_and_then_the_rate() {
-        let bucket = TokenBucket::new(RequestRate { count: 10, per: Duration::from_secs(1) });
+        let bucket = TokenBucket::new(RequestRate {
+            count: 10,
+            per: Duration::from_secs(1),
+        });
         assert!((0..10).all(|_| bucket.take(1).is_ok()));
         assert_eq!(bucket.take(1), Err(Duration::from_millis(100)));
         assert_eq!(bucket.take(3), Err(Duration::from_millis(300)));
@@ -95,7 +116,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_cost_over_the_burst_waits_for_a_full_bucket() {
-        let bucket = TokenBucket::new(RequestRate { count: 2, per: Duration::from_secs(1) });
+        let bucket = TokenBucket::new(RequestRate {
+            count: 2,
+            per: Duration::from_secs(1),
+        });
         assert!(bucket.take(5).is_ok());
         assert_eq!(bucket.take(5), Err(Duration::from_secs(1)));
         tokio::time::advance(Duration::from_secs(1)).await;

@@ -1,7 +1,8 @@
 //! Sets of roles that people have.
 //!
-//! Owns their numbers. Does not know what a role may use (`access.rs`), nor who has it. Invariant: a number always means
-//! the same names, so that a reload changes what a set may use, and not who has it.
+//! Owns their numbers. Does not know what a role may use (`access.rs`), nor who has it. Invariant:
+//! a number always means the same names, so that a reload changes what a set may use, and not who
+//! has it.
 
 use std::sync::Arc;
 
@@ -13,7 +14,8 @@ use parking_lot::RwLock;
 pub struct RoleSets(RwLock<Vec<Arc<[String]>>>);
 
 impl RoleSets {
-    /// Returns the number of a set of roles, in whatever order they come. `None`: there are too many sets.
+    /// Returns the number of a set of roles, in whatever order they come. `None`: there are too
+    /// many sets.
     pub fn intern(&self, roles: &[&str]) -> Option<RoleId> {
         let mut names: Vec<String> = roles.iter().map(|&role| role.to_owned()).collect();
         names.sort_unstable();
@@ -50,7 +52,9 @@ mod tests {
         let sets = RoleSets::default();
         let both = sets.intern(&["b", "a", "b"]);
         assert!(both.is_some() && both == sets.intern(&["a", "b"]) && both != sets.intern(&["a"]));
-        let others = (0..1000).filter(|n| sets.intern(&[&n.to_string()]).is_some()).count();
+        let others = (0..1000)
+            .filter(|n| sets.intern(&[&n.to_string()]).is_some())
+            .count();
         assert_eq!((others, sets.intern(&["a", "b"])), (254, both));
     }
 }

@@ -1,7 +1,7 @@
 //! Rules over names: globs, and a server's rules for its items.
 //!
-//! Owns matching. Does not know which items exist (`gateway`). Invariant: an exclusion wins over any pattern that
-//! includes.
+//! Owns matching. Does not know which items exist (`gateway`). Invariant: an exclusion wins over
+//! any pattern that includes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -37,7 +37,9 @@ impl GlobMatcher {
         if globs.iter().any(|glob| glob.glob() == "*") {
             return Ok(GlobMatcher::All);
         }
-        GlobSet::new(globs).map(GlobMatcher::Some).map_err(|e| e.to_string())
+        GlobSet::new(globs)
+            .map(GlobMatcher::Some)
+            .map_err(|e| e.to_string())
     }
 
     fn contain(&self, name: &str) -> bool {
@@ -49,7 +51,8 @@ impl GlobMatcher {
     }
 }
 
-/// Rules of a server's config for its tools, resources or prompts. Patterns match the server's own names.
+/// Rules of a server's config for its tools, resources or prompts. Patterns match the server's own
+/// names.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ItemRules {
     /// Items that exist. All others do not.
@@ -86,8 +89,8 @@ fn nesting(pattern: &str) -> usize {
 }
 
 impl GlobList {
-    /// Compiles patterns. `*` matches any characters, `?` one, `[ab]` a set, `{a,b}` alternatives. A leading `!`
-    /// excludes.
+    /// Compiles patterns. `*` matches any characters, `?` one, `[ab]` a set, `{a,b}` alternatives.
+    /// A leading `!` excludes.
     ///
     /// Fails with the pattern and what is wrong with it.
     pub fn new(patterns: &[String]) -> Result<Self, String> {
@@ -99,7 +102,9 @@ impl GlobList {
                 None => (&mut allow, pattern.as_str()),
             };
             if nesting(text) > NESTED_MAX {
-                return Err(format!("a pattern has more than {NESTED_MAX} braces within each other"));
+                return Err(format!(
+                    "a pattern has more than {NESTED_MAX} braces within each other"
+                ));
             }
             // `*` also matches slashes, which names and URIs may contain.
             let glob = GlobBuilder::new(text).literal_separator(false).build();
@@ -107,12 +112,22 @@ impl GlobList {
         }
         let allow = GlobMatcher::of(allow)?;
         let deny = GlobMatcher::of(deny)?;
-        Ok(GlobList { allow, deny, patterns: patterns.to_vec(), compiled: Arc::default() })
+        Ok(GlobList {
+            allow,
+            deny,
+            patterns: patterns.to_vec(),
+            compiled: Arc::default(),
+        })
     }
 
     /// Matches nothing.
     pub fn none() -> Self {
-        GlobList { allow: GlobMatcher::None, deny: GlobMatcher::None, patterns: Vec::new(), compiled: Arc::default() }
+        GlobList {
+            allow: GlobMatcher::None,
+            deny: GlobMatcher::None,
+            patterns: Vec::new(),
+            compiled: Arc::default(),
+        }
     }
 
     /// Matches everything.
@@ -125,7 +140,8 @@ impl GlobList {
         &self.patterns
     }
 
-    /// Returns the patterns that match none of these names. Skips a lone `*`, which cannot be misspelled.
+    /// Returns the patterns that match none of these names. Skips a lone `*`, which cannot be
+    /// misspelled.
     pub fn unmatched<'a>(&self, names: impl Iterator<Item = &'a str>) -> Vec<&str> {
         let plain = |pattern: &str| pattern.strip_prefix('!').unwrap_or(pattern).to_owned();
         if self.patterns.iter().all(|pattern| plain(pattern) == "*") {
@@ -138,24 +154,40 @@ impl GlobList {
             each.matches_into(name, &mut found);
             found.iter().for_each(|at| matched[*at] = true);
         }
-        let left = self.patterns.iter().zip(matched).filter(|(pattern, matched)| !matched && plain(pattern) != "*");
+        let left = self
+            .patterns
+            .iter()
+            .zip(matched)
+            .filter(|(pattern, matched)| !matched && plain(pattern) != "*");
         left.map(|(pattern, _)| pattern.as_str()).collect()
     }
 
-    /// Returns the patterns one by one, without their `!`. Compiled on first use, since only reports need them.
+    /// Returns the patterns one by one, without their `!`. Compiled on first use, since only
+    /// reports need them.
     fn compiled_patterns(&self) -> &GlobSet {
         let plain = |pattern: &String| pattern.strip_prefix('!').unwrap_or(pattern).to_owned();
-        let glob = |pattern: &String| GlobBuilder::new(&plain(pattern)).literal_separator(false).build().ok();
-        self.compiled.get_or_init(|| GlobSet::new(self.patterns.iter().filter_map(glob)).unwrap_or_default())
+        let glob = |pattern: &String| {
+            GlobBuilder::new(&plain(pattern))
+                .literal_separator(false)
+                .build()
+                .ok()
+        };
+        self.compiled
+            .get_or_init(|| GlobSet::new(self.patterns.iter().filter_map(glob)).unwrap_or_default())
     }
 
-    /// Returns the index of the pattern that decides about a name, if one does: an exclusion, or else one that includes.
-    /// The last one of several, since exact names are written last.
+    /// Returns the index of the pattern that decides about a name, if one does: an exclusion, or
+    /// else one that includes. The last one of several, since exact names are written last.
     pub fn deciding(&self, name: &str) -> Option<usize> {
         let mut found = self.compiled_patterns().matches(name);
         found.sort_unstable();
         let excludes = |at: &usize| self.patterns[*at].starts_with('!');
-        found.iter().rev().copied().find(excludes).or_else(|| found.last().copied())
+        found
+            .iter()
+            .rev()
+            .copied()
+            .find(excludes)
+            .or_else(|| found.last().copied())
     }
 
     /// Returns the pattern that decides about a name.
@@ -167,15 +199,20 @@ impl GlobList {
     pub fn may_match_from(&self, beginning: &str) -> bool {
         let may_match = |pattern: &String| {
             let literal = literal_beginning(pattern);
-            !pattern.starts_with('!') && (literal.starts_with(beginning) || beginning.starts_with(literal))
+            !pattern.starts_with('!')
+                && (literal.starts_with(beginning) || beginning.starts_with(literal))
         };
-        // No item has a name with NUL, so only an exclusion of everything with this beginning matches it.
+        // No item has a name with NUL, so only an exclusion of everything with this beginning
+        // matches it.
         !self.deny.contain(&format!("{beginning}\0")) && self.patterns.iter().any(may_match)
     }
 
     /// Returns true if every name matches.
     pub fn matches_all(&self) -> bool {
-        matches!((&self.allow, &self.deny), (GlobMatcher::All, GlobMatcher::None))
+        matches!(
+            (&self.allow, &self.deny),
+            (GlobMatcher::All, GlobMatcher::None)
+        )
     }
 
     /// Returns true if `name` matches.
@@ -187,7 +224,9 @@ impl GlobList {
 /// Returns the text that every match of a pattern begins with.
 pub fn literal_beginning(pattern: &str) -> &str {
     let pattern = pattern.strip_prefix('!').unwrap_or(pattern);
-    &pattern[..pattern.find(['*', '?', '[', '{', '\\']).unwrap_or(pattern.len())]
+    &pattern[..pattern
+        .find(['*', '?', '[', '{', '\\'])
+        .unwrap_or(pattern.len())]
 }
 
 impl Default for GlobList {
@@ -205,7 +244,10 @@ impl PartialEq for GlobList {
 impl ItemRules {
     /// Allows every item, unchanged.
     pub fn allow_all() -> Self {
-        ItemRules { allow: GlobList::all(), ..ItemRules::default() }
+        ItemRules {
+            allow: GlobList::all(),
+            ..ItemRules::default()
+        }
     }
 
     /// Returns true if the item exists, by its own name.
@@ -218,8 +260,8 @@ impl ItemRules {
         !self.has_patterns() && self.hide.patterns.is_empty() && self.rename.is_empty()
     }
 
-    /// Returns the rule that decides whether the item exists: its list, and the place in it. `None` if it exists because
-    /// everything does, or is missing because no pattern allows it.
+    /// Returns the rule that decides whether the item exists: its list, and the place in it. `None`
+    /// if it exists because everything does, or is missing because no pattern allows it.
     pub fn deciding(&self, name: &str) -> Option<(&'static str, usize)> {
         if self.allow.matches(name)
             && let Some(at) = self.deny.deciding(name)
@@ -234,14 +276,14 @@ impl ItemRules {
     pub fn has_patterns(&self) -> bool {
         !matches!(
             (&self.allow.allow, &self.allow.deny, &self.deny.allow),
-            // The three parts that can decide. An exclusion inside `deny` only takes back what `deny`
-            // matches.
+            // The three parts that can decide. An exclusion inside `deny` only takes back what
+            // `deny` matches.
             (GlobMatcher::All, GlobMatcher::None, GlobMatcher::None)
         )
     }
 
-    /// Returns true if the resource exists, by its URI. Where patterns decide, the URI must mean the path that they
-    /// see.
+    /// Returns true if the resource exists, by its URI. Where patterns decide, the URI must mean
+    /// the path that they see.
     pub fn allows_uri(&self, uri: &str) -> bool {
         // Without patterns every resource exists, so no path needs a check.
         !self.has_patterns() || (self.allows_name(uri) && !traverses(uri))
@@ -262,10 +304,16 @@ mod tests {
         assert!(globs(&[&nested(NESTED_MAX)]).matches("a"));
         for n in [NESTED_MAX + 1, 100_000] {
             let refused = GlobList::new(&[nested(n)]).unwrap_err();
-            assert_eq!(refused, "a pattern has more than 16 braces within each other");
+            assert_eq!(
+                refused,
+                "a pattern has more than 16 braces within each other"
+            );
         }
         assert!(GlobList::new(&["{".repeat(100_000)]).is_err());
-        assert!(globs(&[&format!("{}a", "\\{".repeat(40)), &"{a,b}".repeat(40)]).matches(&"a".repeat(40)));
+        assert!(
+            globs(&[&format!("{}a", "\\{".repeat(40)), &"{a,b}".repeat(40)])
+                .matches(&"a".repeat(40))
+        );
     }
 
     #[test]
@@ -281,7 +329,11 @@ mod tests {
             (&["*", "!pay*"], false),
             (&[], false),
         ] {
-            assert_eq!(globs(patterns).may_match_from("payroll__"), may_match, "{patterns:?}");
+            assert_eq!(
+                globs(patterns).may_match_from("payroll__"),
+                may_match,
+                "{patterns:?}"
+            );
         }
     }
 
@@ -324,10 +376,18 @@ mod tests {
             (&["file:*"], "file:///a/b", true),
         ];
         for (patterns, name, expected) in cases {
-            assert_eq!(globs(patterns).matches(name), *expected, "{patterns:?} {name:?}");
+            assert_eq!(
+                globs(patterns).matches(name),
+                *expected,
+                "{patterns:?} {name:?}"
+            );
             let deciding = globs(patterns);
             let deciding = deciding.deciding_pattern(name);
-            assert_eq!(deciding.is_some_and(|pattern| !pattern.starts_with('!')), *expected, "{patterns:?} {name:?}");
+            assert_eq!(
+                deciding.is_some_and(|pattern| !pattern.starts_with('!')),
+                *expected,
+                "{patterns:?} {name:?}"
+            );
         }
     }
 
@@ -341,7 +401,11 @@ mod tests {
             (&["!delete_*", "read*", "{read,x}"], &[]),
         ];
         for (patterns, left) in cases {
-            assert_eq!(globs(patterns).unmatched(["read", "delete_all"].into_iter()), *left, "{patterns:?}");
+            assert_eq!(
+                globs(patterns).unmatched(["read", "delete_all"].into_iter()),
+                *left,
+                "{patterns:?}"
+            );
         }
         assert_eq!(globs(&["a"]).unmatched(std::iter::empty()), ["a"]);
     }

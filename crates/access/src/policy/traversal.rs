@@ -1,17 +1,18 @@
 //! Path traversal in URIs: URIs that mean another path than the one that a pattern sees.
 //!
-//! Owns that check, in pure functions. Does not match patterns (`rules.rs`). Invariant: a URI that passes has no
-//! segment that a server could resolve to another folder.
+//! Owns that check, in pure functions. Does not match patterns (`rules.rs`). Invariant: a URI that
+//! passes has no segment that a server could resolve to another folder.
 
 /// Characters that may stand around a path segment. Servers on Windows also split at `\`.
 const AROUND_SEGMENTS: [char; 7] = ['/', '\\', ':', '?', '#', ';', '&'];
 
-/// Returns true if a URI has dot segments, `%2e`, `%2f` or `%5c` (also encoded twice), or control characters. Some URL
-/// readers skip control characters. Patterns compare the text of a URI, but servers resolve it.
+/// Returns true if a URI has dot segments, `%2e`, `%2f` or `%5c` (also encoded twice), or control
+/// characters. Some URL readers skip control characters. Patterns compare the text of a URI, but
+/// servers resolve it.
 pub fn traverses(uri: &str) -> bool {
     uri.split(AROUND_SEGMENTS).any(|segment| matches!(segment, "." | ".."))
-        // 2025-11-25/server/resources.mdx, Security Considerations: "Servers MUST validate all resource
-        // URIs". A pattern here is no use if the server decodes another path.
+        // 2025-11-25/server/resources.mdx, Security Considerations: "Servers MUST validate all
+        // resource URIs". A pattern here is no use if the server decodes another path.
         || uri.split('%').skip(1).any(hides_a_separator)
         || uri.bytes().any(|byte| byte.is_ascii_control())
 }
@@ -23,7 +24,9 @@ fn hides_a_separator(mut digits: &str) -> bool {
         digits = rest;
     }
     let code = digits.as_bytes().get(..2).unwrap_or_default();
-    [b"2e", b"2f", b"5c"].iter().any(|hidden| code.eq_ignore_ascii_case(*hidden))
+    [b"2e", b"2f", b"5c"]
+        .iter()
+        .any(|hidden| code.eq_ignore_ascii_case(*hidden))
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Sessions of browsers whose operator has signed in.
 //!
-//! Owns their table and their end. Does not read cookies (`cookie.rs`). Invariant: a session gives what its key gives now,
-//! and ends with its key, at sign-out, or after twelve hours without a request.
+//! Owns their table and their end. Does not read cookies (`cookie.rs`). Invariant: a session gives
+//! what its key gives now, and ends with its key, at sign-out, or after twelve hours without a
+//! request.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -35,19 +36,34 @@ impl BrowserSessions {
         let mut sessions = self.0.lock();
         // Ended sessions go first, so that they cost nobody a place.
         sessions.retain(|_, session| !session.is_over(now));
-        let idlest = sessions.iter().min_by_key(|(_, session)| session.last_used).map(|(hash, _)| *hash);
+        let idlest = sessions
+            .iter()
+            .min_by_key(|(_, session)| session.last_used)
+            .map(|(hash, _)| *hash);
         if let Some(idlest) = idlest.filter(|_| sessions.len() >= SESSIONS_MAX) {
             sessions.remove(&idlest);
         }
-        sessions.insert(KeyHash::of(&secret), BrowserSession { key, last_used: now });
+        sessions.insert(
+            KeyHash::of(&secret),
+            BrowserSession {
+                key,
+                last_used: now,
+            },
+        );
         secret
     }
 
     /// Finds the key of a session, and marks the session as used.
-    pub(crate) fn find<'a>(&self, session: &KeyHash, access: &'a AdminAccess) -> Option<&'a AdminKey> {
+    pub(crate) fn find<'a>(
+        &self,
+        session: &KeyHash,
+        access: &'a AdminAccess,
+    ) -> Option<&'a AdminKey> {
         let now = Instant::now();
         let mut sessions = self.0.lock();
-        let found = sessions.get_mut(session).filter(|session| !session.is_over(now));
+        let found = sessions
+            .get_mut(session)
+            .filter(|session| !session.is_over(now));
         let key = found.and_then(|found| {
             found.last_used = now;
             // Looked up each time: a reload may have removed the key or changed its role.
@@ -68,12 +84,17 @@ impl BrowserSessions {
     pub(crate) fn is_open(&self, session: &KeyHash) -> bool {
         let now = Instant::now();
         // Not marked as used: an open stream of events would keep an abandoned browser signed in.
-        self.0.lock().get(session).is_some_and(|session| !session.is_over(now))
+        self.0
+            .lock()
+            .get(session)
+            .is_some_and(|session| !session.is_over(now))
     }
 
     /// Ends the sessions of removed keys.
     pub(crate) fn end_removed(&self, access: &AdminAccess) {
-        self.0.lock().retain(|_, session| access.find(&session.key).is_some());
+        self.0
+            .lock()
+            .retain(|_, session| access.find(&session.key).is_some());
     }
 }
 
@@ -89,8 +110,15 @@ mod tests {
     use moongate_access::auth::{AdminRole, MetricsAccess};
 
     fn access(key: &str) -> AdminAccess {
-        let key = AdminKey { name: "me".to_owned(), hash: KeyHash::of(key), role: AdminRole::View };
-        AdminAccess { keys: vec![key], metrics: MetricsAccess::Open }
+        let key = AdminKey {
+            name: "me".to_owned(),
+            hash: KeyHash::of(key),
+            role: AdminRole::View,
+        };
+        AdminAccess {
+            keys: vec![key],
+            metrics: MetricsAccess::Open,
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -106,7 +134,10 @@ mod tests {
         assert!(!sessions.is_open(&hash) && sessions.find(&hash, &access).is_none());
         let hash = KeyHash::of(&sessions.begin(KeyHash::of("a")));
         sessions.end_removed(&AdminAccess::default());
-        assert!(sessions.find(&hash, &access).is_none(), "the key came back, and the session does not");
+        assert!(
+            sessions.find(&hash, &access).is_none(),
+            "the key came back, and the session does not"
+        );
         let hash = KeyHash::of(&sessions.begin(KeyHash::of("a")));
         sessions.end(&hash);
         assert!(sessions.find(&hash, &access).is_none());

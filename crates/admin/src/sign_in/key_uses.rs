@@ -1,6 +1,7 @@
 //! Times at which the keys of operators were last used.
 //!
-//! Owns their table. Does not check keys. Invariant: only keys of the config are in it, and a removed one leaves it.
+//! Owns their table. Does not check keys. Invariant: only keys of the config are in it, and a
+//! removed one leaves it.
 
 use std::collections::HashMap;
 use std::time::SystemTime;

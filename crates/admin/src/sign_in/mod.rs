@@ -1,7 +1,7 @@
 //! Sign-in of operators: guesses of keys, sessions of browsers, and tickets.
 //!
-//! Owns what the listener remembers of them. Does not know routes. Invariant: every table here is bounded, lives in
-//! memory only, and holds hashes only.
+//! Owns what the listener remembers of them. Does not know routes. Invariant: every table here is
+//! bounded, lives in memory only, and holds hashes only.
 
 mod browser_session;
 mod key_uses;

@@ -1,6 +1,7 @@
 //! Tickets: secrets that a browser trades for a session, so that nobody pastes a key into a URL.
 //!
-//! Owns their table. Does not decide who gets one (`signin_routes.rs`). Invariant: a ticket works once, for a minute.
+//! Owns their table. Does not decide who gets one (`signin_routes.rs`). Invariant: a ticket works
+//! once, for a minute.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -36,7 +37,11 @@ impl TicketTable {
         if tickets.len() >= TICKETS_MAX {
             tickets.pop_front();
         }
-        tickets.push_back(SignInTicket { hash: KeyHash::of(&secret), key, made });
+        tickets.push_back(SignInTicket {
+            hash: KeyHash::of(&secret),
+            key,
+            made,
+        });
         secret
     }
 
@@ -45,14 +50,18 @@ impl TicketTable {
         let now = Instant::now();
         let mut tickets = self.0.lock();
         tickets.retain(|ticket| now < ticket.made + TICKET_LIFETIME);
-        let at = tickets.iter().position(|ticket| ticket.hash.matches(hash))?;
+        let at = tickets
+            .iter()
+            .position(|ticket| ticket.hash.matches(hash))?;
         // Found and removed under one lock: two requests cannot both trade the same ticket.
         tickets.remove(at).map(|ticket| ticket.key)
     }
 
     /// Ends the tickets of removed keys.
     pub(crate) fn end_removed(&self, access: &AdminAccess) {
-        self.0.lock().retain(|ticket| access.find(&ticket.key).is_some());
+        self.0
+            .lock()
+            .retain(|ticket| access.find(&ticket.key).is_some());
     }
 }
 
@@ -74,6 +83,10 @@ mod tests {
         let others: Vec<String> = (0..TICKETS_MAX).map(|_| tickets.issue(key)).collect();
         assert_eq!(tickets.redeem(&first), None, "it made room");
         tickets.end_removed(&AdminAccess::default());
-        assert!(others.iter().all(|ticket| tickets.redeem(&KeyHash::of(ticket)).is_none()));
+        assert!(
+            others
+                .iter()
+                .all(|ticket| tickets.redeem(&KeyHash::of(ticket)).is_none())
+        );
     }
 }

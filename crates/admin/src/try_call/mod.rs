@@ -1,7 +1,7 @@
 //! Calls of tools by operators: the routes under `/api/v1/try`.
 //!
-//! Owns the reading of their requests, and who the caller is. Does not follow a call (`stream.rs`). Invariant: a call
-//! takes the path of a client's, so the config's rules about items hold.
+//! Owns the reading of their requests, and who the caller is. Does not follow a call (`stream.rs`).
+//! Invariant: a call takes the path of a client's, so the config's rules about items hold.
 
 pub(super) mod running;
 mod stream;
@@ -24,7 +24,9 @@ use crate::operator_check::Operator;
 use moongate_api::ActionReport;
 use moongate_jsonrpc::json::{JsonObject, RawJson};
 use moongate_listener::json_response;
-use moongate_model::{Call, Caller, ClientCapabilities, LogFilter, LogLevel, McpMethod, McpServer, Principal};
+use moongate_model::{
+    Call, Caller, ClientCapabilities, LogFilter, LogLevel, McpMethod, McpServer, Principal,
+};
 
 use running::TryAnswer;
 
@@ -44,7 +46,10 @@ pub(super) async fn start(
     let (Some(server), Some(tool)) = (body.get_string("server"), body.get_string("tool")) else {
         return bad_request("`server` and `tool` must be strings");
     };
-    let arguments = body.get("arguments").cloned().unwrap_or_else(|| JsonObject::new().to_raw());
+    let arguments = body
+        .get("arguments")
+        .cloned()
+        .unwrap_or_else(|| JsonObject::new().to_raw());
     if !arguments.is_object() {
         return bad_request("`arguments` must be an object");
     }
@@ -57,20 +62,36 @@ pub(super) async fn start(
         let message = "Four calls of operators are running already; stop one, or wait for its end";
         return json_response(StatusCode::SERVICE_UNAVAILABLE, "too_many_calls", message);
     };
-    let params = JsonObject::new().with("name", RawJson::string(&tool)).with("arguments", arguments);
-    let call = Call { progress: true, ..Call::new(McpMethod::CallTool, params) };
+    let params = JsonObject::new()
+        .with("name", RawJson::string(&tool))
+        .with("arguments", arguments);
+    let call = Call {
+        progress: true,
+        ..Call::new(McpMethod::CallTool, params)
+    };
     // The stream finds the record of its own call by this instant.
     let received = call.received;
     let exchange = endpoint.call(&operator(), call);
-    let mut response =
-        Response::new(AxumBody::from_stream(stream::event_stream((admin, grant), entry, exchange, received)));
+    let mut response = Response::new(AxumBody::from_stream(stream::event_stream(
+        (admin, grant),
+        entry,
+        exchange,
+        received,
+    )));
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/event-stream"),
+    );
     response
 }
 
 /// Handles `POST /api/v1/try/{id}/answer`.
-pub(super) async fn answer(Operator(admin): Operator, Path(id): Path<String>, request: Request) -> Response {
+pub(super) async fn answer(
+    Operator(admin): Operator,
+    Path(id): Path<String>,
+    request: Request,
+) -> Response {
     let body = match read_object(&admin, request).await {
         Ok(body) => body,
         Err(refused) => return refused,
@@ -91,18 +112,42 @@ pub(super) async fn answer(Operator(admin): Operator, Path(id): Path<String>, re
         result.set("content", content.clone());
     }
     let ask = body.get_string("ask");
-    if ask.is_some_and(|ask| admin.operator_calls.answer(&id, TryAnswer { ask: &ask, result })) {
-        return json(StatusCode::OK, &ActionReport { outcome: "answered".to_owned(), id });
+    if ask.is_some_and(|ask| {
+        admin
+            .operator_calls
+            .answer(&id, TryAnswer { ask: &ask, result })
+    }) {
+        return json(
+            StatusCode::OK,
+            &ActionReport {
+                outcome: "answered".to_owned(),
+                id,
+            },
+        );
     }
-    json_response(StatusCode::NOT_FOUND, "not_found", "Nobody waits for this answer; the call may have ended")
+    json_response(
+        StatusCode::NOT_FOUND,
+        "not_found",
+        "Nobody waits for this answer; the call may have ended",
+    )
 }
 
 /// Handles `DELETE /api/v1/try/{id}`.
 pub(super) async fn cancel(Operator(admin): Operator, Path(id): Path<String>) -> Response {
     if admin.operator_calls.cancel(&id) {
-        return json(StatusCode::OK, &ActionReport { outcome: "cancelled".to_owned(), id });
+        return json(
+            StatusCode::OK,
+            &ActionReport {
+                outcome: "cancelled".to_owned(),
+                id,
+            },
+        );
     }
-    json_response(StatusCode::NOT_FOUND, "not_found", "There is no such call; it may have ended")
+    json_response(
+        StatusCode::NOT_FOUND,
+        "not_found",
+        "There is no such call; it may have ended",
+    )
 }
 
 /// Returns the caller of all these calls.
@@ -112,10 +157,17 @@ fn operator() -> Arc<Caller> {
         session: None,
         // No sampling and no roots: the page has neither a model nor folders to offer.
         declared_capabilities: RawJson::literal(r#"{"elicitation":{"form":{},"url":{}}}"#),
-        capabilities: ClientCapabilities { elicit_form: true, elicit_url: true, ..ClientCapabilities::default() },
+        capabilities: ClientCapabilities {
+            elicit_form: true,
+            elicit_url: true,
+            ..ClientCapabilities::default()
+        },
         client_info: Some(moongate_protocol::gateway_info()),
         log_filter: LogFilter::AtLeast(LogLevel::Debug),
-        revision: moongate_protocol::SUPPORTED.last().copied().unwrap_or_default(),
+        revision: moongate_protocol::SUPPORTED
+            .last()
+            .copied()
+            .unwrap_or_default(),
         forwarded_headers: Vec::new(),
         // Never cancelled: the stream ends its call, and drops the exchange for that.
         ended: CancellationToken::new(),

@@ -1,7 +1,7 @@
 //! Running calls of operators, and the requests of their servers that wait for an answer.
 //!
-//! Owns the table and its caps. Does not start calls or write events. Invariant: a call leaves the table with its
-//! entry, and a server that asks gets an answer or a refusal.
+//! Owns the table and its caps. Does not start calls or write events. Invariant: a call leaves the
+//! table with its entry, and a server that asks gets an answer or a refusal.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -69,7 +69,11 @@ pub(super) struct TryEntry {
 impl Default for OperatorCalls {
     fn default() -> Self {
         let slots = Arc::new(Semaphore::new(CALLS_MAX));
-        OperatorCalls { slots, next: AtomicU64::new(1), running: Arc::default() }
+        OperatorCalls {
+            slots,
+            next: AtomicU64::new(1),
+            running: Arc::default(),
+        }
     }
 }
 
@@ -80,18 +84,34 @@ impl OperatorCalls {
         // Relaxed: the number only has to be unique.
         let id = format!("t-{}", self.next.fetch_add(1, Ordering::Relaxed));
         let cancelled = CancellationToken::new();
-        let running = RunningTry { cancelled: cancelled.clone(), asks: HashMap::new(), rounds: Vec::new() };
+        let running = RunningTry {
+            cancelled: cancelled.clone(),
+            asks: HashMap::new(),
+            rounds: Vec::new(),
+        };
         self.running.lock().insert(id.clone(), running);
-        Some(TryEntry { id, cancelled, running: self.running.clone(), next_ask: 1, _slot: slot })
+        Some(TryEntry {
+            id,
+            cancelled,
+            running: self.running.clone(),
+            next_ask: 1,
+            _slot: slot,
+        })
     }
 
     /// Hands an answer to the server that waits for it. Returns false if none does.
     pub(super) fn answer(&self, id: &str, TryAnswer { ask, result }: TryAnswer<'_>) -> bool {
         let mut running = self.running.lock();
-        let Some(call) = running.get_mut(id) else { return false };
+        let Some(call) = running.get_mut(id) else {
+            return false;
+        };
         // Removed first: a second answer from another tab finds nothing, and is refused.
-        let Some(OpenAsk { key, round, .. }) = call.asks.remove(ask) else { return false };
-        let Some(at) = call.rounds.iter().position(|other| other.number == round) else { return false };
+        let Some(OpenAsk { key, round, .. }) = call.asks.remove(ask) else {
+            return false;
+        };
+        let Some(at) = call.rounds.iter().position(|other| other.number == round) else {
+            return false;
+        };
         let open = &mut call.rounds[at];
         open.responses.push((key, Ok(result)));
         open.missing -= 1;
@@ -99,7 +119,11 @@ impl OperatorCalls {
         if open.missing > 0 {
             return true;
         }
-        let InputRound { responses, responder, .. } = call.rounds.swap_remove(at);
+        let InputRound {
+            responses,
+            responder,
+            ..
+        } = call.rounds.swap_remove(at);
         // Fails if the call has just ended. People must learn that nobody read their answer.
         responder.send(responses).is_ok()
     }
@@ -112,45 +136,82 @@ impl OperatorCalls {
     /// Cancels a call. Returns false if there is none with this id.
     pub(super) fn cancel(&self, id: &str) -> bool {
         // Cancelled only: the entry and its slot stay until the stream has ended.
-        self.running.lock().get(id).map(|call| call.cancelled.cancel()).is_some()
+        self.running
+            .lock()
+            .get(id)
+            .map(|call| call.cancelled.cancel())
+            .is_some()
     }
 }
 
 impl TryEntry {
-    /// Records the requests of a round. Returns those that an operator can answer, with their ids, and the methods of
-    /// those that were refused.
-    pub(super) fn open_round(&mut self, asked: InputRequired) -> (Vec<(String, InputRequest)>, Vec<ByteString>) {
+    /// Records the requests of a round. Returns those that an operator can answer, with their ids,
+    /// and the methods of those that were refused.
+    pub(super) fn open_round(
+        &mut self,
+        asked: InputRequired,
+    ) -> (Vec<(String, InputRequest)>, Vec<ByteString>) {
         let mut running = self.running.lock();
-        let Some(call) = running.get_mut(&self.id) else { return (Vec::new(), Vec::new()) };
+        let Some(call) = running.get_mut(&self.id) else {
+            return (Vec::new(), Vec::new());
+        };
         // Open requests of all rounds count: a server could otherwise begin rounds without end.
         if call.asks.len().saturating_add(asked.requests.len()) > ASKS_MAX {
             // Dropping the responder refuses the whole round.
-            return (Vec::new(), asked.requests.into_iter().map(|(_, request)| request.method).collect());
+            return (
+                Vec::new(),
+                asked
+                    .requests
+                    .into_iter()
+                    .map(|(_, request)| request.method)
+                    .collect(),
+            );
         }
-        // That of its first request. A round without open ones is not kept, so no number occurs twice.
+        // That of its first request. A round without open ones is not kept, so no number occurs
+        // twice.
         let number = self.next_ask;
         let mut open = Vec::new();
         let mut refused = Vec::new();
         let mut responses = Vec::new();
         for (key, request) in asked.requests {
             if !matches!(request.kind, InputKind::ElicitForm | InputKind::ElicitUrl) {
-                let message =
-                    format!("Method not found: {}: not from here, the page has no model and no roots", request.method);
-                responses
-                    .push((key, Err(RpcError { code: code::METHOD_NOT_FOUND, message: message.into(), data: None })));
+                let message = format!(
+                    "Method not found: {}: not from here, the page has no model and no roots",
+                    request.method
+                );
+                responses.push((
+                    key,
+                    Err(RpcError {
+                        code: code::METHOD_NOT_FOUND,
+                        message: message.into(),
+                        data: None,
+                    }),
+                ));
                 refused.push(request.method);
                 continue;
             }
             let id = format!("a-{}", self.next_ask);
             self.next_ask += 1;
-            call.asks.insert(id.clone(), OpenAsk { request: request.clone(), key, round: number });
+            call.asks.insert(
+                id.clone(),
+                OpenAsk {
+                    request: request.clone(),
+                    key,
+                    round: number,
+                },
+            );
             open.push((id, request));
         }
         if open.is_empty() {
             // Fails if the call has ended, which needs no response.
             let _ = asked.responder.send(responses);
         } else {
-            let round = InputRound { number, missing: open.len(), responses, responder: asked.responder };
+            let round = InputRound {
+                number,
+                missing: open.len(),
+                responses,
+                responder: asked.responder,
+            };
             call.rounds.push(round);
         }
         (open, refused)

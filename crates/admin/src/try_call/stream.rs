@@ -1,7 +1,7 @@
 //! Events of one operator's call, from its start to its end.
 //!
-//! Owns their bytes and bounds. Does not know routes or callers. Invariant: the last event is `done`. A stream that is
-//! dropped cancels its call.
+//! Owns their bytes and bounds. Does not know routes or callers. Invariant: the last event is
+//! `done`. A stream that is dropped cancels its call.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -22,7 +22,8 @@ use moongate_access::auth::AdminAccess;
 use moongate_api::{TryDone, TryNotice, TryQuestion, TryStarted};
 use moongate_jsonrpc::json::JsonObject;
 use moongate_model::{
-    Error, Exchange, ExchangeEvent, InputKind, InputRequired, McpErrorKind, Notification, Outcome, Principal,
+    Error, Exchange, ExchangeEvent, InputKind, InputRequired, McpErrorKind, Notification, Outcome,
+    Principal,
 };
 
 /// Longest time of a call.
@@ -58,12 +59,27 @@ pub(super) fn event_stream(
     exchange: Exchange,
     received: Instant,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> {
-    let started = encode("started", &TryStarted { id: entry.id.clone() });
+    let started = encode(
+        "started",
+        &TryStarted {
+            id: entry.id.clone(),
+        },
+    );
     let access = admin.access.load_full();
     let queue = VecDeque::from([started]);
     let exchange = Some(exchange);
     let check_at = Instant::now() + PERMISSION_INTERVAL;
-    let stream = TryStream { admin, grant, access, entry, exchange, queue, notifications: 0, received, check_at };
+    let stream = TryStream {
+        admin,
+        grant,
+        access,
+        entry,
+        exchange,
+        queue,
+        notifications: 0,
+        received,
+        check_at,
+    };
     stream::unfold(stream, |mut stream| async {
         let bytes = stream.next_bytes().await?;
         Some((Ok(bytes), stream))
@@ -84,7 +100,8 @@ impl TryStream {
                 biased;
                 () = cancelled.cancelled() => self.break_off("It was stopped"),
                 () = tokio::time::sleep_until(self.received + TIME_MAX) => self.break_off("It took longer than 15 minutes"),
-                // A time, and before the events: a server that reports often must not put the check off.
+                // A time, and before the events: a server that reports often must not put the check
+                // off.
                 () = tokio::time::sleep_until(self.check_at) => {
                     self.check_at = Instant::now() + PERMISSION_INTERVAL;
                     // A reload replaces the keys as a whole.
@@ -103,8 +120,12 @@ impl TryStream {
 
     fn on_event(&mut self, event: ExchangeEvent) {
         match event {
-            ExchangeEvent::Notification(Notification::Progress(params)) => self.notify("progress", &params),
-            ExchangeEvent::Notification(Notification::Log(_, params)) => self.notify("log", &params),
+            ExchangeEvent::Notification(Notification::Progress(params)) => {
+                self.notify("progress", &params)
+            }
+            ExchangeEvent::Notification(Notification::Log(_, params)) => {
+                self.notify("log", &params)
+            }
             ExchangeEvent::Notification(_) => {}
             ExchangeEvent::InputRequired(asked) => self.ask(asked),
             ExchangeEvent::Done(end) => self.finish(&end),
@@ -123,14 +144,26 @@ impl TryStream {
     fn ask(&mut self, asked: InputRequired) {
         let (open, refused) = self.entry.open_round(asked);
         for (id, request) in open {
-            let kind = if request.kind == InputKind::ElicitUrl { "url" } else { "form" };
-            let data = TryQuestion { ask: id, kind: kind.to_owned(), params: as_value(&request.params) };
+            let kind = if request.kind == InputKind::ElicitUrl {
+                "url"
+            } else {
+                "form"
+            };
+            let data = TryQuestion {
+                ask: id,
+                kind: kind.to_owned(),
+                params: as_value(&request.params),
+            };
             self.queue.push_back(encode("ask", &data));
         }
         // Shown to people, or a tool that needs a model would fail without a visible reason.
         for method in refused {
             let text = format!("The server sent {method}; the answer was: not from here");
-            let notice = TryNotice { level: "notice".to_owned(), logger: "moongate".to_owned(), data: text };
+            let notice = TryNotice {
+                level: "notice".to_owned(),
+                logger: "moongate".to_owned(),
+                data: text,
+            };
             self.queue.push_back(encode("log", &notice));
         }
     }
@@ -154,16 +187,24 @@ impl TryStream {
                 let bytes = outcome.result.bytes();
                 done.bytes = Some(bytes.len());
                 match std::str::from_utf8(&bytes) {
-                    // A text within the JSON: a browser that parsed the result would round its large numbers.
+                    // A text within the JSON: a browser that parsed the result would round its
+                    // large numbers.
                     Ok(text) if text.len() <= RESULT_MAX => done.result = Some(text.to_owned()),
                     _ => done.error = Some(format!("The result has more than {RESULT_MAX} bytes")),
                 }
-                let is_error = outcome.result.get("isError").is_some_and(|raw| raw.bytes() == "true");
+                let is_error = outcome
+                    .result
+                    .get("isError")
+                    .is_some_and(|raw| raw.bytes() == "true");
                 if is_error { "tool_error" } else { "ok" }
             }
             Err(error) => {
                 done.error = Some(reason(error));
-                if error.kind == McpErrorKind::Cancelled { "cancelled" } else { "error" }
+                if error.kind == McpErrorKind::Cancelled {
+                    "cancelled"
+                } else {
+                    "error"
+                }
             }
         };
         done.outcome = outcome.to_owned();
@@ -176,7 +217,8 @@ impl TryStream {
         let is_own = |facts: &moongate_gateway::CallFacts| {
             facts.principal.id == Principal::OPERATOR && facts.received == self.received
         };
-        // The table of recent calls is bounded and may have lost this one. Then the time is unknown.
+        // The table of recent calls is bounded and may have lost this one. Then the time is
+        // unknown.
         call_row(recent.iter().find(|call| is_own(&call.facts))?).own_ms
     }
 }
@@ -200,7 +242,8 @@ fn milliseconds(time: Duration) -> f64 {
 }
 
 fn encode(event: &str, data: &impl Serialize) -> Bytes {
-    // JSON that was written here has no line breaks. Fails only for maps whose keys are not strings, and there are none.
+    // JSON that was written here has no line breaks. Fails only for maps whose keys are not
+    // strings, and there are none.
     let data = serde_json::to_string(data).unwrap_or_default();
     format!("event: {event}\ndata: {data}\n\n").into()
 }

@@ -1,7 +1,7 @@
 //! Servers built from settings that no file has.
 //!
-//! Owns the way through the config's own reader. Does not convert the entries of other programs (`registry`,
-//! `remote_bridge`). Invariant: secrets are masked as those of any file.
+//! Owns the way through the config's own reader. Does not convert the entries of other programs
+//! (`registry`, `remote_bridge`). Invariant: secrets are masked as those of any file.
 
 use std::path::Path;
 

@@ -1,7 +1,8 @@
 //! Command lines that add or start a server.
 //!
-//! Owns the spellings of `claude mcp add`, `codex mcp add`, `gemini mcp add` and their like, of commands that start a
-//! server, and of a bare URL. Does not run anything. Invariant: a line that is not understood is an error.
+//! Owns the spellings of `claude mcp add`, `codex mcp add`, `gemini mcp add` and their like, of
+//! commands that start a server, and of a bare URL. Does not run anything. Invariant: a line that
+//! is not understood is an error.
 
 use moongate_config::{ParsedServer, legal_server_name, split_command};
 use serde_json::{Map, Value, json};
@@ -10,10 +11,21 @@ use super::client_entry::entry;
 use super::{naming, remote_bridge};
 
 /// Programs that start a server, or run a package that is one.
-const STARTERS: [&str; 12] =
-    ["npx", "uvx", "bunx", "pnpm", "yarn", "docker", "podman", "node", "python", "python3", "deno", "uv"];
+const STARTERS: [&str; 12] = [
+    "npx", "uvx", "bunx", "pnpm", "yarn", "docker", "podman", "node", "python", "python3", "deno",
+    "uv",
+];
 /// Flags of `mcp add` with a value that has no meaning here.
-const IGNORED: [&str; 8] = ["-s", "--scope", "-t", "--transport", "--type", "--timeout", "--trust", "--description"];
+const IGNORED: [&str; 8] = [
+    "-s",
+    "--scope",
+    "-t",
+    "--transport",
+    "--type",
+    "--timeout",
+    "--trust",
+    "--description",
+];
 
 /// Reads one server a line. `None` if the text is no command line and no URL.
 pub(super) fn read(text: &str) -> Option<Result<Vec<ParsedServer>, String>> {
@@ -58,7 +70,9 @@ fn variables_before(words: &[String]) -> usize {
 }
 
 fn program_is_url(word: &str) -> bool {
-    ["http://", "https://", "ws://", "wss://"].iter().any(|scheme| word.starts_with(scheme))
+    ["http://", "https://", "ws://", "wss://"]
+        .iter()
+        .any(|scheme| word.starts_with(scheme))
 }
 
 /// Flag of editors that adds a server given as JSON.
@@ -80,7 +94,9 @@ fn server(words: &[String]) -> Result<ParsedServer, String> {
         [_, "mcp", "add-json", rest @ ..] => of_json(rest),
         [_, "mcp", "add", rest @ ..] => AddCommand::parse(rest)?.entry(),
         // An error and no guess: `mcp list` or `mcp remove` would otherwise start as a server.
-        [client, "mcp", ..] => Err(format!("`{client} mcp` with something else than `add` adds no server")),
+        [client, "mcp", ..] => Err(format!(
+            "`{client} mcp` with something else than `add` adds no server"
+        )),
         [_, flag, json, ..] if *flag == ADD_MCP => of_named_json(json),
         [command, args @ ..] => {
             let mut settings = program(command, args);
@@ -104,21 +120,27 @@ fn program(command: &str, args: &[&str]) -> Map<String, Value> {
 /// `claude mcp add-json NAME '{"type": "http", ...}'`
 fn of_json(words: &[&str]) -> Result<ParsedServer, String> {
     let mut plain = words.iter().enumerate().filter(|(at, word)| {
-        let after_flag = at.checked_sub(1).is_some_and(|before| IGNORED.contains(&words[before]));
+        let after_flag = at
+            .checked_sub(1)
+            .is_some_and(|before| IGNORED.contains(&words[before]));
         !word.starts_with('-') && !after_flag
     });
     let (Some((_, name)), Some((_, json))) = (plain.next(), plain.next()) else {
         return Err("`add-json` needs a name and a JSON object".to_owned());
     };
-    let value: Value = serde_json::from_str(json).map_err(|e| format!("`add-json`: this is no JSON: {e}"))?;
+    let value: Value =
+        serde_json::from_str(json).map_err(|e| format!("`add-json`: this is no JSON: {e}"))?;
     Ok(entry(name, value.as_object().cloned().unwrap_or_default()))
 }
 
 /// `code --add-mcp '{"name": ..., ...}'`
 fn of_named_json(json: &str) -> Result<ParsedServer, String> {
-    let value: Value = serde_json::from_str(json).map_err(|e| format!("`{ADD_MCP}`: this is no JSON: {e}"))?;
+    let value: Value =
+        serde_json::from_str(json).map_err(|e| format!("`{ADD_MCP}`: this is no JSON: {e}"))?;
     let mut settings = value.as_object().cloned().unwrap_or_default();
-    let name = settings.remove("name").and_then(|name| name.as_str().map(str::to_owned));
+    let name = settings
+        .remove("name")
+        .and_then(|name| name.as_str().map(str::to_owned));
     let name = name.unwrap_or_else(|| naming::name_of(&settings));
     Ok(entry(&legal_server_name(&name).unwrap_or(name), settings))
 }
@@ -152,24 +174,33 @@ impl AddCommand {
                 Some((flag, value)) if word.starts_with("--") => (flag, Some(value)),
                 _ => (word, None),
             };
-            let mut value = || inline.or_else(|| words.next()).ok_or_else(|| format!("`{flag}` needs a value"));
+            let mut value = || {
+                inline
+                    .or_else(|| words.next())
+                    .ok_or_else(|| format!("`{flag}` needs a value"))
+            };
             match flag {
                 "-H" | "--header" => {
                     let header = value()?;
                     // Most clients write `Name: value`. `opencode` and `amp` write `Name=value`.
                     let parts = header.split_once(':').or_else(|| header.split_once('='));
-                    let (name, value) = parts.ok_or_else(|| format!("{header:?} is no header: write `Name: value`"))?;
-                    add.headers.insert(name.trim().to_owned(), Value::from(value.trim()));
+                    let (name, value) = parts
+                        .ok_or_else(|| format!("{header:?} is no header: write `Name: value`"))?;
+                    add.headers
+                        .insert(name.trim().to_owned(), Value::from(value.trim()));
                 }
                 "-e" | "--env" => {
                     let pair = value()?;
-                    let (name, value) = pair.split_once('=').ok_or_else(|| format!("{pair:?} is no NAME=VALUE"))?;
+                    let (name, value) = pair
+                        .split_once('=')
+                        .ok_or_else(|| format!("{pair:?} is no NAME=VALUE"))?;
                     add.env.insert(name.to_owned(), Value::from(value));
                 }
                 "--url" => add.url = Some(value()?.to_owned()),
                 "--bearer-token-env-var" => {
                     let bearer = format!("Bearer ${{{}}}", value()?);
-                    add.headers.insert("Authorization".to_owned(), Value::from(bearer));
+                    add.headers
+                        .insert("Authorization".to_owned(), Value::from(bearer));
                 }
                 "-t" | "--transport" | "--type" => add.is_sse = value()? == "sse",
                 flag if IGNORED.contains(&flag) => drop(value()?),
@@ -183,10 +214,15 @@ impl AddCommand {
         let mut plain = self.plain.into_iter();
         let name = plain.next().ok_or("`mcp add` needs a name")?;
         let rest: Vec<String> = plain.chain(self.command).collect();
-        let url = self.url.or_else(|| rest.first().filter(|word| program_is_url(word)).cloned());
+        let url = self
+            .url
+            .or_else(|| rest.first().filter(|word| program_is_url(word)).cloned());
         let mut settings = match (url, rest.split_first()) {
             (Some(url), _) => Map::from_iter([("url".to_owned(), Value::from(url))]),
-            (None, Some((command, args))) => program(command, &args.iter().map(String::as_str).collect::<Vec<_>>()),
+            (None, Some((command, args))) => program(
+                command,
+                &args.iter().map(String::as_str).collect::<Vec<_>>(),
+            ),
             (None, None) => return Err(format!("`mcp add {name}` names no URL and no command")),
         };
         if self.is_sse && settings.contains_key("url") {

@@ -1,7 +1,7 @@
 //! Secrets of servers that move out into variables.
 //!
-//! Owns the choice of secrets, and the names of their variables. Does not write a file (`moongate-config`).
-//! Invariant: no variable that is set somewhere gets another value.
+//! Owns the choice of secrets, and the names of their variables. Does not write a file
+//! (`moongate-config`). Invariant: no variable that is set somewhere gets another value.
 
 use std::collections::BTreeMap;
 
@@ -40,10 +40,18 @@ pub fn move_secrets(
                 let secret = secret.replace("$$", "$");
                 if env_file::line("A", &secret).is_none() {
                     let why = "an env file has no value with line breaks";
-                    moved.notes.push(format!("{}: `{table}.{key}` stays as it is: {why}", server.name));
+                    moved.notes.push(format!(
+                        "{}: `{table}.{key}` stays as it is: {why}",
+                        server.name
+                    ));
                     continue;
                 }
-                let name = free_name(&wanted_name(&server.name, table, &key), &secret, &there, env);
+                let name = free_name(
+                    &wanted_name(&server.name, table, &key),
+                    &secret,
+                    &there,
+                    env,
+                );
                 let reference = Value::from(format!("{scheme}${{{name}}}"));
                 for settings in [&mut server.settings, &mut server.masked] {
                     if let Some(members) = settings.get_mut(table).and_then(Value::as_object_mut) {
@@ -57,28 +65,40 @@ pub fn move_secrets(
             }
         }
         let left = server.settings.keys().find(|key| has_secret(server, key));
-        moved.notes.extend(left.map(|key| format!("{}: a secret stays in `{key}`", server.name)));
+        moved
+            .notes
+            .extend(left.map(|key| format!("{}: a secret stays in `{key}`", server.name)));
     }
     moved
 }
 
 /// Returns the members of a table that are secret and have no reference.
 fn literal_secrets(server: &ParsedServer, table: &str) -> Vec<(String, String)> {
-    let members = |settings: &Map<String, Value>| settings.get(table).and_then(Value::as_object).cloned();
+    let members =
+        |settings: &Map<String, Value>| settings.get(table).and_then(Value::as_object).cloned();
     let masked = members(&server.masked).unwrap_or_default();
-    let found = members(&server.settings).into_iter().flatten().filter_map(|(key, value)| {
-        let text = value.as_str()?.to_owned();
-        // A variable in doubt is masked. Most are settings, which people want to see in the config.
-        let is_meant = table == "headers" || sounds_secret(&key) || has_credentials(&text) || looks_secret(&text);
-        let is_literal = masked.get(&key) != Some(&value) && !text.replace("$$", "").contains("${");
-        (is_meant && is_literal).then_some((key, text))
-    });
+    let found = members(&server.settings)
+        .into_iter()
+        .flatten()
+        .filter_map(|(key, value)| {
+            let text = value.as_str()?.to_owned();
+            // A variable in doubt is masked. Most are settings, which people want to see in the config.
+            let is_meant = table == "headers"
+                || sounds_secret(&key)
+                || has_credentials(&text)
+                || looks_secret(&text);
+            let is_literal =
+                masked.get(&key) != Some(&value) && !text.replace("$$", "").contains("${");
+            (is_meant && is_literal).then_some((key, text))
+        });
     found.collect()
 }
 
 /// True for a URL with a user before its host.
 fn has_credentials(text: &str) -> bool {
-    let host = text.split_once("://").and_then(|(_, rest)| rest.split('/').next());
+    let host = text
+        .split_once("://")
+        .and_then(|(_, rest)| rest.split('/').next());
     host.is_some_and(|host| host.contains('@'))
 }
 
@@ -88,7 +108,9 @@ fn has_secret(server: &ParsedServer, key: &str) -> bool {
 
 fn split_scheme(text: &str) -> (&str, &str) {
     let scheme = SCHEMES.into_iter().find(|scheme| {
-        text.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme)) && text.len() > scheme.len()
+        text.get(..scheme.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+            && text.len() > scheme.len()
     });
     scheme.map_or(("", text), |scheme| text.split_at(scheme.len()))
 }
@@ -100,16 +122,38 @@ fn wanted_name(server: &str, table: &str, key: &str) -> String {
         ("headers", key) => format!("{server}_{key}"),
         (_, key) => key.to_owned(),
     };
-    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() {
+            c.to_ascii_uppercase()
+        } else {
+            '_'
+        }
+    };
     let name: String = words.chars().map(plain).collect();
     // A name of a variable does not begin with a digit.
-    if name.starts_with(|c: char| c.is_ascii_digit()) { format!("_{name}") } else { name }
+    if name.starts_with(|c: char| c.is_ascii_digit()) {
+        format!("_{name}")
+    } else {
+        name
+    }
 }
 
-fn free_name(wanted: &str, secret: &str, there: &BTreeMap<String, String>, env: &BTreeMap<String, String>) -> String {
-    let is_free = |name: &String| [there, env].iter().all(|set| set.get(name).is_none_or(|value| value == secret));
+fn free_name(
+    wanted: &str,
+    secret: &str,
+    there: &BTreeMap<String, String>,
+    env: &BTreeMap<String, String>,
+) -> String {
+    let is_free = |name: &String| {
+        [there, env]
+            .iter()
+            .all(|set| set.get(name).is_none_or(|value| value == secret))
+    };
     let numbered = (2_u32..).map(|number| format!("{wanted}_{number}"));
-    std::iter::once(wanted.to_owned()).chain(numbered).find(is_free).unwrap_or_default()
+    std::iter::once(wanted.to_owned())
+        .chain(numbered)
+        .find(is_free)
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -127,35 +171,67 @@ mod tests {
             "a": {"url": "https://a.example/mcp", "headers": {
                 "Authorization": "bearer s1", "X-Org": "${ORG}", "X-Api-Key": "s2"}},
             "b": {"command": "b", "args": ["--token", "s9"], "env": {
-                "API_KEY": "s3", "LOG_LEVEL": "debug", "DB": "postgres://u:p@h/d", "PEM_KEY": "one\ntwo"}},
+                "API_KEY": "s3", "LOG_LEVEL": "debug", "DB": "postgres://u:p@h/d",
+                "PEM_KEY": "one\ntwo"}},
             "c": {"command": "c", "env": {"API_KEY": "s4", "B_TOKEN": "s5$", "USED_KEY": "s6"}},
             "d": {"command": "d", "env": {"API_KEY": "s3", "own_key": "s7"}},
         }});
-        let read = moongate_config::parse_servers(Path::new("mcp.json"), &text.to_string()).unwrap();
+        let read =
+            moongate_config::parse_servers(Path::new("mcp.json"), &text.to_string()).unwrap();
         let mut servers = read.servers;
-        let map = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-        let moved = move_secrets(&mut servers, &map(&[("B_TOKEN", "old")]), &map(&[("USED_KEY", "other")]));
-        let tables: Vec<&Value> =
-            servers.iter().map(|it| it.settings.get("env").unwrap_or_else(|| &it.settings["headers"])).collect();
+        let map = |pairs: &[(&str, &str)]| {
+            pairs
+                .iter()
+                .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+                .collect()
+        };
+        let moved = move_secrets(
+            &mut servers,
+            &map(&[("B_TOKEN", "old")]),
+            &map(&[("USED_KEY", "other")]),
+        );
+        let tables: Vec<&Value> = servers
+            .iter()
+            .map(|it| {
+                it.settings
+                    .get("env")
+                    .unwrap_or_else(|| &it.settings["headers"])
+            })
+            .collect();
         let expected = [
-            json!({"Authorization": "bearer ${A_TOKEN}", "X-Org": "${ORG}", "X-Api-Key": "${A_X_API_KEY}"}),
-            json!({"API_KEY": "${API_KEY}", "LOG_LEVEL": "debug", "DB": "${DB}", "PEM_KEY": "one\ntwo"}),
-            json!({"API_KEY": "${API_KEY_2}", "B_TOKEN": "${B_TOKEN_2}", "USED_KEY": "${USED_KEY_2}"}),
+            json!({"Authorization": "bearer ${A_TOKEN}", "X-Org": "${ORG}",
+                "X-Api-Key": "${A_X_API_KEY}"}),
+            json!({"API_KEY": "${API_KEY}", "LOG_LEVEL": "debug", "DB": "${DB}",
+                "PEM_KEY": "one\ntwo"}),
+            json!({"API_KEY": "${API_KEY_2}", "B_TOKEN": "${B_TOKEN_2}",
+                "USED_KEY": "${USED_KEY_2}"}),
             json!({"API_KEY": "${API_KEY}", "own_key": "${OWN_KEY}"}),
         ];
         assert_eq!(tables, expected.iter().collect::<Vec<_>>());
-        let written: Value = moved.variables.into_iter().map(|(name, value)| (name, Value::from(value))).collect();
+        let written: Value = moved
+            .variables
+            .into_iter()
+            .map(|(name, value)| (name, Value::from(value)))
+            .collect();
         assert_eq!(
             written,
-            json!({"A_TOKEN": "s1", "A_X_API_KEY": "s2", "API_KEY": "s3", "DB": "postgres://u:p@h/d",
+            json!({"A_TOKEN": "s1", "A_X_API_KEY": "s2", "API_KEY": "s3",
+                "DB": "postgres://u:p@h/d",
             "API_KEY_2": "s4", "B_TOKEN_2": "s5$", "USED_KEY_2": "s6", "OWN_KEY": "s7"})
         );
         assert_eq!(moved.replaced, 9);
         assert_eq!(moved.notes.len(), 2, "{:?}", moved.notes);
-        assert!(moved.notes[0].contains("env.PEM_KEY") && moved.notes[1].contains("`args`"), "{:?}", moved.notes);
+        assert!(
+            moved.notes[0].contains("env.PEM_KEY") && moved.notes[1].contains("`args`"),
+            "{:?}",
+            moved.notes
+        );
         // A second time nothing is literal any more.
         let before = servers.clone();
-        assert_eq!(move_secrets(&mut servers, &map(&[]), &map(&[])).variables, []);
+        assert_eq!(
+            move_secrets(&mut servers, &map(&[]), &map(&[])).variables,
+            []
+        );
         assert_eq!(servers, before);
     }
 }

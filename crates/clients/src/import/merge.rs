@@ -1,7 +1,8 @@
 //! Comparison of servers to import with those that are there.
 //!
-//! Owns the choice among entries for one server. Does not judge whether two entries are one (`same_server`), and does not
-//! write anything. Invariant: no server of the config is replaced, whatever it is called.
+//! Owns the choice among entries for one server. Does not judge whether two entries are one
+//! (`same_server`), and does not write anything. Invariant: no server of the config is replaced,
+//! whatever it is called.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -29,7 +30,8 @@ pub enum ImportState {
         /// Name in the config.
         name: String,
     },
-    /// The config has it without some of its settings, such as a key. It is added only if somebody asks for it.
+    /// The config has it without some of its settings, such as a key. It is added only if somebody
+    /// asks for it.
     Differs {
         /// Name in the config.
         name: String,
@@ -78,16 +80,31 @@ pub fn plan_import(
             _ if server.is_broken => ImportState::Broken,
             Some((same, lacks)) if lacks.is_empty() => {
                 if is_off(&same.settings) && !is_off(&server.settings) {
-                    server.notes.push(format!("`{}` is switched off, and this one is on", same.name));
+                    server.notes.push(format!(
+                        "`{}` is switched off, and this one is on",
+                        same.name
+                    ));
                 }
-                if let (Some(fixed), None) = (fixed_transport(&same.settings), fixed_transport(&server.settings)) {
-                    server.notes.push(format!("`{}` connects only by `{fixed}`, and this one does not", same.name));
+                if let (Some(fixed), None) = (
+                    fixed_transport(&same.settings),
+                    fixed_transport(&server.settings),
+                ) {
+                    server.notes.push(format!(
+                        "`{}` connects only by `{fixed}`, and this one does not",
+                        same.name
+                    ));
                 }
-                if same.settings.contains_key("url") && RemoteBridge::of(&server.settings).is_some() {
-                    let note = format!("if `{}` needs a login, give it this command in place of its URL", same.name);
+                if same.settings.contains_key("url") && RemoteBridge::of(&server.settings).is_some()
+                {
+                    let note = format!(
+                        "if `{}` needs a login, give it this command in place of its URL",
+                        same.name
+                    );
                     server.notes.push(note);
                 }
-                ImportState::Same { name: same.name.clone() }
+                ImportState::Same {
+                    name: same.name.clone(),
+                }
             }
             other => {
                 let from = server.name.clone();
@@ -95,14 +112,29 @@ pub fn plan_import(
                 match other.map(|(near, lacks)| (near.name.clone(), lacks)) {
                     Some((name, lacks)) => ImportState::Differs { name, lacks },
                     None => {
-                        taken.add(KnownServer { name: server.name.clone(), settings: server.settings.clone() });
-                        if server.name == from { ImportState::New } else { ImportState::Renamed { from } }
+                        taken.add(KnownServer {
+                            name: server.name.clone(),
+                            settings: server.settings.clone(),
+                        });
+                        if server.name == from {
+                            ImportState::New
+                        } else {
+                            ImportState::Renamed { from }
+                        }
                     }
                 }
             }
         };
         let is_added = state.is_new();
-        rows.push((at, ImportRow { origin, server, state, is_added }));
+        rows.push((
+            at,
+            ImportRow {
+                origin,
+                server,
+                state,
+                is_added,
+            },
+        ));
     }
     rows.sort_by_key(|(at, _)| *at);
     rows.into_iter().map(|(_, row)| row).collect()
@@ -125,7 +157,12 @@ struct EntryRank {
 fn rank(settings: &Map<String, Value>, variables: &BTreeMap<String, String>) -> EntryRank {
     EntryRank {
         is_off: is_off(settings),
-        headers: Reverse(settings.get("headers").and_then(Value::as_object).map_or(0, Map::len)),
+        headers: Reverse(
+            settings
+                .get("headers")
+                .and_then(Value::as_object)
+                .map_or(0, Map::len),
+        ),
         is_url: settings.contains_key("url"),
         has_unset: has_unset(settings, variables),
         has_fixed_transport: fixed_transport(settings).is_some(),

@@ -1,7 +1,7 @@
 //! Import of servers from clients' files, pasted texts and command lines.
 //!
-//! Owns the choice of a reader for a text. Does not read files and does not write ours. Invariant: a server that leads
-//! back to this gateway is never imported.
+//! Owns the choice of a reader for a text. Does not read files and does not write ours. Invariant:
+//! a server that leads back to this gateway is never imported.
 
 mod client_entry;
 mod command_line;
@@ -60,9 +60,10 @@ impl fmt::Display for ImportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ImportError::Unreadable(problems) => write!(f, "{}", problems.to_string().trim_end()),
-            ImportError::Unknown => {
-                f.write_str("this is no client's config, no server.json, no URL and no command that starts a server")
-            }
+            ImportError::Unknown => f.write_str(
+                "this is no client's config, no server.json, no URL and no command \
+                             that starts a server",
+            ),
             ImportError::CommandLine(why) => f.write_str(why),
         }
     }
@@ -74,18 +75,37 @@ pub fn read_file(path: &Path, text: &str) -> Result<ImportedServers, ImportError
     let _schema = ConfigSchema::keep();
     // A client's file without an entry for servers must not be taken for a server.json.
     if let Some(server) = registry::server_of(text) {
-        return Ok(ImportedServers { servers: vec![server], ..ImportedServers::default() });
+        return Ok(ImportedServers {
+            servers: vec![server],
+            ..ImportedServers::default()
+        });
     }
     let (rest, projects) = projects::split(path, text).unzip();
     let entries = moongate_config::parse_servers(path, rest.as_deref().unwrap_or(text));
     let entries = entries.map_err(ImportError::Unreadable)?;
-    let servers = entries.servers.into_iter().map(remote_bridge::unwrap).collect();
-    let (ignored, warnings): (Vec<_>, Vec<_>) =
-        entries.warnings.into_iter().partition(|warning| warning.kind == ProblemKind::ClientSetting);
-    let texts = |problems: Vec<ConfigProblem>| problems.into_iter().map(|problem| problem.message).collect();
+    let servers = entries
+        .servers
+        .into_iter()
+        .map(remote_bridge::unwrap)
+        .collect();
+    let (ignored, warnings): (Vec<_>, Vec<_>) = entries
+        .warnings
+        .into_iter()
+        .partition(|warning| warning.kind == ProblemKind::ClientSetting);
+    let texts = |problems: Vec<ConfigProblem>| {
+        problems
+            .into_iter()
+            .map(|problem| problem.message)
+            .collect()
+    };
     let warnings = texts(warnings);
     let ignored = texts(ignored);
-    Ok(ImportedServers { servers, projects: projects.unwrap_or_default(), warnings, ignored })
+    Ok(ImportedServers {
+        servers,
+        projects: projects.unwrap_or_default(),
+        warnings,
+        ignored,
+    })
 }
 
 /// Reads the servers of a pasted text: a client's file, a `server.json`, a URL, or command lines.
@@ -108,21 +128,34 @@ pub fn read_text(text: &str) -> Result<ImportedServers, ImportError> {
     }
     // `key: value` is never TOML, and `[table]` never has servers in YAML.
     let by_format = ["pasted.toml", "pasted.yaml"].map(|name| read_file(Path::new(name), trimmed));
-    let found = by_format.iter().position(|read| read.as_ref().is_ok_and(|read| !read.servers.is_empty()));
+    let found = by_format
+        .iter()
+        .position(|read| read.as_ref().is_ok_and(|read| !read.servers.is_empty()));
     match (found, by_format) {
-        (Some(at), by_format) => by_format.into_iter().nth(at).unwrap_or(Err(ImportError::Unknown)),
+        (Some(at), by_format) => by_format
+            .into_iter()
+            .nth(at)
+            .unwrap_or(Err(ImportError::Unknown)),
         // The table header shows that somebody meant TOML.
         (None, [Err(error), _]) if trimmed.lines().any(|line| line.starts_with('[')) => Err(error),
         // And this key shows that somebody meant YAML.
-        (None, [_, Err(error)]) if trimmed.lines().any(|line| line.starts_with("servers:")) => Err(error),
+        (None, [_, Err(error)]) if trimmed.lines().any(|line| line.starts_with("servers:")) => {
+            Err(error)
+        }
         (None, _) => Err(ImportError::Unknown),
     }
 }
 
-/// Returns what stands between the fences of a Markdown block. Documents show their examples in such.
+/// Returns what stands between the fences of a Markdown block. Documents show their examples in
+/// such.
 fn without_fence(text: &str) -> &str {
-    let inside = text.strip_prefix("```").and_then(|rest| rest.split_once('\n')).map(|(_, inside)| inside);
-    inside.and_then(|inside| inside.trim_end().strip_suffix("```")).map_or(text, str::trim)
+    let inside = text
+        .strip_prefix("```")
+        .and_then(|rest| rest.split_once('\n'))
+        .map(|(_, inside)| inside);
+    inside
+        .and_then(|inside| inside.trim_end().strip_suffix("```"))
+        .map_or(text, str::trim)
 }
 
 /// Reads JSON: a file of a client, or one server without a name.
@@ -139,13 +172,22 @@ fn read_json(text: &str) -> Result<ImportedServers, ImportError> {
         server.name = naming::name_of(&server.settings);
     }
     // Any JSON object fits the wrapper. Only one that names a place to connect to is a server.
-    let usable = read.servers.iter().any(|server| !server.is_broken && is_server(&server.settings));
-    if usable { Ok(read) } else { Err(ImportError::Unknown) }
+    let usable = read
+        .servers
+        .iter()
+        .any(|server| !server.is_broken && is_server(&server.settings));
+    if usable {
+        Ok(read)
+    } else {
+        Err(ImportError::Unknown)
+    }
 }
 
 /// Stand-in for the name of a server that has none.
 const UNNAMED: &str = "server";
 
 fn is_server(settings: &Map<String, Value>) -> bool {
-    ["url", "command", "unix", "tcp"].iter().any(|key| settings.contains_key(*key))
+    ["url", "command", "unix", "tcp"]
+        .iter()
+        .any(|key| settings.contains_key(*key))
 }

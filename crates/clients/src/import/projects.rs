@@ -1,7 +1,8 @@
 //! Servers that a client's file of the user has for single projects.
 //!
-//! Owns their place in the file of Claude Code: `projects`, by path. Does not know which project is meant. Invariant: a
-//! program whose words are relative paths is started in the folder of its project.
+//! Owns their place in the file of Claude Code: `projects`, by path. Does not know which project is
+//! meant. Invariant: a program whose words are relative paths is started in the folder of its
+//! project.
 
 use std::path::Path;
 
@@ -21,32 +22,60 @@ pub struct ProjectServers {
     pub servers: Vec<ParsedServer>,
 }
 
-/// Reads the servers of all projects, and returns the text without them. `None` if the file has no projects.
+/// Reads the servers of all projects, and returns the text without them. `None` if the file has no
+/// projects.
 pub(super) fn split(path: &Path, text: &str) -> Option<(String, Vec<ProjectServers>)> {
     // Such a file may have megabytes of history, so most files are not parsed a second time.
     if format_of(path) != Format::Json || !text.contains("\"projects\"") {
         return None;
     }
-    let mut file: Map<String, Value> = serde_json::from_str(text.trim_start_matches('\u{feff}')).ok()?;
+    let mut file: Map<String, Value> =
+        serde_json::from_str(text.trim_start_matches('\u{feff}')).ok()?;
     let projects = file.remove("projects")?;
     let of_project = |(project, settings): (&String, &Value)| {
-        let servers = settings.get("mcpServers").filter(|servers| servers.is_object())?;
+        let servers = settings
+            .get("mcpServers")
+            .filter(|servers| servers.is_object())?;
         let wrapped = json!({ "mcpServers": servers }).to_string();
         let entries = moongate_config::parse_servers(path, &wrapped).ok()?;
-        let servers: Vec<ParsedServer> =
-            entries.servers.into_iter().map(remote_bridge::unwrap).map(|server| in_folder(server, project)).collect();
-        (!servers.is_empty()).then(|| ProjectServers { path: project.clone(), servers })
+        let servers: Vec<ParsedServer> = entries
+            .servers
+            .into_iter()
+            .map(remote_bridge::unwrap)
+            .map(|server| in_folder(server, project))
+            .collect();
+        (!servers.is_empty()).then(|| ProjectServers {
+            path: project.clone(),
+            servers,
+        })
     };
-    let found: Vec<ProjectServers> = projects.as_object()?.iter().filter_map(of_project).collect();
+    let found: Vec<ProjectServers> = projects
+        .as_object()?
+        .iter()
+        .filter_map(of_project)
+        .collect();
     // A `projects` of something else stays, and the reader of the file says what it thinks of it.
     (!found.is_empty()).then(|| (Value::Object(file).to_string(), found))
 }
 
-/// Names the folder of a program that would otherwise look for its paths in the folder of the gateway.
+/// Names the folder of a program that would otherwise look for its paths in the folder of the
+/// gateway.
 fn in_folder(mut server: ParsedServer, project: &str) -> ParsedServer {
-    let is_relative = |text: &str| text == "." || text == ".." || text.starts_with("./") || text.starts_with("../");
-    let args = server.settings.get("args").and_then(Value::as_array).into_iter().flatten();
-    let mut words = server.settings.get("command").into_iter().chain(args).filter_map(Value::as_str);
+    let is_relative = |text: &str| {
+        text == "." || text == ".." || text.starts_with("./") || text.starts_with("../")
+    };
+    let args = server
+        .settings
+        .get("args")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
+    let mut words = server
+        .settings
+        .get("command")
+        .into_iter()
+        .chain(args)
+        .filter_map(Value::as_str);
     if words.any(is_relative) && !server.settings.contains_key("cwd") {
         // A dollar sign is doubled, or it would begin a reference.
         let folder = Value::from(project.replace('$', "$$"));

@@ -1,7 +1,7 @@
 //! Servers described by a `server.json`, the format of the MCP registry.
 //!
-//! Owns its reading, in the spellings of all its schema versions. Does not ask a registry. Invariant: a secret is never
-//! invented: it becomes a reference to a variable.
+//! Owns its reading, in the spellings of all its schema versions. Does not ask a registry.
+//! Invariant: a secret is never invented: it becomes a reference to a variable.
 
 use moongate_config::ParsedServer;
 use serde_json::{Map, Value, json};
@@ -14,14 +14,24 @@ const ALWAYS: [&str; 6] = ["run", "-i", "--interactive", "--rm", "-y", "--yes"];
 /// Reads a `server.json`. `None` if the text is none.
 pub(super) fn server_of(text: &str) -> Option<ParsedServer> {
     // A client's file with its whole history is not parsed only to see that it is something else.
-    if !["\"remotes\"", "\"packages\""].iter().any(|key| text.contains(key)) {
+    if !["\"remotes\"", "\"packages\""]
+        .iter()
+        .any(|key| text.contains(key))
+    {
         return None;
     }
     let file: Value = serde_json::from_str(text).ok()?;
     // The registry's own answers have it inside.
-    let file = file.get("server").filter(|inner| inner.is_object()).unwrap_or(&file);
+    let file = file
+        .get("server")
+        .filter(|inner| inner.is_object())
+        .unwrap_or(&file);
     let name = file.get("name")?.as_str()?;
-    let list = |key: &str| file.get(key).and_then(Value::as_array).and_then(|items| items.first());
+    let list = |key: &str| {
+        file.get(key)
+            .and_then(Value::as_array)
+            .and_then(|items| items.first())
+    };
     let mut settings = match (list("remotes"), list("packages")) {
         // A remote server needs no program on this machine, so it wins over a package.
         (Some(remote), _) => of_remote(remote)?,
@@ -42,15 +52,24 @@ fn text<'a>(value: &'a Value, snake: &str, camel: &str) -> Option<&'a str> {
 }
 
 fn items<'a>(value: &'a Value, snake: &str, camel: &str) -> impl Iterator<Item = &'a Value> {
-    value.get(snake).or_else(|| value.get(camel)).and_then(Value::as_array).into_iter().flatten()
+    value
+        .get(snake)
+        .or_else(|| value.get(camel))
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
 }
 
 fn of_remote(remote: &Value) -> Option<Map<String, Value>> {
     let mut out = Map::from_iter([("url".to_owned(), Value::from(remote.get("url")?.as_str()?))]);
-    if text(remote, "transport_type", "type") == Some("sse") || text(remote, "type", "transportType") == Some("sse") {
+    if text(remote, "transport_type", "type") == Some("sse")
+        || text(remote, "type", "transportType") == Some("sse")
+    {
         out.insert("type".to_owned(), Value::from("sse"));
     }
-    let headers: Map<String, Value> = items(remote, "headers", "headers").filter_map(input).collect();
+    let headers: Map<String, Value> = items(remote, "headers", "headers")
+        .filter_map(input)
+        .collect();
     if !headers.is_empty() {
         out.insert("headers".to_owned(), Value::Object(headers));
     }
@@ -60,17 +79,26 @@ fn of_remote(remote: &Value) -> Option<Map<String, Value>> {
 fn of_package(package: &Value) -> Option<Map<String, Value>> {
     let identifier = text(package, "identifier", "name")?;
     let version = package.get("version").and_then(Value::as_str);
-    let pinned = |mark: &str| version.map_or(identifier.to_owned(), |version| format!("{identifier}{mark}{version}"));
-    let kind =
-        text(package, "registry_type", "registryType").or_else(|| text(package, "registry_name", "registryName"))?;
+    let pinned = |mark: &str| {
+        version.map_or(identifier.to_owned(), |version| {
+            format!("{identifier}{mark}{version}")
+        })
+    };
+    let kind = text(package, "registry_type", "registryType")
+        .or_else(|| text(package, "registry_name", "registryName"))?;
     let hint = text(package, "runtime_hint", "runtimeHint");
     let runtime = |usual: &'static str, others: &[&'static str]| {
-        others.iter().copied().find(|other| hint == Some(*other)).unwrap_or(usual)
+        others
+            .iter()
+            .copied()
+            .find(|other| hint == Some(*other))
+            .unwrap_or(usual)
     };
     let (command, first) = match kind {
         "npm" => (runtime("npx", &["bunx"]), vec!["-y"]),
         "pypi" => (runtime("uvx", &["pipx"]), Vec::new()),
-        // `-i` keeps standard input open, which the stdio transport needs. `--rm` leaves no container behind.
+        // `-i` keeps standard input open, which the stdio transport needs. `--rm` leaves no
+        // container behind.
         "oci" | "docker" => (runtime("docker", &["podman"]), vec!["run", "-i", "--rm"]),
         _ => return None,
     };
@@ -81,14 +109,22 @@ fn of_package(package: &Value) -> Option<Map<String, Value>> {
         _ => first,
     };
     let mut args: Vec<String> = first.into_iter().map(str::to_owned).collect();
-    let runtime_arguments: Vec<String> = arguments(package, "runtime_arguments", "runtimeArguments").collect();
-    args.extend(runtime_arguments.into_iter().filter(|word| !ALWAYS.contains(&word.as_str())));
-    let env: Map<String, Value> =
-        items(package, "environment_variables", "environmentVariables").filter_map(input).collect();
+    let runtime_arguments: Vec<String> =
+        arguments(package, "runtime_arguments", "runtimeArguments").collect();
+    args.extend(
+        runtime_arguments
+            .into_iter()
+            .filter(|word| !ALWAYS.contains(&word.as_str())),
+    );
+    let env: Map<String, Value> = items(package, "environment_variables", "environmentVariables")
+        .filter_map(input)
+        .collect();
     let in_container = matches!(command, "docker" | "podman");
     if in_container {
-        // A container does not inherit the environment. A name without a value passes on the one that we set.
-        env.keys().for_each(|name| args.extend(["-e".to_owned(), name.clone()]));
+        // A container does not inherit the environment. A name without a value passes on the one
+        // that we set.
+        env.keys()
+            .for_each(|name| args.extend(["-e".to_owned(), name.clone()]));
     }
     args.push(pinned(match command {
         "pipx" => "==",
@@ -96,7 +132,10 @@ fn of_package(package: &Value) -> Option<Map<String, Value>> {
         _ => "@",
     }));
     args.extend(arguments(package, "package_arguments", "packageArguments"));
-    let mut out = Map::from_iter([("command".to_owned(), json!(command)), ("args".to_owned(), json!(args))]);
+    let mut out = Map::from_iter([
+        ("command".to_owned(), json!(command)),
+        ("args".to_owned(), json!(args)),
+    ]);
     if !env.is_empty() {
         out.insert("env".to_owned(), Value::Object(env));
     }
@@ -104,11 +143,23 @@ fn of_package(package: &Value) -> Option<Map<String, Value>> {
 }
 
 /// Words of a list of arguments. A value that the user must give becomes a reference.
-fn arguments<'a>(package: &'a Value, snake: &'a str, camel: &'a str) -> impl Iterator<Item = String> + 'a {
+fn arguments<'a>(
+    package: &'a Value,
+    snake: &'a str,
+    camel: &'a str,
+) -> impl Iterator<Item = String> + 'a {
     items(package, snake, camel).flat_map(|argument| {
-        let name = argument.get("name").and_then(Value::as_str).map(str::to_owned);
-        let value = argument.get("value").or_else(|| argument.get("default")).and_then(Value::as_str).map(filled);
-        let hint = text(argument, "value_hint", "valueHint").map(|hint| format!("${{{}}}", variable(hint)));
+        let name = argument
+            .get("name")
+            .and_then(Value::as_str)
+            .map(str::to_owned);
+        let value = argument
+            .get("value")
+            .or_else(|| argument.get("default"))
+            .and_then(Value::as_str)
+            .map(filled);
+        let hint = text(argument, "value_hint", "valueHint")
+            .map(|hint| format!("${{{}}}", variable(hint)));
         name.into_iter().chain(value.or(hint))
     })
 }
@@ -116,19 +167,28 @@ fn arguments<'a>(package: &'a Value, snake: &'a str, camel: &'a str) -> impl Ite
 /// Header or variable with its value. One that the user must give becomes a reference.
 fn input(input: &Value) -> Option<(String, Value)> {
     let name = input.get("name")?.as_str()?;
-    let value = input.get("value").or_else(|| input.get("default")).and_then(Value::as_str);
+    let value = input
+        .get("value")
+        .or_else(|| input.get("default"))
+        .and_then(Value::as_str);
     let value = value.map(filled);
     let required = text(input, "is_required", "isRequired").is_some()
         || [input.get("is_required"), input.get("isRequired")].contains(&Some(&Value::Bool(true)));
     let default = if required { "" } else { ":-" };
-    Some((name.to_owned(), Value::from(value.unwrap_or_else(|| format!("${{{}{default}}}", variable(name))))))
+    Some((
+        name.to_owned(),
+        Value::from(value.unwrap_or_else(|| format!("${{{}{default}}}", variable(name)))),
+    ))
 }
 
 /// `Bearer {token}`, `type=bind,src={from},dst={to}`: their variables are the user's.
 fn filled(value: &str) -> String {
     let mut out = String::new();
     let mut rest = value;
-    while let Some((start, (hole, end))) = rest.split_once('{').and_then(|(a, b)| Some((a, b.split_once('}')?))) {
+    while let Some((start, (hole, end))) = rest
+        .split_once('{')
+        .and_then(|(a, b)| Some((a, b.split_once('}')?)))
+    {
         out.push_str(start);
         match start.ends_with('$') {
             true => out.push_str(&format!("{{{hole}}}")),
@@ -140,5 +200,13 @@ fn filled(value: &str) -> String {
 }
 
 fn variable(name: &str) -> String {
-    name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
+    name.chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() {
+                c.to_ascii_uppercase()
+            } else {
+                '_'
+            }
+        })
+        .collect()
 }

@@ -1,7 +1,7 @@
 //! Bridges that clients start to reach a server over HTTP.
 //!
-//! Owns the command line of `mcp-remote`. Does not know ours (`merge`). Invariant: a bridge that may log in by itself stays
-//! a program, since nobody else has its login.
+//! Owns the command line of `mcp-remote`. Does not know ours (`merge`). Invariant: a bridge that
+//! may log in by itself stays a program, since nobody else has its login.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,12 +10,19 @@ use serde_json::{Map, Value};
 
 use super::client_entry::converted_entry;
 
-/// Programs that start the bridge on this machine. In a container or on another host, its URL may mean another place.
+/// Programs that start the bridge on this machine. In a container or on another host, its URL may
+/// mean another place.
 const STARTERS: [&str; 8] = ["npx", "npm", "pnpm", "pnpx", "yarn", "bun", "bunx", "node"];
 /// Flags with a value that mean nothing where a header has the credential.
 const IGNORED: [&str; 4] = ["--host", "--auth-timeout", "--resource", "--callback-port"];
 /// Variables that change nothing of the connection.
-const HARMLESS: [&str; 5] = ["PATH", "HOME", "DEBUG", "NODE_NO_WARNINGS", "MCP_REMOTE_CONFIG_DIR"];
+const HARMLESS: [&str; 5] = [
+    "PATH",
+    "HOME",
+    "DEBUG",
+    "NODE_NO_WARNINGS",
+    "MCP_REMOTE_CONFIG_DIR",
+];
 /// Words before `key` in the names of headers that are credentials.
 const KEY_KINDS: [&str; 5] = ["api", "access", "auth", "private", "subscription"];
 /// Values that are not secrets, though they stand where one should.
@@ -36,22 +43,38 @@ pub(super) struct RemoteBridge<'a> {
     env: Vec<(&'a str, &'a str)>,
 }
 
-/// Replaces an entry that starts `mcp-remote` by the server behind it, if a header has the credential.
+/// Replaces an entry that starts `mcp-remote` by the server behind it, if a header has the
+/// credential.
 pub(super) fn unwrap(mut server: ParsedServer) -> ParsedServer {
-    let Some(bridge) = RemoteBridge::of(&server.settings) else { return server };
-    let Some(headers) = bridge.headers() else {
-        server.notes.push("`mcp-remote` stays, since its headers are too long".to_owned());
+    let Some(bridge) = RemoteBridge::of(&server.settings) else {
         return server;
     };
-    if !headers.iter().any(|(name, value)| is_credential(name, value)) {
-        server.notes.push("`mcp-remote` stays, since it logs in by itself".to_owned());
+    let Some(headers) = bridge.headers() else {
+        server
+            .notes
+            .push("`mcp-remote` stays, since its headers are too long".to_owned());
+        return server;
+    };
+    if !headers
+        .iter()
+        .any(|(name, value)| is_credential(name, value))
+    {
+        server
+            .notes
+            .push("`mcp-remote` stays, since it logs in by itself".to_owned());
         return server;
     }
     let Some(mut settings) = bridge.settings(headers) else {
-        server.notes.push("`mcp-remote` stays, since some of its settings have no equal here".to_owned());
+        server
+            .notes
+            .push("`mcp-remote` stays, since some of its settings have no equal here".to_owned());
         return server;
     };
-    for (key, value) in server.settings.iter().filter(|(key, _)| !matches!(key.as_str(), "command" | "args" | "env")) {
+    for (key, value) in server
+        .settings
+        .iter()
+        .filter(|(key, _)| !matches!(key.as_str(), "command" | "args" | "env"))
+    {
         // The type of the entry is that of the program.
         if key != "type" && key != "cwd" {
             settings.entry(key.clone()).or_insert_with(|| value.clone());
@@ -60,35 +83,73 @@ pub(super) fn unwrap(mut server: ParsedServer) -> ParsedServer {
     let mut plain = converted_entry(&server.name, settings);
     plain.source_name = server.source_name;
     plain.notes = server.notes;
-    plain.notes.push("`mcp-remote` is not needed: Moongate sends its header itself".to_owned());
+    plain
+        .notes
+        .push("`mcp-remote` is not needed: Moongate sends its header itself".to_owned());
     plain.is_broken |= server.is_broken;
     plain
 }
 
 /// True if a program has this name, whatever its folder and its version are.
 pub(super) fn is_bridge(word: &str) -> bool {
-    // Compared in two parts: `tests/tidy.rs` keeps literals that begin like protocol headers out of this crate.
-    program_name(word).split('@').next().and_then(|name| name.split_once('-')) == Some(("mcp", "remote"))
+    // Compared in two parts: `tests/tidy.rs` keeps literals that begin like protocol headers out of
+    // this crate.
+    program_name(word)
+        .split('@')
+        .next()
+        .and_then(|name| name.split_once('-'))
+        == Some(("mcp", "remote"))
 }
 
 impl<'a> RemoteBridge<'a> {
     /// Reads an entry. `None` if it starts no bridge, or one whose URL nobody can tell.
     pub(super) fn of(settings: &'a Map<String, Value>) -> Option<Self> {
         let command = settings.get("command")?.as_str()?;
-        let args = settings.get("args").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+        let args = settings
+            .get("args")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str);
         let words: Vec<&str> = std::iter::once(command).chain(args).collect();
         // `npx --package mcp-remote mcp-remote URL`: the last of these words is the program.
         let first = words.iter().position(|word| is_bridge(word))?;
-        let start = first + words[first..].iter().take_while(|word| is_bridge(word)).count();
+        let start = first
+            + words[first..]
+                .iter()
+                .take_while(|word| is_bridge(word))
+                .count();
         let flags_before = flags_length(&words[start..]);
-        let (at, url) = words.iter().copied().enumerate().nth(start + flags_before)?;
-        if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {
+        let (at, url) = words
+            .iter()
+            .copied()
+            .enumerate()
+            .nth(start + flags_before)?;
+        if !["http://", "https://"]
+            .iter()
+            .any(|scheme| url.starts_with(scheme))
+        {
             return None;
         }
-        let flags = words[start..at].iter().chain(&words[at + 1..]).copied().collect();
-        let env = settings.get("env").and_then(Value::as_object).into_iter().flatten();
-        let env = env.filter_map(|(name, value)| Some((name.as_str(), value.as_str()?))).collect();
-        Some(RemoteBridge { url, runs_here: runs_here(&words[..first]), flags, env })
+        let flags = words[start..at]
+            .iter()
+            .chain(&words[at + 1..])
+            .copied()
+            .collect();
+        let env = settings
+            .get("env")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten();
+        let env = env
+            .filter_map(|(name, value)| Some((name.as_str(), value.as_str()?)))
+            .collect();
+        Some(RemoteBridge {
+            url,
+            runs_here: runs_here(&words[..first]),
+            flags,
+            env,
+        })
     }
 
     /// Headers that it sends, each with its value. `None` if they are longer than any server reads.
@@ -97,7 +158,9 @@ impl<'a> RemoteBridge<'a> {
         let mut headers = Map::new();
         let mut left = HEADERS_MAX;
         for pair in self.flags.windows(2).filter(|pair| pair[0] == "--header") {
-            let Some((name, value)) = pair[1].split_once(':') else { continue };
+            let Some((name, value)) = pair[1].split_once(':') else {
+                continue;
+            };
             let value = with_variables(value.trim(), &variables, left)?;
             left = left.checked_sub(value.len())?;
             headers.insert(name.trim().to_owned(), Value::from(value));
@@ -107,8 +170,12 @@ impl<'a> RemoteBridge<'a> {
 
     /// Settings of the server behind it. `None` if a flag or a variable has no equal.
     fn settings(&self, headers: Map<String, Value>) -> Option<Map<String, Value>> {
-        let used: HashSet<&str> =
-            self.flags.iter().flat_map(|flag| flag.split("${").skip(1)).filter_map(name_in).collect();
+        let used: HashSet<&str> = self
+            .flags
+            .iter()
+            .flat_map(|flag| flag.split("${").skip(1))
+            .filter_map(name_in)
+            .collect();
         let is_known = |name: &str| HARMLESS.contains(&name) || used.contains(name);
         if !self.runs_here || !self.env.iter().all(|(name, _)| is_known(name)) {
             return None;
@@ -135,9 +202,13 @@ impl<'a> RemoteBridge<'a> {
     }
 }
 
-/// Replaces variables that the entry itself sets: they do not exist without the program. `None` if the text gets longer
-/// than `length_max`. All texts are as our config has them.
-fn with_variables(text: &str, variables: &HashMap<&str, &str>, length_max: usize) -> Option<String> {
+/// Replaces variables that the entry itself sets: they do not exist without the program. `None` if
+/// the text gets longer than `length_max`. All texts are as our config has them.
+fn with_variables(
+    text: &str,
+    variables: &HashMap<&str, &str>,
+    length_max: usize,
+) -> Option<String> {
     let mut out = String::new();
     let mut rest = text;
     while let Some(at) = rest.find('$') {
@@ -173,14 +244,20 @@ fn with_variables(text: &str, variables: &HashMap<&str, &str>, length_max: usize
 
 /// Returns the name at the start of a reference, behind its brace.
 fn name_in(inside: &str) -> Option<&str> {
-    // No name has a dollar sign. Openings alone would otherwise be searched to the end of the text, each of them.
-    let end = inside.find(['}', '$']).filter(|end| inside[*end..].starts_with('}'))?;
+    // No name has a dollar sign. Openings alone would otherwise be searched to the end of the text,
+    // each of them.
+    let end = inside
+        .find(['}', '$'])
+        .filter(|end| inside[*end..].starts_with('}'))?;
     Some(&inside[..end])
 }
 
 /// Counts the words of headers before the URL, which the bridge takes out first.
 fn flags_length(words: &[&str]) -> usize {
-    2 * words.chunks(2).take_while(|pair| pair.first() == Some(&"--header")).count()
+    2 * words
+        .chunks(2)
+        .take_while(|pair| pair.first() == Some(&"--header"))
+        .count()
 }
 
 /// True if the words before a bridge start it on this machine.
@@ -197,20 +274,27 @@ fn runs_here(words: &[&str]) -> bool {
 /// Name of a program, without its folder and its ending.
 fn program_name(word: &str) -> &str {
     let name = word.rsplit(['/', '\\']).next().unwrap_or(word);
-    ENDINGS.iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name)
+    ENDINGS
+        .iter()
+        .find_map(|ending| name.strip_suffix(ending))
+        .unwrap_or(name)
 }
 
-/// True if a header surely proves who calls. In doubt the bridge stays, which may log in by itself: a value that only
-/// looks random, or a name that other headers have, too, proves nothing.
+/// True if a header surely proves who calls. In doubt the bridge stays, which may log in by itself:
+/// a value that only looks random, or a name that other headers have, too, proves nothing.
 fn is_credential(name: &str, value: &Value) -> bool {
     names_credential(&name.to_ascii_lowercase()) && has_secret(value.as_str().unwrap_or_default())
 }
 
 /// True if headers of this name, in small letters, are credentials.
 fn names_credential(name: &str) -> bool {
-    let key_of = name.strip_suffix("key").map(|start| start.trim_end_matches(['-', '_']));
+    let key_of = name
+        .strip_suffix("key")
+        .map(|start| start.trim_end_matches(['-', '_']));
     name == "authorization"
-        || ["token", "secret", "password"].iter().any(|word| name.ends_with(word))
+        || ["token", "secret", "password"]
+            .iter()
+            .any(|word| name.ends_with(word))
         || key_of.is_some_and(|start| KEY_KINDS.iter().any(|kind| start.ends_with(kind)))
 }
 
@@ -219,9 +303,14 @@ fn has_secret(value: &str) -> bool {
     let lower = value.trim().to_ascii_lowercase();
     // A scheme alone is what an empty variable leaves.
     let schemes = ["bearer", "basic", "token"];
-    let secret = schemes.iter().find_map(|scheme| lower.strip_prefix(scheme)).unwrap_or(&lower).trim();
-    let is_example =
-        secret.starts_with('<') || secret.starts_with("your") || secret.chars().all(|letter| letter == 'x');
+    let secret = schemes
+        .iter()
+        .find_map(|scheme| lower.strip_prefix(scheme))
+        .unwrap_or(&lower)
+        .trim();
+    let is_example = secret.starts_with('<')
+        || secret.starts_with("your")
+        || secret.chars().all(|letter| letter == 'x');
     !is_example && !PLACEHOLDERS.contains(&secret)
 }
 
@@ -234,7 +323,10 @@ mod tests {
 
     fn unwrapped(args: &[String], env: &Map<String, Value>) -> ParsedServer {
         let settings = json!({ "command": "npx", "args": args, "env": env });
-        unwrap(entry("a", settings.as_object().cloned().unwrap_or_default()))
+        unwrap(entry(
+            "a",
+            settings.as_object().cloned().unwrap_or_default(),
+        ))
     }
 
     fn bridge_to(header: &str) -> [String; 4] {
@@ -243,35 +335,69 @@ mod tests {
 
     #[test]
     fn a_value_put_into_a_header_is_not_searched_for_variables() {
-        let doubled = |n: u32| (format!("V{n}"), Value::from(format!("${{V{0}}}${{V{0}}}", n + 1)));
+        let doubled = |n: u32| {
+            (
+                format!("V{n}"),
+                Value::from(format!("${{V{0}}}${{V{0}}}", n + 1)),
+            )
+        };
         let mut env: Map<String, Value> = (0..60).map(doubled).collect();
         let names: String = env.keys().map(|name| format!("${{{name}}}")).collect();
-        let found = unwrapped(&bridge_to(&format!("X-Api-Key: $${{V0}} $$ ${{A}} ${{V ${{V59}}{names}")), &env);
-        let key = found.settings["headers"]["X-Api-Key"].as_str().unwrap_or_default();
-        assert!(key.starts_with("$$${V1}${V1} $$$$ ${A} $${V ${V60}${V60}${V1}${V1}${V2}"), "{key}");
+        let found = unwrapped(
+            &bridge_to(&format!(
+                "X-Api-Key: $${{V0}} $$ ${{A}} ${{V ${{V59}}{names}"
+            )),
+            &env,
+        );
+        let key = found.settings["headers"]["X-Api-Key"]
+            .as_str()
+            .unwrap_or_default();
+        assert!(
+            key.starts_with("$$${V1}${V1} $$$$ ${A} $${V ${V60}${V60}${V1}${V1}${V2}"),
+            "{key}"
+        );
         env.insert("UNUSED".to_owned(), Value::from("x"));
-        assert!(unwrapped(&bridge_to("X-Api-Key: ${V0}"), &env).settings.contains_key("command"));
+        assert!(
+            unwrapped(&bridge_to("X-Api-Key: ${V0}"), &env)
+                .settings
+                .contains_key("command")
+        );
     }
 
     #[test]
     fn dollar_signs_of_a_value_reach_the_server() {
         for (header, value, expected) in [
-            ("Bearer ${T}", "a$$b-k-123456789$", "Bearer a$$$$b-k-123456789$$"),
+            (
+                "Bearer ${T}",
+                "a$$b-k-123456789$",
+                "Bearer a$$$$b-k-123456789$$",
+            ),
             ("${T}{x} ${T}", "k$", "k$${x} k$$"),
             ("${T}${U}", "$${NOPE", "$$$${NOPE$$$$"),
             ("$${T}", "${T}", "$$${T}"),
             ("Bearer a$$b", "", "Bearer a$$$$b"),
         ] {
-            let env = [("T", value), ("U", "$$")].map(|(name, value)| (name.to_owned(), Value::from(value)));
-            let env = Map::from_iter(env.into_iter().filter(|(name, _)| header.contains(&format!("${{{name}}}"))));
+            let env = [("T", value), ("U", "$$")]
+                .map(|(name, value)| (name.to_owned(), Value::from(value)));
+            let env = Map::from_iter(
+                env.into_iter()
+                    .filter(|(name, _)| header.contains(&format!("${{{name}}}"))),
+            );
             let found = unwrapped(&bridge_to(&format!("Authorization: {header}")), &env);
-            assert_eq!(found.settings["headers"]["Authorization"], expected, "{header} {value}");
+            assert_eq!(
+                found.settings["headers"]["Authorization"], expected,
+                "{header} {value}"
+            );
         }
     }
 
     #[test]
     fn only_a_sure_credential_takes_the_bridge_away() {
-        let is_plain = |header: &str| unwrapped(&bridge_to(header), &Map::new()).settings.contains_key("url");
+        let is_plain = |header: &str| {
+            unwrapped(&bridge_to(header), &Map::new())
+                .settings
+                .contains_key("url")
+        };
         for header in [
             "Authorization: Bearer ghp_0123",
             "X-API-Key: k",
@@ -302,11 +428,22 @@ mod tests {
     #[test]
     fn headers_that_no_server_reads_leave_the_bridge() {
         let env = Map::from_iter([("V".to_owned(), Value::from("k".repeat(60_000)))]);
-        for header in [format!("X-Api-Key: {}", "${V}".repeat(60_000)), "X-Api-Key: ${V}${V}".to_owned()] {
+        for header in [
+            format!("X-Api-Key: {}", "${V}".repeat(60_000)),
+            "X-Api-Key: ${V}${V}".to_owned(),
+        ] {
             let found = unwrapped(&bridge_to(&header), &env);
             assert!(found.settings.contains_key("command"));
-            assert!(found.notes.iter().any(|note| note.contains("too long")), "{:?}", found.notes);
+            assert!(
+                found.notes.iter().any(|note| note.contains("too long")),
+                "{:?}",
+                found.notes
+            );
         }
-        assert!(unwrapped(&bridge_to("X-Api-Key: ${V}"), &env).settings.contains_key("url"));
+        assert!(
+            unwrapped(&bridge_to("X-Api-Key: ${V}"), &env)
+                .settings
+                .contains_key("url")
+        );
     }
 }

@@ -1,8 +1,8 @@
 //! Comparison of two entries.
 //!
-//! Owns what makes them one server: the URL with its transport and headers, or the command with its arguments,
-//! variables and folder. Does not choose between them (`merge`). Invariant: entries with two accounts or two databases
-//! are two servers.
+//! Owns what makes them one server: the URL with its transport and headers, or the command with its
+//! arguments, variables and folder. Does not choose between them (`merge`). Invariant: entries with
+//! two accounts or two databases are two servers.
 
 use std::collections::BTreeMap;
 
@@ -61,7 +61,11 @@ impl EntryMarks {
         let text = |key: &str| settings.get(key).and_then(Value::as_str);
         let mut marks = EntryMarks::default();
         let bridge = RemoteBridge::of(settings).map(|bridge| bridge.url.to_owned());
-        for url in text("url").map(|url| expanded(url, variables)).into_iter().chain(bridge) {
+        for url in text("url")
+            .map(|url| expanded(url, variables))
+            .into_iter()
+            .chain(bridge)
+        {
             marks.add(EntryMark::Url(normal_url(&url)));
         }
         if let Some(socket) = socket(settings) {
@@ -84,7 +88,11 @@ impl EntryMarks {
         for arg in args {
             let arg = expanded(arg, variables);
             let is_package = runs_packages && !arg.starts_with('-');
-            line.push(if is_package { split_version(&arg).0.to_owned() } else { arg });
+            line.push(if is_package {
+                split_version(&arg).0.to_owned()
+            } else {
+                arg
+            });
         }
         let is_open = line.iter().any(|word| word.contains(HOLE));
         let program = EntryMark::Program(command.to_owned(), args.len());
@@ -109,17 +117,26 @@ pub(super) fn missing_settings(
 ) -> Option<Vec<MissingSetting>> {
     let both = |key: &str| Some((there.get(key)?.as_str()?, found.get(key)?.as_str()?));
     if let Some((one_url, other_url)) = both("url") {
-        let is_one_place = normal_url(&expanded(one_url, variables)) == normal_url(&expanded(other_url, variables));
-        let is_same = is_one_place && transports_agree(there, found) && headers_agree(there, found, variables);
+        let is_one_place = normal_url(&expanded(one_url, variables))
+            == normal_url(&expanded(other_url, variables));
+        let is_same = is_one_place
+            && transports_agree(there, found)
+            && headers_agree(there, found, variables);
         return is_same.then(|| lacking("headers", there, found));
     }
-    if let Some(is_same) = is_bridge_to_other(there, found, variables).or(is_bridge_to_other(found, there, variables)) {
+    if let Some(is_same) =
+        is_bridge_to_other(there, found, variables).or(is_bridge_to_other(found, there, variables))
+    {
         return is_same.then(Vec::new);
     }
     match both("command") {
         Some((one_command, other_command)) => {
             let text = |entry: &Map<String, Value>, key: &str| {
-                entry.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
+                entry
+                    .get(key)
+                    .and_then(Value::as_str)
+                    .unwrap_or_default()
+                    .to_owned()
             };
             let is_same = one_command == other_command
                 && args_agree(one_command, &words(there), &words(found), variables)
@@ -133,13 +150,20 @@ pub(super) fn missing_settings(
     }
 }
 
-/// Returns the transport that an entry insists on. A client's `http` stands for both transports of HTTP.
+/// Returns the transport that an entry insists on. A client's `http` stands for both transports of
+/// HTTP.
 pub(super) fn fixed_transport(settings: &Map<String, Value>) -> Option<&str> {
-    let fixed = |key: &str, words: &[&str]| settings.get(key)?.as_str().filter(|word| words.contains(word));
+    let fixed = |key: &str, words: &[&str]| {
+        settings
+            .get(key)?
+            .as_str()
+            .filter(|word| words.contains(word))
+    };
     fixed("transport", &["http", "sse"]).or_else(|| fixed("type", &["sse"]))
 }
 
-/// True unless two entries insist on different transports. A server with one of them fails by the other.
+/// True unless two entries insist on different transports. A server with one of them fails by the
+/// other.
 fn transports_agree(one: &Map<String, Value>, other: &Map<String, Value>) -> bool {
     let fixed = fixed_transport(one).zip(fixed_transport(other));
     fixed.is_none_or(|(one, other)| one == other)
@@ -149,8 +173,13 @@ fn socket(entry: &Map<String, Value>) -> Option<&Value> {
     entry.get("unix").or_else(|| entry.get("tcp"))
 }
 
-/// True if an entry is a bridge to the URL of the other one. `None` unless they are a bridge and a URL.
-fn is_bridge_to_other(one: &Map<String, Value>, other: &Map<String, Value>, variables: &Variables) -> Option<bool> {
+/// True if an entry is a bridge to the URL of the other one. `None` unless they are a bridge and a
+/// URL.
+fn is_bridge_to_other(
+    one: &Map<String, Value>,
+    other: &Map<String, Value>,
+    variables: &Variables,
+) -> Option<bool> {
     let bridge = RemoteBridge::of(one)?;
     let url = other.get("url")?.as_str()?;
     // A header may be the key of another account than the one that the bridge logged in to.
@@ -159,46 +188,105 @@ fn is_bridge_to_other(one: &Map<String, Value>, other: &Map<String, Value>, vari
 }
 
 /// Returns the members of a table that an entry lacks.
-fn lacking(name: &'static str, there: &Map<String, Value>, found: &Map<String, Value>) -> Vec<MissingSetting> {
+fn lacking(
+    name: &'static str,
+    there: &Map<String, Value>,
+    found: &Map<String, Value>,
+) -> Vec<MissingSetting> {
     let known = table(there, name);
-    let keys = found.get(name).and_then(Value::as_object).into_iter().flat_map(Map::keys);
+    let keys = found
+        .get(name)
+        .and_then(Value::as_object)
+        .into_iter()
+        .flat_map(Map::keys);
     let missing = keys.filter(|key| !known.contains_key(&member_name(name, key)));
-    missing.map(|key| MissingSetting { table: name, key: key.clone() }).collect()
+    missing
+        .map(|key| MissingSetting {
+            table: name,
+            key: key.clone(),
+        })
+        .collect()
 }
 
 /// True if an entry refers to a variable that is not set here.
 pub(super) fn has_unset(settings: &Map<String, Value>, variables: &Variables) -> bool {
-    let tables = ["env", "headers"].iter().flat_map(|key| table(settings, key).into_values());
-    let url = settings.get("url").and_then(Value::as_str).map(str::to_owned);
-    words(settings).into_iter().chain(url).chain(tables).any(|text| expanded(&text, variables).contains(HOLE))
+    let tables = ["env", "headers"]
+        .iter()
+        .flat_map(|key| table(settings, key).into_values());
+    let url = settings
+        .get("url")
+        .and_then(Value::as_str)
+        .map(str::to_owned);
+    words(settings)
+        .into_iter()
+        .chain(url)
+        .chain(tables)
+        .any(|text| expanded(&text, variables).contains(HOLE))
 }
 
 fn words(settings: &Map<String, Value>) -> Vec<String> {
-    let args = settings.get("args").and_then(Value::as_array).into_iter().flatten();
-    args.map(|arg| arg.as_str().unwrap_or_default().to_owned()).collect()
+    let args = settings
+        .get("args")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
+    args.map(|arg| arg.as_str().unwrap_or_default().to_owned())
+        .collect()
 }
 
 /// Texts of a table.
 fn table(settings: &Map<String, Value>, key: &str) -> BTreeMap<String, String> {
-    let members = settings.get(key).and_then(Value::as_object).into_iter().flatten();
-    members.map(|(member, value)| (member_name(key, member), value.as_str().unwrap_or_default().to_owned())).collect()
+    let members = settings
+        .get(key)
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten();
+    members
+        .map(|(member, value)| {
+            (
+                member_name(key, member),
+                value.as_str().unwrap_or_default().to_owned(),
+            )
+        })
+        .collect()
 }
 
 /// Name of a member as it is compared. Names of headers have no case.
 fn member_name(table: &str, name: &str) -> String {
-    if table == "headers" { name.to_lowercase() } else { name.to_owned() }
+    if table == "headers" {
+        name.to_lowercase()
+    } else {
+        name.to_owned()
+    }
 }
 
 /// True if no header has two values. An entry without the key of another one is no other account.
-fn headers_agree(one: &Map<String, Value>, other: &Map<String, Value>, variables: &Variables) -> bool {
+fn headers_agree(
+    one: &Map<String, Value>,
+    other: &Map<String, Value>,
+    variables: &Variables,
+) -> bool {
     let one = table(one, "headers");
     let other = table(other, "headers");
-    one.iter().all(|(name, value)| other.get(name).is_none_or(|there| is_same_text(value, there, variables)))
+    one.iter().all(|(name, value)| {
+        other
+            .get(name)
+            .is_none_or(|there| is_same_text(value, there, variables))
+    })
 }
 
-/// True if a program gets all variables that it has already, with their values. It may get more, such as a key.
-fn env_agrees(there: &BTreeMap<String, String>, found: &BTreeMap<String, String>, variables: &Variables) -> bool {
-    there.iter().all(|(name, value)| found.get(name).is_some_and(|found| is_same_text(value, found, variables)))
+/// True if a program gets all variables that it has already, with their values. It may get more,
+/// such as a key.
+fn env_agrees(
+    there: &BTreeMap<String, String>,
+    found: &BTreeMap<String, String>,
+    variables: &Variables,
+) -> bool {
+    there.iter().all(|(name, value)| {
+        found
+            .get(name)
+            .is_some_and(|found| is_same_text(value, found, variables))
+    })
 }
 
 fn args_agree(command: &str, one: &[String], other: &[String], variables: &Variables) -> bool {
@@ -220,7 +308,9 @@ fn is_same_package(one: &str, other: &str) -> bool {
 fn split_version(word: &str) -> (&str, &str) {
     let parts = word.split_once("==").or_else(|| word.rsplit_once('@'));
     // A scope begins with `@`, too.
-    parts.filter(|(name, version)| !name.is_empty() && !version.contains('/')).unwrap_or((word, ""))
+    parts
+        .filter(|(name, version)| !name.is_empty() && !version.contains('/'))
+        .unwrap_or((word, ""))
 }
 
 /// True if two texts have one value, as far as that is known here.
@@ -242,7 +332,8 @@ fn is_same_text(one: &str, other: &str, variables: &Variables) -> bool {
 /// True if a text has what stands before the first and after the last hole of another.
 fn fits((start, rest): (&str, &str), text: &str) -> bool {
     let end = rest.rsplit(HOLE).next().unwrap_or_default();
-    text.strip_prefix(start).is_some_and(|text| text.ends_with(end))
+    text.strip_prefix(start)
+        .is_some_and(|text| text.ends_with(end))
 }
 
 /// Replaces the references of a text, as the config's reader does it.
@@ -251,15 +342,21 @@ fn expanded(text: &str, variables: &Variables) -> String {
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('$') {
         out.push_str(before);
-        let reference = after.strip_prefix('{').and_then(|after| after.split_once('}'));
+        let reference = after
+            .strip_prefix('{')
+            .and_then(|after| after.split_once('}'));
         rest = match (reference, after.strip_prefix('$')) {
             (_, Some(after)) => {
                 out.push('$');
                 after
             }
             (Some((reference, after)), None) => {
-                let (name, default) = reference.split_once(":-").map_or((reference, None), |it| (it.0, Some(it.1)));
-                let value = variables.get(name.strip_prefix("env:").unwrap_or(name)).map(String::as_str);
+                let (name, default) = reference
+                    .split_once(":-")
+                    .map_or((reference, None), |it| (it.0, Some(it.1)));
+                let value = variables
+                    .get(name.strip_prefix("env:").unwrap_or(name))
+                    .map(String::as_str);
                 match value.or(default) {
                     Some(value) => out.push_str(value),
                     None => out.push(HOLE),
@@ -278,5 +375,8 @@ fn expanded(text: &str, variables: &Variables) -> String {
 fn normal_url(url: &str) -> String {
     // What a variable stands for is not known here, and such a URL compares as text.
     let parsed = Url::parse(url).map(|url| url.to_string());
-    parsed.unwrap_or_else(|_| url.to_owned()).trim_end_matches('/').to_owned()
+    parsed
+        .unwrap_or_else(|_| url.to_owned())
+        .trim_end_matches('/')
+        .to_owned()
 }

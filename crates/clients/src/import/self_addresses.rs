@@ -1,7 +1,7 @@
 //! Addresses of this gateway in the entries of clients.
 //!
-//! Owns the test that an entry leads back here. Does not say how much it reaches (`gateway_reach`). Invariant: hosts are
-//! compared as addresses, so another name of this machine is found, too.
+//! Owns the test that an entry leads back here. Does not say how much it reaches (`gateway_reach`).
+//! Invariant: hosts are compared as addresses, so another name of this machine is found, too.
 
 use serde_json::{Map, Value};
 use url::Url;
@@ -19,19 +19,30 @@ impl SelfAddresses {
     /// Names the gateway by one of its endpoints.
     pub fn of_url(url: &str) -> Self {
         let address = Url::parse(url).ok().and_then(|url| address_of(&url));
-        SelfAddresses { addresses: address.into_iter().collect() }
+        SelfAddresses {
+            addresses: address.into_iter().collect(),
+        }
     }
 
-    /// True if an entry leads to this gateway, by its URL or by a bridge, or starts a gateway of its own.
+    /// True if an entry leads to this gateway, by its URL or by a bridge, or starts a gateway of
+    /// its own.
     pub fn is_meant(&self, settings: &Map<String, Value>) -> bool {
         let text = |key: &str| settings.get(key).and_then(Value::as_str);
         if text("url").is_some_and(|url| self.has_url(url)) {
             return true;
         }
-        let args = settings.get("args").and_then(Value::as_array).into_iter().flatten();
+        let args = settings
+            .get("args")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten();
         let args: Vec<&str> = args.filter_map(Value::as_str).collect();
         // Whatever the bridge is called, its arguments name the place that it leads to.
-        if args.iter().flat_map(|arg| arg.split([' ', '=', '"', '\''])).any(|word| self.has_url(word)) {
+        if args
+            .iter()
+            .flat_map(|arg| arg.split([' ', '=', '"', '\'']))
+            .any(|word| self.has_url(word))
+        {
             return true;
         }
         // A `moongate` with another command isn't a bridge, such as `moongate mock`.
@@ -40,9 +51,13 @@ impl SelfAddresses {
 
     /// True if a URL is one of this gateway's endpoints.
     pub fn has_url(&self, url: &str) -> bool {
-        let Ok(url) = Url::parse(url) else { return false };
+        let Ok(url) = Url::parse(url) else {
+            return false;
+        };
         let path = url.path();
-        let is_endpoint = ["/mcp", "/sse"].iter().any(|start| path == *start || path.starts_with(&format!("{start}/")));
+        let is_endpoint = ["/mcp", "/sse"]
+            .iter()
+            .any(|start| path == *start || path.starts_with(&format!("{start}/")));
         is_endpoint && address_of(&url).is_some_and(|address| self.addresses.contains(&address))
     }
 }

@@ -1,7 +1,8 @@
 //! Entries that a server to import may already have.
 //!
-//! Owns the search among them, by what entries for one server have in common. Does not judge whether two entries are one
-//! (`same_server`). Invariant: a text of thousands of servers does not compare all pairs of them.
+//! Owns the search among them, by what entries for one server have in common. Does not judge
+//! whether two entries are one (`same_server`). Invariant: a text of thousands of servers does not
+//! compare all pairs of them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -9,8 +10,8 @@ use serde_json::{Map, Value};
 
 use super::same_server::{EntryMark, EntryMarks, MissingSetting, missing_settings};
 
-/// Limit of entries with one mark that a server is compared with. So many have one address and differ in their headers,
-/// and one more of them counts as new.
+/// Limit of entries with one mark that a server is compared with. So many have one address and
+/// differ in their headers, and one more of them counts as new.
 const COMPARED_MAX: usize = 100;
 
 /// Server of our config.
@@ -33,8 +34,16 @@ pub(super) struct TakenServers<'a> {
 
 impl<'a> TakenServers<'a> {
     /// Starts with the entries of the config.
-    pub(super) fn of_config(known: &[KnownServer], variables: &'a BTreeMap<String, String>) -> Self {
-        let mut taken = TakenServers { servers: Vec::new(), known: known.len(), by_mark: HashMap::new(), variables };
+    pub(super) fn of_config(
+        known: &[KnownServer],
+        variables: &'a BTreeMap<String, String>,
+    ) -> Self {
+        let mut taken = TakenServers {
+            servers: Vec::new(),
+            known: known.len(),
+            by_mark: HashMap::new(),
+            variables,
+        };
         known.iter().for_each(|server| taken.add(server.clone()));
         taken
     }
@@ -42,21 +51,31 @@ impl<'a> TakenServers<'a> {
     /// Adds an entry.
     pub(super) fn add(&mut self, server: KnownServer) {
         for mark in EntryMarks::of(&server.settings, self.variables).own {
-            self.by_mark.entry(mark).or_default().push(self.servers.len());
+            self.by_mark
+                .entry(mark)
+                .or_default()
+                .push(self.servers.len());
         }
         self.servers.push(server);
     }
 
     /// Finds the entry for a server, and what it lacks of the server's settings.
-    pub(super) fn nearest(&self, settings: &Map<String, Value>) -> Option<(&KnownServer, Vec<MissingSetting>)> {
+    pub(super) fn nearest(
+        &self,
+        settings: &Map<String, Value>,
+    ) -> Option<(&KnownServer, Vec<MissingSetting>)> {
         // Rows of this import count, too: two clients often have the same server.
         let mut near = None;
         for at in self.candidates(settings) {
             let other = &self.servers[at];
             match missing_settings(&other.settings, settings, self.variables) {
                 Some(lacks) if lacks.is_empty() => return Some((other, lacks)),
-                // Of two new programs, the one with more variables may have another account. Both are imported.
-                Some(lacks) if at < self.known || lacks.iter().all(|setting| setting.table == "headers") => {
+                // Of two new programs, the one with more variables may have another account. Both
+                // are imported.
+                Some(lacks)
+                    if at < self.known
+                        || lacks.iter().all(|setting| setting.table == "headers") =>
+                {
                     near = near.or(Some((other, lacks)));
                 }
                 _ => {}
@@ -69,7 +88,9 @@ impl<'a> TakenServers<'a> {
     fn candidates(&self, settings: &Map<String, Value>) -> BTreeSet<usize> {
         let sought = EntryMarks::of(settings, self.variables).sought;
         let found = sought.iter().filter_map(|mark| self.by_mark.get(mark));
-        found.flat_map(|entries| entries.iter().take(COMPARED_MAX).copied()).collect()
+        found
+            .flat_map(|entries| entries.iter().take(COMPARED_MAX).copied())
+            .collect()
     }
 }
 
@@ -81,20 +102,38 @@ mod tests {
 
     fn entries() -> Vec<Map<String, Value>> {
         let mut found = Vec::new();
-        for url in ["https://A.example/mcp/", "https://a.example/mcp", "${A}/mcp", "${B}/mcp", "https://b.example"] {
+        for url in [
+            "https://A.example/mcp/",
+            "https://a.example/mcp",
+            "${A}/mcp",
+            "${B}/mcp",
+            "https://b.example",
+        ] {
             found.push(json!({ "url": url }));
             found.push(json!({ "url": url, "headers": { "X": "1" }, "command": "npx" }));
             found.push(json!({ "command": "npx", "args": ["-y", "mcp-remote@1", url] }));
         }
-        for package in ["p", "p@1", "p@latest", "p@${V}", "p@${B}", "@s/p", "@s/p@2", "${B}", "$$p", "p==1"] {
-            for (flag, value) in [("--key", "k"), ("--key", "${K}"), ("--key", "a${B}"), ("--key", "ab")] {
+        for package in [
+            "p", "p@1", "p@latest", "p@${V}", "p@${B}", "@s/p", "@s/p@2", "${B}", "$$p", "p==1",
+        ] {
+            for (flag, value) in [
+                ("--key", "k"),
+                ("--key", "${K}"),
+                ("--key", "a${B}"),
+                ("--key", "ab"),
+            ] {
                 for command in ["npx", "run"] {
                     found.push(json!({ "command": command, "args": [package, flag, value] }));
-                    found.push(json!({ "command": command, "args": [flag, value, package], "env": { "E": "1" } }));
+                    found.push(json!({ "command": command, "args": [flag, value, package],
+                        "env": { "E": "1" } }));
                 }
             }
         }
-        for socket in [json!({ "unix": "/x" }), json!({ "tcp": "h:1" }), json!({ "tcp": "h:1", "title": "t" })] {
+        for socket in [
+            json!({ "unix": "/x" }),
+            json!({ "tcp": "h:1" }),
+            json!({ "tcp": "h:1", "title": "t" }),
+        ] {
             found.push(socket);
         }
         found.iter().filter_map(Value::as_object).cloned().collect()
@@ -103,13 +142,21 @@ mod tests {
     #[test]
     fn entries_for_one_server_share_a_mark() {
         let variables = [("A", "https://a.example"), ("V", "1"), ("K", "k")];
-        let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let variables = variables
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into();
         let mut same = 0;
         for there in entries() {
-            for found in entries().iter().filter(|found| missing_settings(&there, found, &variables).is_some()) {
+            for found in entries()
+                .iter()
+                .filter(|found| missing_settings(&there, found, &variables).is_some())
+            {
                 let own = EntryMarks::of(&there, &variables).own;
                 let sought = EntryMarks::of(found, &variables).sought;
-                assert!(sought.iter().any(|mark| own.contains(mark)), "{there:?} {found:?}");
+                assert!(
+                    sought.iter().any(|mark| own.contains(mark)),
+                    "{there:?} {found:?}"
+                );
                 same += 1;
             }
         }

@@ -1,7 +1,7 @@
 //! Clients that are desktop programs or web pages for conversations.
 //!
-//! Owns their rows. Does not own their meaning (`profile`). Invariant: the first file of a row is the one that new
-//! versions of the client read.
+//! Owns their rows. Does not own their meaning (`profile`). Invariant: the first file of a row is
+//! the one that new versions of the client read.
 
 use super::usual::USUAL;
 use crate::profile::{ClientProfile, ConnectMethod, UserFiles};
@@ -41,7 +41,8 @@ pub(super) const ROWS: [ClientProfile; 5] = [
         title: "ChatGPT",
         method: ConnectMethod::PublicUrl,
         next_step: "Open Settings, Connectors, and add the address in developer mode.",
-        note: "It calls from the internet and sends no key: it needs a public HTTPS address with OAuth in front.",
+        note: "It calls from the internet and sends no key: it needs a public HTTPS address with \
+               OAuth in front.",
         ..USUAL
     },
     ClientProfile {
@@ -52,7 +53,8 @@ pub(super) const ROWS: [ClientProfile; 5] = [
             "https://claude.ai/customize/connectors?modal=add-custom-connector&connectorName={name}&connectorUrl={url}",
         ),
         next_step: "Open the link and confirm the connector.",
-        note: "It calls from the internet and sends no key: it needs a public HTTPS address with OAuth in front.",
+        note: "It calls from the internet and sends no key: it needs a public HTTPS address with \
+               OAuth in front.",
         ..USUAL
     },
 ];

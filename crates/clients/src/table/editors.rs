@@ -1,10 +1,12 @@
 //! Clients that are editors, or parts of one.
 //!
-//! Owns their rows. Does not own their meaning (`profile`). Invariant: the first file of a row is the one that new
-//! versions of the client read.
+//! Owns their rows. Does not own their meaning (`profile`). Invariant: the first file of a row is
+//! the one that new versions of the client read.
 
 use super::usual::{BRIDGE_BY_TYPE, HTTP_BY_SERVER_URL, HTTP_BY_TYPE, USUAL, limits};
-use crate::profile::{ClientProfile, ConnectMethod, OffSwitch, ServerWrapper, UserFiles, VariableForm};
+use crate::profile::{
+    ClientProfile, ConnectMethod, OffSwitch, ServerWrapper, UserFiles, VariableForm,
+};
 
 /// Id of the input that VS Code asks for.
 const KEY_INPUT: &str = "moongate-key";
@@ -68,7 +70,10 @@ pub(super) const ROWS: [ClientProfile; 14] = [
     ClientProfile {
         id: "windsurf",
         title: "Windsurf (Devin Desktop)",
-        user_files: UserFiles::Same(&["{config}/devin/mcp_config.json", "~/.codeium/windsurf/mcp_config.json"]),
+        user_files: UserFiles::Same(&[
+            "{config}/devin/mcp_config.json",
+            "~/.codeium/windsurf/mcp_config.json",
+        ]),
         http: Some(HTTP_BY_SERVER_URL),
         off_switch: OffSwitch::Disabled,
         command: Some("devin mcp add -s user {name} {url} [--header {header}]"),
@@ -79,7 +84,10 @@ pub(super) const ROWS: [ClientProfile; 14] = [
     ClientProfile {
         id: "antigravity",
         title: "Antigravity",
-        user_files: UserFiles::Same(&["~/.gemini/config/mcp_config.json", "~/.gemini/antigravity/mcp_config.json"]),
+        user_files: UserFiles::Same(&[
+            "~/.gemini/config/mcp_config.json",
+            "~/.gemini/antigravity/mcp_config.json",
+        ]),
         project_file: Some(".agents/mcp_config.json"),
         http: Some(HTTP_BY_SERVER_URL),
         off_switch: OffSwitch::Disabled,
@@ -97,7 +105,8 @@ pub(super) const ROWS: [ClientProfile; 14] = [
         project_file: Some(".zed/settings.json"),
         wrapper: ServerWrapper::Map("context_servers"),
         next_step: "Open the settings of the agent panel: a green dot shows that it runs.",
-        note: "Zed may offer an OAuth login if its entry has no key. Moongate has no login: ignore the offer, or give Zed a key.",
+        note: "Zed may offer an OAuth login if its entry has no key. Moongate has no login: ignore \
+               the offer, or give Zed a key.",
         ..USUAL
     },
     ClientProfile {
@@ -130,12 +139,20 @@ pub(super) const ROWS: [ClientProfile; 14] = [
         title: "Roo Code",
         method: ConnectMethod::Discontinued,
         user_files: UserFiles::Each {
-            linux: &["{config}/Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json"],
-            macos: &["{support}/Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json"],
-            windows: &["{config}/Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json"],
+            linux: &[
+                "{config}/Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json",
+            ],
+            macos: &[
+                "{support}/Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json",
+            ],
+            windows: &[
+                "{config}/Code/User/globalStorage/rooveterinaryinc.roo-cline/settings/mcp_settings.json",
+            ],
         },
         project_file: Some(".roo/mcp.json"),
-        http: Some(r#"{"type":"streamable-http","url":"{url}","headers":{"Authorization":"{bearer}"}}"#),
+        http: Some(
+            r#"{"type":"streamable-http","url":"{url}","headers":{"Authorization":"{bearer}"}}"#,
+        ),
         off_switch: OffSwitch::Disabled,
         next_step: "Move to another client.",
         note: "Roo Code was archived in May 2026: its servers can be imported.",
@@ -147,7 +164,9 @@ pub(super) const ROWS: [ClientProfile; 14] = [
         user_files: UserFiles::Same(&["{xdg}/kilo/kilo.json"]),
         project_file: Some("kilo.json"),
         wrapper: ServerWrapper::Map("mcp"),
-        http: Some(r#"{"type":"remote","url":"{url}","enabled":true,"headers":{"Authorization":"{bearer}"}}"#),
+        http: Some(
+            r#"{"type":"remote","url":"{url}","enabled":true,"headers":{"Authorization":"{bearer}"}}"#,
+        ),
         stdio: r#"{"type":"local","command":["{program}","stdio","--url","{url}"],"enabled":true,"environment":{"MOONGATE_KEY":"{key}"}}"#,
         off_switch: OffSwitch::Enabled,
         next_step: "Reload the window.",

@@ -1,7 +1,7 @@
 //! Clients that run in a terminal.
 //!
-//! Owns their rows. Does not own their meaning (`profile`). Invariant: the first file of a row is the one that new
-//! versions of the client read.
+//! Owns their rows. Does not own their meaning (`profile`). Invariant: the first file of a row is
+//! the one that new versions of the client read.
 
 use super::usual::{BRIDGE_BY_TYPE, HTTP_BY_TYPE, USUAL, limits};
 use crate::profile::{ClientProfile, OffSwitch, ServerWrapper, UserFiles, VariableForm};
@@ -15,7 +15,9 @@ pub(super) const ROWS: [ClientProfile; 14] = [
         http: Some(HTTP_BY_TYPE),
         stdio: BRIDGE_BY_TYPE,
         variable: VariableForm::Reference("${NAME}"),
-        command: Some("claude mcp add --transport http --scope user {name} {url} [--header {header}]"),
+        command: Some(
+            "claude mcp add --transport http --scope user {name} {url} [--header {header}]",
+        ),
         limits: limits(Some(64), None),
         next_step: "Start `claude` anew, or type /mcp in a running one.",
         ..USUAL
@@ -40,7 +42,9 @@ pub(super) const ROWS: [ClientProfile; 14] = [
         title: "Gemini CLI",
         user_files: UserFiles::Same(&["~/.gemini/settings.json"]),
         project_file: Some(".gemini/settings.json"),
-        http: Some(r#"{"httpUrl":"{url}","headers":{"Authorization":"{bearer}"},"timeout":600000}"#),
+        http: Some(
+            r#"{"httpUrl":"{url}","headers":{"Authorization":"{bearer}"},"timeout":600000}"#,
+        ),
         variable: VariableForm::Reference("$NAME"),
         command: Some("gemini mcp add -s user -t http [--header {header}] {name} {url}"),
         limits: limits(Some(63), None),
@@ -64,7 +68,10 @@ pub(super) const ROWS: [ClientProfile; 14] = [
         id: "opencode",
         title: "OpenCode",
         // The file with comments hides the other one.
-        user_files: UserFiles::Same(&["{xdg}/opencode/opencode.jsonc", "{xdg}/opencode/opencode.json"]),
+        user_files: UserFiles::Same(&[
+            "{xdg}/opencode/opencode.jsonc",
+            "{xdg}/opencode/opencode.json",
+        ]),
         project_file: Some("opencode.json"),
         wrapper: ServerWrapper::Map("mcp"),
         http: Some(
@@ -80,9 +87,14 @@ pub(super) const ROWS: [ClientProfile; 14] = [
     ClientProfile {
         id: "copilot-cli",
         title: "GitHub Copilot CLI",
-        user_files: UserFiles::Same(&["{COPILOT_HOME}/mcp-config.json", "~/.copilot/mcp-config.json"]),
+        user_files: UserFiles::Same(&[
+            "{COPILOT_HOME}/mcp-config.json",
+            "~/.copilot/mcp-config.json",
+        ]),
         project_file: Some(".mcp.json"),
-        http: Some(r#"{"type":"http","url":"{url}","headers":{"Authorization":"{bearer}"},"tools":["*"]}"#),
+        http: Some(
+            r#"{"type":"http","url":"{url}","headers":{"Authorization":"{bearer}"},"tools":["*"]}"#,
+        ),
         stdio: r#"{"type":"local","command":"{program}","args":["stdio","--url","{url}"],"env":{"MOONGATE_KEY":"{key}"},"tools":["*"]}"#,
         command: Some("copilot mcp add --transport http [--header {header}] {name} {url}"),
         limits: limits(Some(64), Some(128)),

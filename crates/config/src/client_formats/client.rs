@@ -1,7 +1,8 @@
 //! Clients whose config files Moongate reads, and the marks of their formats.
 //!
-//! Owns the table of clients: units of numbers, and styles of references. Does not rewrite anything. Invariant: an
-//! unknown client's file is not guessed at: numbers have no unit, and only `${...}` is a reference.
+//! Owns the table of clients: units of numbers, and styles of references. Does not rewrite
+//! anything. Invariant: an unknown client's file is not guessed at: numbers have no unit, and only
+//! `${...}` is a reference.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -45,8 +46,16 @@ pub(super) struct ClientFormat {
     pub(super) references: &'static [ReferenceStyle],
 }
 
-const fn format(title: &'static str, unit: Option<TimeUnit>, references: &'static [ReferenceStyle]) -> ClientFormat {
-    ClientFormat { title, unit, references }
+const fn format(
+    title: &'static str,
+    unit: Option<TimeUnit>,
+    references: &'static [ReferenceStyle],
+) -> ClientFormat {
+    ClientFormat {
+        title,
+        unit,
+        references,
+    }
 }
 
 use ReferenceStyle::{Braces, Dollar, Escaped, PerUser, Percent, Secrets, Shell};
@@ -65,7 +74,8 @@ pub(super) const VIBE: ClientFormat = format("Vibe", Some(Seconds), &[]);
 pub(super) const ZED: ClientFormat = format("Zed", None, &[]);
 pub(super) const GOOSE: ClientFormat = format("Goose", Some(Seconds), &[Dollar]);
 pub(super) const LIST: ClientFormat = format("Continue", None, &[Secrets]);
-pub(super) const GEMINI: ClientFormat = format("Gemini CLI", Some(Milliseconds), &[Dollar, Percent]);
+pub(super) const GEMINI: ClientFormat =
+    format("Gemini CLI", Some(Milliseconds), &[Dollar, Percent]);
 pub(super) const OPENCODE: ClientFormat = format("OpenCode", Some(Milliseconds), &[Braces]);
 pub(super) const CRUSH: ClientFormat = format("Crush", Some(Seconds), &[Shell, Dollar]);
 pub(super) const AMP: ClientFormat = format("Amp", None, &[]);
@@ -113,24 +123,37 @@ const ENTRY_KEYS: [(&str, &ClientFormat); 10] = [
 pub(super) fn by_path(path: Option<&Path>) -> Option<&'static ClientFormat> {
     // The slash in front lets a part such as `/.roo/` match a relative path, too.
     let path = format!("/{}", path?.to_string_lossy().replace('\\', "/"));
-    PATHS.iter().find(|(part, _)| path.contains(part)).map(|(_, format)| *format)
+    PATHS
+        .iter()
+        .find(|(part, _)| path.contains(part))
+        .map(|(_, format)| *format)
 }
 
 /// Identifies the client by the keys of its entries.
 pub(super) fn by_entries(map: &BTreeMap<String, ConfigNode>) -> Option<&'static ClientFormat> {
-    let has = |key: &str| map.values().filter_map(ConfigNode::as_table).any(|entry| entry.contains_key(key));
+    let has = |key: &str| {
+        map.values()
+            .filter_map(ConfigNode::as_table)
+            .any(|entry| entry.contains_key(key))
+    };
     // Only Cline writes `streamableHttp`. Its numbers are seconds.
     let cline = map.values().any(|entry| {
         entry.child("type").and_then(ConfigNode::as_text) == Some("streamableHttp")
             && entry.child("autoApprove").is_some()
     });
     // The order of the table decides where an entry has keys of two clients.
-    let known = ENTRY_KEYS.iter().find(|(key, _)| has(key)).map(|(_, format)| *format);
+    let known = ENTRY_KEYS
+        .iter()
+        .find(|(key, _)| has(key))
+        .map(|(_, format)| *format);
     known.or(cline.then_some(&CLINE))
 }
 
 /// Identifies the client of an `mcp` table with a server for each key.
-pub(super) fn of_mcp_table(map: &BTreeMap<String, ConfigNode>, path: Option<&Path>) -> &'static ClientFormat {
+pub(super) fn of_mcp_table(
+    map: &BTreeMap<String, ConfigNode>,
+    path: Option<&Path>,
+) -> &'static ClientFormat {
     let types = ["stdio", "http", "sse"];
     // Crush and OpenCode share the key. Only Crush has these types and `disabled_tools`.
     let crush = map.values().any(|entry| {
@@ -142,11 +165,30 @@ pub(super) fn of_mcp_table(map: &BTreeMap<String, ConfigNode>, path: Option<&Pat
 
 /// True if a table says how to reach a server.
 pub(super) fn is_server(node: &ConfigNode) -> bool {
-    const WAYS: [&str; 10] =
-        ["url", "command", "cmd", "uri", "serverUrl", "httpUrl", "server_url", "http_url", "baseUrl", "tcp"];
-    let Some(table) = node.as_table() else { return false };
-    let leads =
-        |value: &ConfigValue| matches!(value, ConfigValue::Text(_) | ConfigValue::List(_) | ConfigValue::Table(_));
-    WAYS.iter().any(|way| table.get(*way).is_some_and(|node| leads(&node.value)))
-        || table.get("unix").is_some_and(|node| node.as_text().is_some())
+    const WAYS: [&str; 10] = [
+        "url",
+        "command",
+        "cmd",
+        "uri",
+        "serverUrl",
+        "httpUrl",
+        "server_url",
+        "http_url",
+        "baseUrl",
+        "tcp",
+    ];
+    let Some(table) = node.as_table() else {
+        return false;
+    };
+    let leads = |value: &ConfigValue| {
+        matches!(
+            value,
+            ConfigValue::Text(_) | ConfigValue::List(_) | ConfigValue::Table(_)
+        )
+    };
+    WAYS.iter()
+        .any(|way| table.get(*way).is_some_and(|node| leads(&node.value)))
+        || table
+            .get("unix")
+            .is_some_and(|node| node.as_text().is_some())
 }

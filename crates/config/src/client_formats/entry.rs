@@ -1,7 +1,7 @@
 //! Conversion of a server's entry in a client's file into ours.
 //!
-//! Owns aliases of our keys, and values in forms of clients. Does not check values (`check`). Invariant: an entry with
-//! only our keys stays as it is.
+//! Owns aliases of our keys, and values in forms of clients. Does not check values (`check`).
+//! Invariant: an entry with only our keys stays as it is.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -60,9 +60,17 @@ const TYPES: [(&str, &str); 16] = [
 
 /// Keys with a time in a fixed unit, with our key.
 const TIMED: [(&str, &str, TimeUnit); 9] = [
-    ("connectionTimeout", "connect_timeout", TimeUnit::Milliseconds),
+    (
+        "connectionTimeout",
+        "connect_timeout",
+        TimeUnit::Milliseconds,
+    ),
     ("startup_timeout_sec", "start_timeout", TimeUnit::Seconds),
-    ("startup_timeout_ms", "start_timeout", TimeUnit::Milliseconds),
+    (
+        "startup_timeout_ms",
+        "start_timeout",
+        TimeUnit::Milliseconds,
+    ),
     ("tool_timeout_sec", "timeout", TimeUnit::Seconds),
     ("timeout_sec", "timeout", TimeUnit::Seconds),
     ("timeoutSeconds", "timeout", TimeUnit::Seconds),
@@ -73,7 +81,10 @@ const TIMED: [(&str, &str, TimeUnit); 9] = [
 
 /// Type here that a client's word means. Empty if the URL decides.
 pub(super) fn type_of(word: &str) -> Option<&'static str> {
-    TYPES.iter().find(|(name, _)| *name == word).map(|(_, meaning)| *meaning)
+    TYPES
+        .iter()
+        .find(|(name, _)| *name == word)
+        .map(|(_, meaning)| *meaning)
 }
 
 /// Accepted names of a server's type.
@@ -135,23 +146,39 @@ impl ClientEntry<'_> {
     }
 
     fn error(&mut self, kind: ProblemKind, span: SourceSpan, message: String, fix: &str) {
-        self.faults.for_setting(self.path).error(kind, span, message, fix);
+        self.faults
+            .for_setting(self.path)
+            .error(kind, span, message, fix);
     }
 
     /// Rewrites the client's references in every text.
     fn references(&mut self) {
         for (key, node) in self.table.iter_mut() {
             let path = self.path.key(key);
-            rewrite(node, &path, (self.format, self.editor), self.asked_inputs, self.faults);
+            rewrite(
+                node,
+                &path,
+                (self.format, self.editor),
+                self.asked_inputs,
+                self.faults,
+            );
         }
     }
 
     /// Moves the keys of an inner table into the entry.
     fn lift(&mut self, key: &str) {
-        if self.table.get(key).is_none_or(|node| node.as_table().is_none()) {
+        if self
+            .table
+            .get(key)
+            .is_none_or(|node| node.as_table().is_none())
+        {
             return;
         }
-        if let Some(ConfigNode { value: ConfigValue::Table(inner), .. }) = self.table.remove(key) {
+        if let Some(ConfigNode {
+            value: ConfigValue::Table(inner),
+            ..
+        }) = self.table.remove(key)
+        {
             for (key, node) in inner {
                 self.table.entry(key).or_insert(node);
             }
@@ -160,21 +187,41 @@ impl ClientEntry<'_> {
 
     /// Unpacks `command = { path, args, env }`.
     fn command_table(&mut self) {
-        if self.table.get("command").is_none_or(|node| node.child("path").is_none()) {
+        if self
+            .table
+            .get("command")
+            .is_none_or(|node| node.child("path").is_none())
+        {
             return;
         }
-        if let Some(ConfigNode { value: ConfigValue::Table(inner), .. }) = self.table.remove("command") {
+        if let Some(ConfigNode {
+            value: ConfigValue::Table(inner),
+            ..
+        }) = self.table.remove("command")
+        {
             for (key, node) in inner {
-                let key = if key == "path" { "command".to_owned() } else { key };
+                let key = if key == "path" {
+                    "command".to_owned()
+                } else {
+                    key
+                };
                 self.table.entry(key).or_insert(node);
             }
         }
     }
 
     fn rename(&mut self, alias: &str, key: &str) {
-        let Some(node) = self.table.remove(alias) else { return };
-        match (self.table.get_mut(key).map(|there| &mut there.value), node.value) {
-            (None, value) => drop(self.table.insert(key.to_owned(), ConfigNode { value, ..node })),
+        let Some(node) = self.table.remove(alias) else {
+            return;
+        };
+        match (
+            self.table.get_mut(key).map(|there| &mut there.value),
+            node.value,
+        ) {
+            (None, value) => drop(
+                self.table
+                    .insert(key.to_owned(), ConfigNode { value, ..node }),
+            ),
             (Some(ConfigValue::Table(there)), ConfigValue::Table(more)) => {
                 for (key, node) in more {
                     there.entry(key).or_insert(node);
@@ -183,9 +230,21 @@ impl ClientEntry<'_> {
             // Some clients write the same URL under two names.
             (Some(there), value) if *there == value => {}
             _ => {
-                let what = if key == "url" { "two URLs".to_owned() } else { format!("`{key}` twice") };
-                let message = format!("`{}` has {what}: `{alias}` is another spelling of `{key}`", self.path);
-                self.error(ProblemKind::Conflict, node.key, message, "keep one of the two");
+                let what = if key == "url" {
+                    "two URLs".to_owned()
+                } else {
+                    format!("`{key}` twice")
+                };
+                let message = format!(
+                    "`{}` has {what}: `{alias}` is another spelling of `{key}`",
+                    self.path
+                );
+                self.error(
+                    ProblemKind::Conflict,
+                    node.key,
+                    message,
+                    "keep one of the two",
+                );
             }
         }
     }
@@ -194,28 +253,56 @@ impl ClientEntry<'_> {
     fn credentials(&mut self) {
         let mut headers: Vec<(String, ConfigNode)> = Vec::new();
         let mut env: Vec<(String, ConfigNode)> = Vec::new();
-        let text = |node: &ConfigNode, text: String| ConfigNode { value: ConfigValue::Text(text), ..node.clone() };
+        let text = |node: &ConfigNode, text: String| ConfigNode {
+            value: ConfigValue::Text(text),
+            ..node.clone()
+        };
         let bearer = |value: &str| format!("Bearer {value}");
         // Codex names a variable, so its file holds no secret. A reference keeps it that way.
-        for (key, as_value) in [("bearer_token_env_var", false), ("api_key_env", false), ("apiKey", true)] {
-            let Some(node) = self.table.remove(key) else { continue };
+        for (key, as_value) in [
+            ("bearer_token_env_var", false),
+            ("api_key_env", false),
+            ("apiKey", true),
+        ] {
+            let Some(node) = self.table.remove(key) else {
+                continue;
+            };
             if let Some(name) = node.as_text().filter(|name| !name.is_empty()) {
-                let value = if as_value { name.to_owned() } else { format!("${{{name}}}") };
+                let value = if as_value {
+                    name.to_owned()
+                } else {
+                    format!("${{{name}}}")
+                };
                 headers.push(("Authorization".to_owned(), text(&node, bearer(&value))));
             }
         }
-        if let Some(ConfigNode { value: ConfigValue::Table(names), .. }) = self.table.remove("env_http_headers") {
+        if let Some(ConfigNode {
+            value: ConfigValue::Table(names),
+            ..
+        }) = self.table.remove("env_http_headers")
+        {
             for (header, node) in names {
-                let value = node.as_text().map(|name| text(&node, format!("${{{name}}}")));
+                let value = node
+                    .as_text()
+                    .map(|name| text(&node, format!("${{{name}}}")));
                 headers.extend(value.map(|value| (header, value)));
             }
         }
-        // Variables of `env_vars` may be missing. Those of `env_keys` are secrets that the server needs.
+        // Variables of `env_vars` may be missing. Those of `env_keys` are secrets that the server
+        // needs.
         for (key, default) in [("env_vars", ":-"), ("env_keys", "")] {
-            let Some(ConfigNode { value: ConfigValue::List(names), .. }) = self.table.remove(key) else { continue };
+            let Some(ConfigNode {
+                value: ConfigValue::List(names),
+                ..
+            }) = self.table.remove(key)
+            else {
+                continue;
+            };
             for node in names {
                 let name = node.as_text().map(str::to_owned);
-                env.extend(name.map(|name| (name.clone(), text(&node, format!("${{{name}{default}}}")))));
+                env.extend(
+                    name.map(|name| (name.clone(), text(&node, format!("${{{name}{default}}}")))),
+                );
             }
         }
         self.add("headers", headers);
@@ -223,11 +310,19 @@ impl ClientEntry<'_> {
     }
 
     fn add(&mut self, key: &str, entries: Vec<(String, ConfigNode)>) {
-        let Some(span) = entries.first().map(|(_, node)| node.span) else { return };
-        let node = self.table.entry(key.to_owned()).or_insert_with(|| ConfigNode::table(span));
-        let Some(table) = node.as_table_mut() else { return };
+        let Some(span) = entries.first().map(|(_, node)| node.span) else {
+            return;
+        };
+        let node = self
+            .table
+            .entry(key.to_owned())
+            .or_insert_with(|| ConfigNode::table(span));
+        let Some(table) = node.as_table_mut() else {
+            return;
+        };
         // Names of headers have no case, and an entry's own value wins.
-        let mut there: HashSet<String> = table.keys().map(|name| name.to_ascii_lowercase()).collect();
+        let mut there: HashSet<String> =
+            table.keys().map(|name| name.to_ascii_lowercase()).collect();
         for (name, node) in entries {
             if there.insert(name.to_ascii_lowercase()) {
                 table.insert(name, node);
@@ -240,12 +335,22 @@ impl ClientEntry<'_> {
         if let Some(node) = self.table.get("state")
             && let Some(state @ ("enabled" | "disabled")) = node.as_text()
         {
-            let node = ConfigNode { value: ConfigValue::Bool(state == "enabled"), ..node.clone() };
+            let node = ConfigNode {
+                value: ConfigValue::Bool(state == "enabled"),
+                ..node.clone()
+            };
             self.table.remove("state");
             self.table.entry("enabled".to_owned()).or_insert(node);
         }
-        for (name, inverted) in [("disabled", true), ("isActive", false), ("isEnabled", false), ("active", false)] {
-            let Some(mut node) = self.table.remove(name) else { continue };
+        for (name, inverted) in [
+            ("disabled", true),
+            ("isActive", false),
+            ("isEnabled", false),
+            ("active", false),
+        ] {
+            let Some(mut node) = self.table.remove(name) else {
+                continue;
+            };
             match node.value {
                 // A client that writes both means one of them. Off is the one that does no harm.
                 ConfigValue::Bool(value) if foreign && self.table.contains_key("enabled") => {
@@ -263,7 +368,11 @@ impl ClientEntry<'_> {
                     self.table.insert("enabled".to_owned(), node);
                 }
                 _ => {
-                    let message = format!("`{}` must be true or false, but is {}", self.path.key(name), node.kind());
+                    let message = format!(
+                        "`{}` must be true or false, but is {}",
+                        self.path.key(name),
+                        node.kind()
+                    );
                     self.error(ProblemKind::Type, node.span, message, "write true or false");
                 }
             }
@@ -273,16 +382,20 @@ impl ClientEntry<'_> {
     /// Turns a client's types into ours. Clients also write them under `transport`.
     fn kind(&mut self, foreign: bool) {
         for key in ["type", "transport", "transportType"] {
-            let Some(mut node) = self.table.remove(key) else { continue };
+            let Some(mut node) = self.table.remove(key) else {
+                continue;
+            };
             let meaning = node.as_text().and_then(type_of);
             match meaning {
                 Some("") => continue,
                 Some(meaning) => node.value = ConfigValue::Text(meaning.to_owned()),
                 None => {}
             }
-            // Our `transport` has no word for programs. Its `http` also excludes HTTP+SSE, which a client's `http` does
-            // not.
-            let as_type = key == "transportType" || meaning == Some("stdio") || (foreign && meaning.is_some());
+            // Our `transport` has no word for programs. Its `http` also excludes HTTP+SSE, which a
+            // client's `http` does not.
+            let as_type = key == "transportType"
+                || meaning == Some("stdio")
+                || (foreign && meaning.is_some());
             let key = if as_type { "type" } else { key };
             self.table.entry(key.to_owned()).or_insert(node);
         }
@@ -294,24 +407,41 @@ impl ClientEntry<'_> {
         if *self.format != WITSY || !is_program {
             return;
         }
-        let Some(node) = self.table.remove("url") else { return };
+        let Some(node) = self.table.remove("url") else {
+            return;
+        };
         let words = node.as_text().map(split).unwrap_or_default();
-        let words = words.into_iter().map(|word| ConfigNode::new(ConfigValue::Text(word), node.span)).collect();
-        self.table.insert("args".to_owned(), ConfigNode { value: ConfigValue::List(words), ..node });
+        let words = words
+            .into_iter()
+            .map(|word| ConfigNode::new(ConfigValue::Text(word), node.span))
+            .collect();
+        self.table.insert(
+            "args".to_owned(),
+            ConfigNode {
+                value: ConfigValue::List(words),
+                ..node
+            },
+        );
     }
 
     /// Splits a command that is a list or, in clients' files, one line.
     fn command(&mut self, foreign: bool) {
-        let Some(node) = self.table.get_mut("command") else { return };
+        let Some(node) = self.table.get_mut("command") else {
+            return;
+        };
         let words: Vec<ConfigNode> = match &mut node.value {
             ConfigValue::List(words) => std::mem::take(words),
             // A path with spaces is one word if such a file exists.
-            ConfigValue::Text(line) if foreign && line.trim().contains(char::is_whitespace) && !is_file(line) => {
+            ConfigValue::Text(line)
+                if foreign && line.trim().contains(char::is_whitespace) && !is_file(line) =>
+            {
                 let span = node.span;
                 let (program, rest) = line.split_at(windows_program(line).unwrap_or_default());
                 let program = (!program.is_empty()).then(|| program.to_owned());
                 let words = program.into_iter().chain(split(rest));
-                words.map(|word| ConfigNode::new(ConfigValue::Text(word), span)).collect()
+                words
+                    .map(|word| ConfigNode::new(ConfigValue::Text(word), span))
+                    .collect()
             }
             _ => return,
         };
@@ -327,7 +457,10 @@ impl ClientEntry<'_> {
         }
         let span = rest[0].span;
         let args = self.table.entry("args".to_owned());
-        let args = args.or_insert_with(|| ConfigNode { key, ..ConfigNode::new(ConfigValue::List(Vec::new()), span) });
+        let args = args.or_insert_with(|| ConfigNode {
+            key,
+            ..ConfigNode::new(ConfigValue::List(Vec::new()), span)
+        });
         if let ConfigValue::List(args) = &mut args.value {
             // The words of the command come before the arguments.
             args.splice(0..0, rest);
@@ -336,26 +469,40 @@ impl ClientEntry<'_> {
 
     /// Ignores a table of tools that only has the approvals of the client's user.
     fn approvals(&mut self) {
-        let approves = |node: &ConfigNode| node.as_table().is_some_and(|tool| tool.contains_key("approval_mode"));
-        let only_approves = |table: &BTreeMap<String, ConfigNode>| !table.is_empty() && table.values().all(approves);
-        if self.table.get("tools").and_then(ConfigNode::as_table).is_some_and(only_approves)
+        let approves = |node: &ConfigNode| {
+            node.as_table()
+                .is_some_and(|tool| tool.contains_key("approval_mode"))
+        };
+        let only_approves = |table: &BTreeMap<String, ConfigNode>| {
+            !table.is_empty() && table.values().all(approves)
+        };
+        if self
+            .table
+            .get("tools")
+            .and_then(ConfigNode::as_table)
+            .is_some_and(only_approves)
             && let Some(node) = self.table.remove("tools")
         {
-            self.ignored.add(node.key, self.path.key("tools").to_string());
+            self.ignored
+                .add(node.key, self.path.key("tools").to_string());
         }
     }
 
     /// Gives numbers the client's unit of time.
     fn times(&mut self, foreign: bool) {
         for (key, ours, unit) in TIMED {
-            let Some(node) = self.table.remove(key) else { continue };
+            let Some(node) = self.table.remove(key) else {
+                continue;
+            };
             let node = match with_unit(&node.value, unit) {
                 Some(value) => ConfigNode { value, ..node },
                 None => node,
             };
             self.table.entry(ours.to_owned()).or_insert(node);
         }
-        let Some(unit) = self.format.unit.filter(|_| foreign) else { return };
+        let Some(unit) = self.format.unit.filter(|_| foreign) else {
+            return;
+        };
         for key in ["timeout", "connect_timeout", "start_timeout"] {
             if let Some(node) = self.table.get_mut(key)
                 && let Some(value) = with_unit(&node.value, unit)
@@ -365,14 +512,18 @@ impl ClientEntry<'_> {
         }
         if let Some(node) = self.table.remove("initTimeout") {
             let value = with_unit(&node.value, unit);
-            self.table.extend(value.map(|value| ("start_timeout".to_owned(), ConfigNode { value, ..node })));
+            self.table.extend(
+                value.map(|value| ("start_timeout".to_owned(), ConfigNode { value, ..node })),
+            );
         }
     }
 
     /// Turns numbers and booleans into text where only text makes sense.
     fn scalars(&mut self) {
         for key in ["env", "headers", "args"] {
-            let Some(node) = self.table.get_mut(key) else { continue };
+            let Some(node) = self.table.get_mut(key) else {
+                continue;
+            };
             match &mut node.value {
                 ConfigValue::Table(table) => table.values_mut().for_each(as_text),
                 ConfigValue::List(items) => items.iter_mut().for_each(as_text),
@@ -390,17 +541,26 @@ fn rewrite(
     faults: &mut ProblemCollector,
 ) {
     match &mut node.value {
-        ConfigValue::Text(text) => match references::rewrite(text, format.references, editor, asked) {
-            Ok(rewritten) => *text = rewritten,
-            Err((message, fix)) => {
-                faults.for_setting(path).error(ProblemKind::Reference, node.span, format!("`{path}`: {message}"), fix);
-                // The problem is reported. A null keeps the check from reporting it again.
-                node.value = ConfigValue::Null;
+        ConfigValue::Text(text) => {
+            match references::rewrite(text, format.references, editor, asked) {
+                Ok(rewritten) => *text = rewritten,
+                Err((message, fix)) => {
+                    faults.for_setting(path).error(
+                        ProblemKind::Reference,
+                        node.span,
+                        format!("`{path}`: {message}"),
+                        fix,
+                    );
+                    // The problem is reported. A null keeps the check from reporting it again.
+                    node.value = ConfigValue::Null;
+                }
             }
-        },
+        }
         ConfigValue::List(items) => {
             let items = items.iter_mut().enumerate();
-            items.for_each(|(i, item)| rewrite(item, &path.item(i), (format, editor), asked, faults));
+            items.for_each(|(i, item)| {
+                rewrite(item, &path.item(i), (format, editor), asked, faults)
+            });
         }
         ConfigValue::Table(table) => {
             for (key, child) in table {
@@ -430,7 +590,11 @@ fn with_unit(value: &ConfigValue, unit: TimeUnit) -> Option<ConfigValue> {
     }
     // Whole seconds are written as such, since messages may quote the value.
     let whole = (milliseconds % 1000.0).abs() < f64::EPSILON;
-    let text = if whole { format!("{:.0}s", milliseconds / 1000.0) } else { format!("{milliseconds:.0}ms") };
+    let text = if whole {
+        format!("{:.0}s", milliseconds / 1000.0)
+    } else {
+        format!("{milliseconds:.0}ms")
+    };
     Some(ConfigValue::Text(text))
 }
 
@@ -448,26 +612,35 @@ fn is_file(line: &str) -> bool {
     line.contains(['/', '\\']) && std::path::Path::new(line).is_file()
 }
 
-/// Returns the length of a program's path at the start of a line, white space included: `C:\Program Files\x\y.cmd`.
+/// Returns the length of a program's path at the start of a line, white space included: `C:\Program
+/// Files\x\y.cmd`.
 fn windows_program(line: &str) -> Option<usize> {
     const ENDINGS: [&str; 4] = [".exe", ".cmd", ".bat", ".com"];
     let lower = line.to_ascii_lowercase();
     let is_end = |at: &usize| lower[*at..].chars().next().is_none_or(char::is_whitespace);
-    let ends = ENDINGS.iter().filter_map(|ending| lower.match_indices(ending).map(|(at, _)| at + 4).find(is_end));
+    let ends = ENDINGS.iter().filter_map(|ending| {
+        lower
+            .match_indices(ending)
+            .map(|(at, _)| at + 4)
+            .find(is_end)
+    });
     ends.min().filter(|_| is_windows_path(line))
 }
 
 /// True for the beginning of a path on a drive or in a share of Windows.
 fn is_windows_path(start: &str) -> bool {
-    start.starts_with("\\\\") || start.as_bytes().get(1) == Some(&b':') && start.as_bytes()[0].is_ascii_alphabetic()
+    start.starts_with("\\\\")
+        || start.as_bytes().get(1) == Some(&b':') && start.as_bytes()[0].is_ascii_alphabetic()
 }
 
 /// True for the rest of `\\server\x` behind its first backslash.
 fn is_share(rest: &str) -> bool {
-    rest.strip_prefix('\\').is_some_and(|name| name.starts_with(|c: char| c.is_ascii_alphanumeric()))
+    rest.strip_prefix('\\')
+        .is_some_and(|name| name.starts_with(|c: char| c.is_ascii_alphanumeric()))
 }
 
-/// Returns the characters that a backslash takes the meaning from. Before any other it is one of a path of Windows.
+/// Returns the characters that a backslash takes the meaning from. Before any other it is one of a
+/// path of Windows.
 fn escapes(word: &str, quote: Option<char>) -> &'static str {
     match quote {
         // In a POSIX shell, a backslash has no meaning inside single quotes.

@@ -1,7 +1,8 @@
 //! Lines of a client's entry that no server should be lost for.
 //!
-//! Owns what is left out of an entry, or read in the client's sense, with one warning for each. Does not know clients'
-//! spellings (`entry`). Invariant: what may be a restriction of tools stays, so that it is reported as an error.
+//! Owns what is left out of an entry, or read in the client's sense, with one warning for each.
+//! Does not know clients' spellings (`entry`). Invariant: what may be a restriction of tools stays,
+//! so that it is reported as an error.
 
 use http::HeaderName;
 
@@ -13,34 +14,64 @@ use super::super::tree::{ConfigNode, ConfigValue};
 use super::entry::{ClientEntry, split, type_of};
 
 /// Keys with the address of a server, under all names that clients have for them.
-const PLACES: [&str; 9] = ["url", "command", "cmd", "uri", "serverUrl", "httpUrl", "server_url", "http_url", "baseUrl"];
+const PLACES: [&str; 9] = [
+    "url",
+    "command",
+    "cmd",
+    "uri",
+    "serverUrl",
+    "httpUrl",
+    "server_url",
+    "http_url",
+    "baseUrl",
+];
 /// Settings of one kind of server, by the key that makes it one.
-const BELONGING: [(&str, &[&str]); 2] =
-    [("url", &["args", "env", "cwd"]), ("command", &["headers", "forward_headers", "transport", "proxy", "ca"])];
-/// Settings that restrict what a server offers. A wrong value is an error, or it would offer more than was meant.
+const BELONGING: [(&str, &[&str]); 2] = [
+    ("url", &["args", "env", "cwd"]),
+    (
+        "command",
+        &["headers", "forward_headers", "transport", "proxy", "ca"],
+    ),
+];
+/// Settings that restrict what a server offers. A wrong value is an error, or it would offer more
+/// than was meant.
 const RULES: [&str; 3] = ["tools", "resources", "prompts"];
 /// Settings of a login that the client makes itself.
 const LOGINS: [&str; 3] = ["oauth", "auth", "headersHelper"];
 /// Words in the name of a list that says which tools there are.
-const RESTRICTING: [&str; 9] = ["only", "allow", "deny", "block", "exclu", "includ", "disab", "enabl", "restrict"];
+const RESTRICTING: [&str; 9] = [
+    "only", "allow", "deny", "block", "exclu", "includ", "disab", "enabl", "restrict",
+];
 
 impl ClientEntry<'_> {
     /// Removes empty addresses. Some clients write all keys that an entry may have.
     pub(super) fn remove_blanks(&mut self) {
-        let is_blank = |node: &ConfigNode| node.as_text().is_some_and(|text| text.trim().is_empty());
+        let is_blank =
+            |node: &ConfigNode| node.as_text().is_some_and(|text| text.trim().is_empty());
         let is_place = |key: &str| PLACES.contains(&key);
-        // An entry without any address keeps its empty one, whose problem is then reported at its place.
-        let has_place = self.table.iter().any(|(key, node)| is_place(key) && !is_blank(node));
-        self.table.retain(|key, node| !is_blank(node) || !(key == "cwd" || has_place && is_place(key)));
+        // An entry without any address keeps its empty one, whose problem is then reported at its
+        // place.
+        let has_place = self
+            .table
+            .iter()
+            .any(|(key, node)| is_place(key) && !is_blank(node));
+        self.table
+            .retain(|key, node| !is_blank(node) || !(key == "cwd" || has_place && is_place(key)));
     }
 
     /// Reads values in forms that clients take.
     pub(super) fn read_loosely(&mut self) {
         for key in ["enabled", "disabled", "isActive", "isEnabled", "active"] {
-            let Some(node) = self.table.get_mut(key) else { continue };
+            let Some(node) = self.table.get_mut(key) else {
+                continue;
+            };
             match &node.value {
-                ConfigValue::Text(text) if text.eq_ignore_ascii_case("true") => node.value = ConfigValue::Bool(true),
-                ConfigValue::Text(text) if text.eq_ignore_ascii_case("false") => node.value = ConfigValue::Bool(false),
+                ConfigValue::Text(text) if text.eq_ignore_ascii_case("true") => {
+                    node.value = ConfigValue::Bool(true)
+                }
+                ConfigValue::Text(text) if text.eq_ignore_ascii_case("false") => {
+                    node.value = ConfigValue::Bool(false)
+                }
                 ConfigValue::Int(number @ (0 | 1)) => node.value = ConfigValue::Bool(*number == 1),
                 _ => {}
             }
@@ -48,7 +79,9 @@ impl ClientEntry<'_> {
         if let Some(node) = self.table.get_mut("args")
             && let ConfigValue::Text(line) = &node.value
         {
-            let words = split(line).into_iter().map(|word| ConfigNode::new(ConfigValue::Text(word), node.span));
+            let words = split(line)
+                .into_iter()
+                .map(|word| ConfigNode::new(ConfigValue::Text(word), node.span));
             node.value = ConfigValue::List(words.collect());
         }
         if let Some(node) = self.table.get_mut("env")
@@ -56,37 +89,72 @@ impl ClientEntry<'_> {
         {
             let pair = |line: &ConfigNode| {
                 let (name, value) = line.as_text()?.split_once('=')?;
-                Some((name.to_owned(), ConfigNode { value: ConfigValue::Text(value.to_owned()), ..line.clone() }))
+                Some((
+                    name.to_owned(),
+                    ConfigNode {
+                        value: ConfigValue::Text(value.to_owned()),
+                        ..line.clone()
+                    },
+                ))
             };
             node.value = ConfigValue::Table(lines.iter().filter_map(pair).collect());
         }
     }
 
-    /// Takes rules from the forms of other gateways: a filter with a mode, and a switch for each item.
+    /// Takes rules from the forms of other gateways: a filter with a mode, and a switch for each
+    /// item.
     pub(super) fn rules_of_gateways(&mut self) {
-        let filter = self.table.get("options").and_then(|options| options.child("toolFilter")).cloned();
+        let filter = self
+            .table
+            .get("options")
+            .and_then(|options| options.child("toolFilter"))
+            .cloned();
         if let Some(list) = filter.as_ref().and_then(|filter| filter.child("list")) {
-            let mode = filter.as_ref().and_then(|filter| filter.child("mode")).and_then(ConfigNode::as_text);
-            let key = if mode == Some("allow") { "allowedTools" } else { "disabledTools" };
+            let mode = filter
+                .as_ref()
+                .and_then(|filter| filter.child("mode"))
+                .and_then(ConfigNode::as_text);
+            let key = if mode == Some("allow") {
+                "allowedTools"
+            } else {
+                "disabledTools"
+            };
             self.table.entry(key.to_owned()).or_insert(list.clone());
         }
         let server = self.path.0.last().cloned().unwrap_or_default();
         for kind in RULES {
-            let Some(node) = self.table.get_mut(kind) else { continue };
-            let is_switch =
-                |item: &ConfigNode| matches!(item.child("enabled").map(|on| &on.value), Some(ConfigValue::Bool(_)));
-            let Some(items) = node.as_table().filter(|items| !items.is_empty() && items.values().all(is_switch)) else {
+            let Some(node) = self.table.get_mut(kind) else {
                 continue;
             };
-            let off = items
-                .iter()
-                .filter(|(_, item)| item.child("enabled").is_some_and(|on| on.value == ConfigValue::Bool(false)));
+            let is_switch = |item: &ConfigNode| {
+                matches!(
+                    item.child("enabled").map(|on| &on.value),
+                    Some(ConfigValue::Bool(_))
+                )
+            };
+            let Some(items) = node
+                .as_table()
+                .filter(|items| !items.is_empty() && items.values().all(is_switch))
+            else {
+                continue;
+            };
+            let off = items.iter().filter(|(_, item)| {
+                item.child("enabled")
+                    .is_some_and(|on| on.value == ConfigValue::Bool(false))
+            });
             // Some of them put the server's name before that of the item.
             let names = off.flat_map(|(name, item)| {
-                let own = name.strip_prefix(&format!("{server}-")).filter(|own| !own.is_empty());
-                [Some(name.as_str()), own].into_iter().flatten().map(|name| (name.to_owned(), item.span))
+                let own = name
+                    .strip_prefix(&format!("{server}-"))
+                    .filter(|own| !own.is_empty());
+                [Some(name.as_str()), own]
+                    .into_iter()
+                    .flatten()
+                    .map(|name| (name.to_owned(), item.span))
             });
-            let denied = names.map(|(name, place)| ConfigNode::new(ConfigValue::Text(name), place)).collect();
+            let denied = names
+                .map(|(name, place)| ConfigNode::new(ConfigValue::Text(name), place))
+                .collect();
             let deny = ConfigNode::new(ConfigValue::List(denied), node.span);
             node.value = ConfigValue::Table([("deny".to_owned(), deny)].into());
         }
@@ -99,7 +167,11 @@ impl ClientEntry<'_> {
         self.members_without_text();
         self.own_headers();
         let schema = ConfigSchema::read();
-        let keys = schema.root().key("servers").and_then(|rule| rule.key("*")).and_then(|rule| rule.keys());
+        let keys = schema
+            .root()
+            .key("servers")
+            .and_then(|rule| rule.key("*"))
+            .and_then(|rule| rule.keys());
         let keys = keys.unwrap_or_default();
         let written: Vec<String> = self.table.keys().cloned().collect();
         for key in written {
@@ -116,10 +188,14 @@ impl ClientEntry<'_> {
     /// Of a program's and an address' settings, keeps those of the server's kind.
     fn choose_way(&mut self) {
         let says = |kinds: &[&str]| {
-            self.table.get("type").and_then(ConfigNode::as_text).is_some_and(|kind| kinds.contains(&kind))
+            self.table
+                .get("type")
+                .and_then(ConfigNode::as_text)
+                .is_some_and(|kind| kinds.contains(&kind))
         };
         if self.table.contains_key("url") && self.table.contains_key("command") {
-            // The type decides for the client, too. Without one, nobody can tell which of the two is meant.
+            // The type decides for the client, too. Without one, nobody can tell which of the two
+            // is meant.
             let other = match (says(&["stdio"]), says(&["http", "sse", "ws"])) {
                 (true, _) => "url",
                 (_, true) => "command",
@@ -142,26 +218,40 @@ impl ClientEntry<'_> {
         }
         let is_program = self.table.contains_key("command");
         let is_wrong = |kind: &str| (kind == "stdio") != is_program;
-        if self.table.get("type").and_then(ConfigNode::as_text).is_some_and(is_wrong) {
+        if self
+            .table
+            .get("type")
+            .and_then(ConfigNode::as_text)
+            .is_some_and(is_wrong)
+        {
             self.leave_out_unknown("type");
         }
     }
 
     /// Takes a type that was written as `protocol`. Here that key has a revision.
     fn protocol_as_type(&mut self) {
-        let Some(kind) = self.table.get("protocol").and_then(ConfigNode::as_text) else { return };
-        let is_revision =
-            kind.starts_with(|c: char| c.is_ascii_digit()) || matches!(kind, "auto" | "newest" | "client");
+        let Some(kind) = self.table.get("protocol").and_then(ConfigNode::as_text) else {
+            return;
+        };
+        let is_revision = kind.starts_with(|c: char| c.is_ascii_digit())
+            || matches!(kind, "auto" | "newest" | "client");
         let kind = type_of(kind);
         if is_revision {
             return;
         }
         match (kind, self.table.remove("protocol")) {
-            (Some(kind), Some(node)) if !kind.is_empty() && self.table.contains_key("url") == (kind != "stdio") => {
-                let node = ConfigNode { value: ConfigValue::Text(kind.to_owned()), ..node };
+            (Some(kind), Some(node))
+                if !kind.is_empty() && self.table.contains_key("url") == (kind != "stdio") =>
+            {
+                let node = ConfigNode {
+                    value: ConfigValue::Text(kind.to_owned()),
+                    ..node
+                };
                 self.table.entry("type".to_owned()).or_insert(node);
             }
-            (_, Some(node)) => self.ignored.add(node.key, self.path.key("protocol").to_string()),
+            (_, Some(node)) => self
+                .ignored
+                .add(node.key, self.path.key("protocol").to_string()),
             _ => {}
         }
     }
@@ -170,7 +260,9 @@ impl ClientEntry<'_> {
     fn members_without_text(&mut self) {
         for key in ["env", "headers", "args"] {
             let path = self.path.key(key);
-            let Some(node) = self.table.get_mut(key) else { continue };
+            let Some(node) = self.table.get_mut(key) else {
+                continue;
+            };
             let mut wrong = Vec::new();
             match &mut node.value {
                 ConfigValue::Table(table) => table.retain(|name, node| {
@@ -183,7 +275,12 @@ impl ClientEntry<'_> {
             }
             for (place, path) in wrong {
                 let message = format!("`{path}` is not text, and is left out");
-                self.faults.for_setting(&path).warn(ProblemKind::Type, place, message, "put it in quotes");
+                self.faults.for_setting(&path).warn(
+                    ProblemKind::Type,
+                    place,
+                    message,
+                    "put it in quotes",
+                );
             }
         }
     }
@@ -191,10 +288,17 @@ impl ClientEntry<'_> {
     /// Leaves out headers that the gateway sets itself.
     fn own_headers(&mut self) {
         let path = self.path.key("headers");
-        let Some(headers) = self.table.get_mut("headers").and_then(ConfigNode::as_table_mut) else { return };
+        let Some(headers) = self
+            .table
+            .get_mut("headers")
+            .and_then(ConfigNode::as_table_mut)
+        else {
+            return;
+        };
         let mut own = Vec::new();
         headers.retain(|name, node| {
-            let is_own = HeaderName::try_from(name.as_str()).is_ok_and(|name| resolve::is_reserved_header(&name));
+            let is_own = HeaderName::try_from(name.as_str())
+                .is_ok_and(|name| resolve::is_reserved_header(&name));
             own.extend(is_own.then(|| (node.key, path.key(name))));
             !is_own
         });
@@ -211,11 +315,18 @@ impl ClientEntry<'_> {
 
     /// Leaves out a login that only the client makes. Nothing of it is run.
     fn leave_out_login(&mut self, key: &str) {
-        let Some(node) = self.table.remove(key) else { return };
+        let Some(node) = self.table.remove(key) else {
+            return;
+        };
         let path = self.path.key(key);
-        let message = format!("`{path}` is a login of {}, and is left out", self.format.title);
+        let message = format!(
+            "`{path}` is a login of {}, and is left out",
+            self.format.title
+        );
         let fix = "if the server wants a credential, send it with `headers`";
-        self.faults.for_setting(&path).warn(ProblemKind::UnknownKey, node.key, message, fix);
+        self.faults
+            .for_setting(&path)
+            .warn(ProblemKind::UnknownKey, node.key, message, fix);
     }
 
     fn leave_out_unknown(&mut self, key: &str) {
@@ -229,25 +340,50 @@ impl ClientEntry<'_> {
 
     /// True if the config takes the value of a key.
     fn is_usable(&self, key: &str) -> bool {
-        let Some(node) = self.table.get(key) else { return true };
-        let is_place = matches!(key, "url" | "command" | "args" | "tcp" | "unix" | "enabled" | "env" | "headers");
+        let Some(node) = self.table.get(key) else {
+            return true;
+        };
+        let is_place = matches!(
+            key,
+            "url" | "command" | "args" | "tcp" | "unix" | "enabled" | "env" | "headers"
+        );
         let text = node.as_text().unwrap_or_default();
         // What is not written yet cannot be judged: the reference is replaced later.
-        is_place || text.contains("${") || (accepts_setting("x", key, node) && resolve::is_text_usable(key, text))
+        is_place
+            || text.contains("${")
+            || (accepts_setting("x", key, node) && resolve::is_text_usable(key, text))
     }
 
     fn leave_out_value(&mut self, key: &str) {
-        let Some(node) = self.table.remove(key) else { return };
+        let Some(node) = self.table.remove(key) else {
+            return;
+        };
         let path = self.path.key(key);
         let schema = ConfigSchema::read();
-        let rule = schema.root().key("servers").and_then(|rule| rule.key("*")).and_then(|rule| rule.key(key));
-        let with_unit = rule.and_then(|rule| rule.choices().into_iter().find(|rule| rule.unit().is_some()));
+        let rule = schema
+            .root()
+            .key("servers")
+            .and_then(|rule| rule.key("*"))
+            .and_then(|rule| rule.key(key));
+        let with_unit = rule.and_then(|rule| {
+            rule.choices()
+                .into_iter()
+                .find(|rule| rule.unit().is_some())
+        });
         let is_number = matches!(node.value, ConfigValue::Int(_) | ConfigValue::Float(_));
         let (message, fix) = match with_unit.and_then(SchemaRule::advice).filter(|_| is_number) {
-            Some(advice) => (format!("`{path}` is a number without a unit, and is left out"), advice),
-            None => (format!("`{path}` has a value that means nothing here, and is left out"), "remove it"),
+            Some(advice) => (
+                format!("`{path}` is a number without a unit, and is left out"),
+                advice,
+            ),
+            None => (
+                format!("`{path}` has a value that means nothing here, and is left out"),
+                "remove it",
+            ),
         };
-        self.faults.for_setting(&path).warn(ProblemKind::ClientSetting, node.span, message, fix);
+        self.faults
+            .for_setting(&path)
+            .warn(ProblemKind::ClientSetting, node.span, message, fix);
     }
 }
 

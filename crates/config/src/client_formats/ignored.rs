@@ -1,7 +1,8 @@
 //! Settings of clients that have no meaning for a gateway.
 //!
-//! Owns their names, and one warning a kind for all of a file's. Does not check values. Invariant: a restriction of a server
-//! is never ignored (`tools`), and a key in no list is an error (`check`).
+//! Owns their names, and one warning a kind for all of a file's. Does not check values. Invariant:
+//! a restriction of a server is never ignored (`tools`), and a key in no list is an error
+//! (`check`).
 
 use std::collections::BTreeMap;
 
@@ -80,20 +81,32 @@ pub(super) struct IgnoredSettings {
 
 impl IgnoredSettings {
     /// Removes the client's own keys from an entry.
-    pub(super) fn take_from(&mut self, path: &ConfigPath, table: &mut BTreeMap<String, ConfigNode>, foreign: bool) {
+    pub(super) fn take_from(
+        &mut self,
+        path: &ConfigPath,
+        table: &mut BTreeMap<String, ConfigNode>,
+        foreign: bool,
+    ) {
         for key in ENV_FILES {
             if let Some(node) = table.remove(key) {
                 self.add_lost(node.key, path.key(key).to_string());
             }
         }
-        // In our own format `sandbox` is a restriction. It is refused, since this version cannot enforce it.
-        for key in CLIENT_KEYS.into_iter().filter(|key| foreign || *key != "sandbox") {
+        // In our own format `sandbox` is a restriction. It is refused, since this version cannot
+        // enforce it.
+        for key in CLIENT_KEYS
+            .into_iter()
+            .filter(|key| foreign || *key != "sandbox")
+        {
             if let Some(node) = table.remove(key) {
                 self.add(node.key, path.key(key).to_string());
             }
         }
         // `moongate connect` writes `oauth = false` for clients that would otherwise start a login.
-        if table.get("oauth").is_some_and(|node| node.value == super::super::tree::ConfigValue::Bool(false)) {
+        if table
+            .get("oauth")
+            .is_some_and(|node| node.value == super::super::tree::ConfigValue::Bool(false))
+        {
             table.remove("oauth");
         }
     }
@@ -110,7 +123,11 @@ impl IgnoredSettings {
 
     /// Reports all of them, in one warning a kind.
     pub(super) fn report(self, title: &str, faults: &mut ProblemCollector) {
-        let env_file = self.lost.iter().any(|(_, what)| ENV_FILES.iter().any(|key| what.ends_with(&format!(".{key}"))));
+        let env_file = self.lost.iter().any(|(_, what)| {
+            ENV_FILES
+                .iter()
+                .any(|key| what.ends_with(&format!(".{key}")))
+        });
         if let Some((span, named, is_one)) = list(self.lost) {
             let are = if is_one { "is" } else { "are" };
             let fix = match env_file {
@@ -118,11 +135,24 @@ impl IgnoredSettings {
                 false if is_one => "keep it in the client",
                 false => "keep them in the client",
             };
-            faults.warn(ProblemKind::UnknownKey, span, format!("{named} {are} of use only in {title}"), fix);
+            faults.warn(
+                ProblemKind::UnknownKey,
+                span,
+                format!("{named} {are} of use only in {title}"),
+                fix,
+            );
         }
         if let Some((span, named, is_one)) = list(self.settings) {
-            let (are, it) = if is_one { ("is a setting of", "means") } else { ("are settings of", "mean") };
-            let fix = if is_one { "remove it to silence this" } else { "remove them to silence this" };
+            let (are, it) = if is_one {
+                ("is a setting of", "means")
+            } else {
+                ("are settings of", "mean")
+            };
+            let fix = if is_one {
+                "remove it to silence this"
+            } else {
+                "remove them to silence this"
+            };
             let message = format!("{named} {are} {title}, and {it} nothing here");
             faults.warn(ProblemKind::ClientSetting, span, message, fix);
         }
@@ -133,10 +163,18 @@ impl IgnoredSettings {
 fn list(mut found: Vec<(SourceSpan, String)>) -> Option<(SourceSpan, String, bool)> {
     found.sort_by_key(|(span, _)| span.start);
     let span = found.first()?.0;
-    let named: Vec<String> = found.iter().take(NAMED_MAX).map(|(_, what)| format!("`{what}`")).collect();
+    let named: Vec<String> = found
+        .iter()
+        .take(NAMED_MAX)
+        .map(|(_, what)| format!("`{what}`"))
+        .collect();
     let more = match found.len().saturating_sub(NAMED_MAX) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    Some((span, format!("{}{more}", named.join(", ")), found.len() == 1))
+    Some((
+        span,
+        format!("{}{more}", named.join(", ")),
+        found.len() == 1,
+    ))
 }

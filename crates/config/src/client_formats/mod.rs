@@ -1,7 +1,8 @@
 //! Config files of MCP clients, converted into ours.
 //!
-//! Owns the steps from a client's file to `servers`: find the servers (`wrappers`), identify the client (`client`),
-//! convert each entry (`entry`). Does not check values (`check`). Invariant: a file with only our keys stays as it is.
+//! Owns the steps from a client's file to `servers`: find the servers (`wrappers`), identify the
+//! client (`client`), convert each entry (`entry`). Does not check values (`check`). Invariant: a
+//! file with only our keys stays as it is.
 
 mod client;
 mod entry;
@@ -34,12 +35,21 @@ use references::EditorContext;
 use wrappers::ServerMap;
 
 /// Converts a client's file into ours. `file` is its path.
-pub(super) fn normalise(tree: &mut ConfigNode, file: Option<&FilePath>, faults: &mut ProblemCollector) {
-    let Some(table) = tree.as_table_mut() else { return };
+pub(super) fn normalise(
+    tree: &mut ConfigNode,
+    file: Option<&FilePath>,
+    faults: &mut ProblemCollector,
+) {
+    let Some(table) = tree.as_table_mut() else {
+        return;
+    };
     let mut ignored = IgnoredSettings::default();
     let asks = wrappers::inputs(table);
     let maps = wrappers::take(table, file, asks.is_some(), &mut ignored);
-    let client = maps.iter().map(|map| map.format).find(|format| **format != OWN);
+    let client = maps
+        .iter()
+        .map(|map| map.format)
+        .find(|format| **format != OWN);
     let mut switched = switched_off::take(table);
     // Without a client's servers, an unknown key is a mistake in our own format.
     if client.is_some() {
@@ -47,19 +57,36 @@ pub(super) fn normalise(tree: &mut ConfigNode, file: Option<&FilePath>, faults: 
     }
     // Each entry asks for the keys that a server may have.
     let _schema = ConfigSchema::keep();
-    let inputs = asks.as_ref().map(|(_, inputs)| inputs.clone()).unwrap_or_default();
-    let editor = EditorContext { inputs, workspace: file.and_then(wrappers::workspace_of) };
+    let inputs = asks
+        .as_ref()
+        .map(|(_, inputs)| inputs.clone())
+        .unwrap_or_default();
+    let editor = EditorContext {
+        inputs,
+        workspace: file.and_then(wrappers::workspace_of),
+    };
     let mut asked = Vec::new();
     for map in maps {
         let mut map = renamed(map, faults);
         for (name, server) in &mut map.entries {
             let path = ConfigPath::of(&["servers", name]);
-            let Some(entry) = server.as_table_mut() else { continue };
+            let Some(entry) = server.as_table_mut() else {
+                continue;
+            };
             let ignored = &mut ignored;
             let asked = &mut asked;
             let format = map.format;
             let editor = &editor;
-            ClientEntry { path: &path, table: entry, format, editor, asked_inputs: asked, ignored, faults }.convert();
+            ClientEntry {
+                path: &path,
+                table: entry,
+                format,
+                editor,
+                asked_inputs: asked,
+                ignored,
+                faults,
+            }
+            .convert();
             // After the conversion, whose lists of tools this one extends.
             switched.apply(&path, name, server, faults);
         }
@@ -73,9 +100,13 @@ pub(super) fn normalise(tree: &mut ConfigNode, file: Option<&FilePath>, faults: 
 fn report_inputs(span: Option<SourceSpan>, mut asked: Vec<String>, faults: &mut ProblemCollector) {
     asked.sort();
     asked.dedup();
-    let Some(span) = span.filter(|_| !asked.is_empty()) else { return };
-    let message =
-        format!("`inputs` are not asked for here: they are taken from the environment, as {}", asked.join(", "));
+    let Some(span) = span.filter(|_| !asked.is_empty()) else {
+        return;
+    };
+    let message = format!(
+        "`inputs` are not asked for here: they are taken from the environment, as {}",
+        asked.join(", ")
+    );
     faults.warn(
         ProblemKind::UnknownKey,
         span,
@@ -91,14 +122,22 @@ fn renamed(map: ServerMap, faults: &mut ProblemCollector) -> ServerMap {
     }
     let mut entries: BTreeMap<String, ConfigNode> = BTreeMap::new();
     // Legal names first: they keep theirs, and substitutes avoid them.
-    let (legal, other): (Vec<_>, Vec<_>) =
-        map.entries.into_iter().partition(|(name, _)| server_names::name_problem(name).is_none());
+    let (legal, other): (Vec<_>, Vec<_>) = map
+        .entries
+        .into_iter()
+        .partition(|(name, _)| server_names::name_problem(name).is_none());
     entries.extend(legal);
     let mut unused = UnusedNames::new(entries.keys().cloned());
     for (name, node) in other {
         let legal = unused.take(&name);
-        let message = format!("the server {name:?} is called `{legal}` here: its name can stand in no path");
-        faults.warn(ProblemKind::Value, node.key, message, format!("call it `{legal}` to silence this"));
+        let message =
+            format!("the server {name:?} is called `{legal}` here: its name can stand in no path");
+        faults.warn(
+            ProblemKind::Value,
+            node.key,
+            message,
+            format!("call it `{legal}` to silence this"),
+        );
         entries.insert(legal, node);
     }
     ServerMap { entries, ..map }
@@ -106,11 +145,20 @@ fn renamed(map: ServerMap, faults: &mut ProblemCollector) -> ServerMap {
 
 /// Adds servers to those that the file has already.
 fn merge(table: &mut BTreeMap<String, ConfigNode>, map: ServerMap, faults: &mut ProblemCollector) {
-    let servers =
-        table.entry("servers".to_owned()).or_insert_with(|| ConfigNode { key: map.key, ..ConfigNode::table(map.span) });
+    let servers = table
+        .entry("servers".to_owned())
+        .or_insert_with(|| ConfigNode {
+            key: map.key,
+            ..ConfigNode::table(map.span)
+        });
     let Some(servers) = servers.as_table_mut() else {
         let fix = "write one table with a name for each";
-        return faults.error(ProblemKind::Type, map.key, "the servers must be a table", fix);
+        return faults.error(
+            ProblemKind::Type,
+            map.key,
+            "the servers must be a table",
+            fix,
+        );
     };
     for (name, server) in map.entries {
         let path = ConfigPath::of(&["servers", &name]);
@@ -118,14 +166,22 @@ fn merge(table: &mut BTreeMap<String, ConfigNode>, map: ServerMap, faults: &mut 
         match servers.entry(name) {
             Entry::Vacant(free) => drop(free.insert(server)),
             Entry::Occupied(_) => {
-                faults.for_setting(&path).error(ProblemKind::Conflict, server.key, twice, "keep one of the two");
+                faults.for_setting(&path).error(
+                    ProblemKind::Conflict,
+                    server.key,
+                    twice,
+                    "keep one of the two",
+                );
             }
         }
     }
 }
 
 /// Ignores other settings of a client in its file: every key that is not close to one of ours.
-fn ignore_settings_of_client(table: &mut BTreeMap<String, ConfigNode>, ignored: &mut IgnoredSettings) {
+fn ignore_settings_of_client(
+    table: &mut BTreeMap<String, ConfigNode>,
+    ignored: &mut IgnoredSettings,
+) {
     let schema = ConfigSchema::read();
     let root = schema.root();
     let keys = root.keys().unwrap_or_default();
@@ -135,11 +191,17 @@ fn ignore_settings_of_client(table: &mut BTreeMap<String, ConfigNode>, ignored: 
         }
         // Our sections are tables. A key with another value is no misspelt section.
         let misspelt = || nearest(name, &keys).filter(|_| node.as_table().is_some());
-        let known = if keys.contains(&name.as_str()) { Some(name.as_str()) } else { misspelt() };
+        let known = if keys.contains(&name.as_str()) {
+            Some(name.as_str())
+        } else {
+            misspelt()
+        };
         let ours = known.is_some_and(|known| match root.key(known).and_then(|rule| rule.keys()) {
             Some(keys) => shares_a_key(node, &keys),
             // Our tables of names hold tables. Those of clients hold other values.
-            None => node.as_table().is_none_or(|table| table.values().all(|entry| entry.as_table().is_some())),
+            None => node
+                .as_table()
+                .is_none_or(|table| table.values().all(|entry| entry.as_table().is_some())),
         });
         if !ours {
             ignored.add(node.key, name.clone());
@@ -148,8 +210,14 @@ fn ignore_settings_of_client(table: &mut BTreeMap<String, ConfigNode>, ignored: 
     });
 }
 
-/// True if a table has one of these keys, or one that was probably meant. An empty table counts as ours.
+/// True if a table has one of these keys, or one that was probably meant. An empty table counts as
+/// ours.
 fn shares_a_key(node: &ConfigNode, keys: &[&str]) -> bool {
-    let ConfigValue::Table(table) = &node.value else { return true };
-    table.is_empty() || table.keys().any(|key| keys.contains(&key.as_str()) || nearest(key, keys).is_some())
+    let ConfigValue::Table(table) = &node.value else {
+        return true;
+    };
+    table.is_empty()
+        || table
+            .keys()
+            .any(|key| keys.contains(&key.as_str()) || nearest(key, keys).is_some())
 }

@@ -1,14 +1,16 @@
 //! References in clients' files, converted into ours.
 //!
-//! Owns the conversion of each client's style to `${NAME}` and `${file:PATH}`. Does not resolve references (`expand`).
-//! Invariant: what the client does not replace reaches the server as it is in the file.
+//! Owns the conversion of each client's style to `${NAME}` and `${file:PATH}`. Does not resolve
+//! references (`expand`). Invariant: what the client does not replace reaches the server as it is
+//! in the file.
 
 use std::collections::BTreeMap;
 
 use super::super::expand::is_unclosed;
 use super::client::ReferenceStyle;
 
-/// Bytes in which a reference ends. A text of openings alone would otherwise be searched to its end from each of them.
+/// Bytes in which a reference ends. A text of openings alone would otherwise be searched to its end
+/// from each of them.
 const REFERENCE_MAX: usize = 1024;
 
 /// Beginnings of references that name a kind of value.
@@ -48,10 +50,14 @@ pub(super) fn rewrite(
         let (found, taken) = match converted {
             Some(found) => found,
             // Our own marks pass unchanged.
-            None if is_ours && (rest.starts_with("$$") || rest.starts_with("${")) => (rest[..2].to_owned(), 2),
+            None if is_ours && (rest.starts_with("$$") || rest.starts_with("${")) => {
+                (rest[..2].to_owned(), 2)
+            }
             // Only the opening is skipped: a default may hold a reference of the client's style.
             None if opens_reference(rest) => ("${".to_owned(), 2),
-            None if is_dollar && (is_after_dollar || begins_mark(&rest[1..])) => ("$$".to_owned(), 1),
+            None if is_dollar && (is_after_dollar || begins_mark(&rest[1..])) => {
+                ("$$".to_owned(), 1)
+            }
             None => (rest[..1].to_owned(), 1),
         };
         is_after_dollar = is_dollar && taken == 1;
@@ -62,15 +68,18 @@ pub(super) fn rewrite(
     Ok(out)
 }
 
-/// True if a dollar sign before this text would be read as more than itself, once the text is converted.
+/// True if a dollar sign before this text would be read as more than itself, once the text is
+/// converted.
 fn begins_mark(text: &str) -> bool {
     text.starts_with(['$', '{', '%'])
 }
 
-/// True if a text begins with a reference of ours, or with one of an editor that a gateway cannot replace. `expand`
-/// reports the latter.
+/// True if a text begins with a reference of ours, or with one of an editor that a gateway cannot
+/// replace. `expand` reports the latter.
 fn opens_reference(text: &str) -> bool {
-    let Some(inside) = text.strip_prefix("${") else { return false };
+    let Some(inside) = text.strip_prefix("${") else {
+        return false;
+    };
     if EDITOR_KINDS.iter().any(|kind| inside.starts_with(kind)) {
         return between(text, "${", "}").is_some();
     }
@@ -93,8 +102,12 @@ fn parse_reference(
         let name = variable(id);
         asked.push(name.clone());
         return Ok(Some(match editor.inputs.get(id) {
-            // A default is plain text to the editor, so its dollar signs must survive our expansion.
-            Some(Some(default)) => (format!("${{{name}:-{}}}", default.replace('$', "$$")), taken),
+            // A default is plain text to the editor, so its dollar signs must survive our
+            // expansion.
+            Some(Some(default)) => (
+                format!("${{{name}:-{}}}", default.replace('$', "$$")),
+                taken,
+            ),
             _ => (format!("${{{name}}}"), taken),
         }));
     }
@@ -102,24 +115,37 @@ fn parse_reference(
         && let Some((which, taken)) = between(text, "${workspaceFolder", "}")
     {
         let name = || workspace.rsplit(['/', '\\']).next().unwrap_or_default();
-        // `${workspaceFolder:NAME}` is one of several folders. The file is in the one that is meant most often.
-        let value = if which == "Basename" { name() } else { workspace };
+        // `${workspaceFolder:NAME}` is one of several folders. The file is in the one that is meant
+        // most often.
+        let value = if which == "Basename" {
+            name()
+        } else {
+            workspace
+        };
         return Ok(Some((value.replace('$', "$$"), taken)));
     }
     // VS Code's variables for the home directory, and for what separates names in a path.
-    if let Some(mark) = ["${pathSeparator}", "${/}"].into_iter().find(|mark| text.starts_with(mark)) {
+    if let Some(mark) = ["${pathSeparator}", "${/}"]
+        .into_iter()
+        .find(|mark| text.starts_with(mark))
+    {
         return Ok(Some((std::path::MAIN_SEPARATOR.to_string(), mark.len())));
     }
     if text.starts_with("${userHome}") {
         return Ok(Some(("${HOME}".to_owned(), "${userHome}".len())));
     }
-    if let Some((inside, taken)) = between(text, "${{", "}}").filter(|_| has(ReferenceStyle::Secrets)) {
+    if let Some((inside, taken)) =
+        between(text, "${{", "}}").filter(|_| has(ReferenceStyle::Secrets))
+    {
         let name = inside.trim().rsplit('.').next().unwrap_or_default();
         return Ok(Some((format!("${{{name}}}"), taken)));
     }
     if let Some((inside, _)) = between(text, "{{", "}}").filter(|_| has(ReferenceStyle::PerUser)) {
         let message = format!("`{{{{{inside}}}}}` stands for something of each user");
-        return Err((message, "write the value, or let `forward_headers` pass on what the client sends"));
+        return Err((
+            message,
+            "write the value, or let `forward_headers` pass on what the client sends",
+        ));
     }
     if has(ReferenceStyle::Braces) {
         for kind in ["env", "file"] {
@@ -132,10 +158,13 @@ fn parse_reference(
     if let Some((inside, taken)) = between(text, "$(", ")").filter(|_| has(ReferenceStyle::Shell)) {
         let words: Vec<&str> = inside.split_whitespace().collect();
         return match words.as_slice() {
-            ["echo", name] if name.starts_with('$') => {
-                Ok(Some((format!("${{{}}}", name.trim_matches(['$', '{', '}'])), taken)))
+            ["echo", name] if name.starts_with('$') => Ok(Some((
+                format!("${{{}}}", name.trim_matches(['$', '{', '}'])),
+                taken,
+            ))),
+            ["cat", path] if !path.starts_with('-') => {
+                Ok(Some((format!("${{file:{path}}}"), taken)))
             }
-            ["cat", path] if !path.starts_with('-') => Ok(Some((format!("${{file:{path}}}"), taken))),
             // A gateway that runs commands from a copied file would be a trap.
             _ => Err((
                 "a command in a value is not run here".to_owned(),
@@ -160,8 +189,14 @@ fn parse_reference(
 
 /// Name of a variable at the start of a text, empty if there is none.
 fn name(text: &str) -> &str {
-    let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(text.len());
-    if text.starts_with(|c: char| c.is_ascii_digit()) { "" } else { &text[..end] }
+    let end = text
+        .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+        .unwrap_or(text.len());
+    if text.starts_with(|c: char| c.is_ascii_digit()) {
+        ""
+    } else {
+        &text[..end]
+    }
 }
 
 /// Text between two marks at the start of a text, and the length of all three.
@@ -175,7 +210,15 @@ fn between<'a>(text: &'a str, open: &str, close: &str) -> Option<(&'a str, usize
 
 /// Name of the environment variable for an input.
 fn variable(id: &str) -> String {
-    id.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
+    id.chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() {
+                c.to_ascii_uppercase()
+            } else {
+                '_'
+            }
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -188,38 +231,104 @@ mod tests {
 
     #[test]
     fn each_client_s_references_become_ours_and_no_others() {
-        let inputs = EditorInputs::from([("a-key".to_owned(), None), ("url".to_owned(), Some("x$y".to_owned()))]);
-        let editor = EditorContext { inputs, workspace: Some("/w/$x".to_owned()) };
+        let inputs = EditorInputs::from([
+            ("a-key".to_owned(), None),
+            ("url".to_owned(), Some("x$y".to_owned())),
+        ]);
+        let editor = EditorContext {
+            inputs,
+            workspace: Some("/w/$x".to_owned()),
+        };
         for (format, text, expected) in [
             (&GEMINI, "Bearer $TOKEN!", "Bearer ${TOKEN}!"),
-            (&GEMINI, "%HOME%/x ${A} $1 100% %", "${HOME}/x ${A} $1 100% %"),
+            (
+                &GEMINI,
+                "%HOME%/x ${A} $1 100% %",
+                "${HOME}/x ${A} $1 100% %",
+            ),
             (&GEMINI, "$$TOKEN $%HOME%", "$$${TOKEN} $$${HOME}"),
-            (&SHARED, "$TOKEN %HOME% {env:A} $(x)", "$TOKEN %HOME% {env:A} $(x)"),
-            (&SHARED, "${input:a-key}/${input:url}", "${A_KEY}/${URL:-x$$y}"),
-            (&SHARED, "${workspaceFolder}/a ${workspaceFolderBasename}", "/w/$$x/a $$x"),
-            (&SHARED, "${userHome}/x ${env:A} 5$", "${HOME}/x ${env:A} 5$"),
+            (
+                &SHARED,
+                "$TOKEN %HOME% {env:A} $(x)",
+                "$TOKEN %HOME% {env:A} $(x)",
+            ),
+            (
+                &SHARED,
+                "${input:a-key}/${input:url}",
+                "${A_KEY}/${URL:-x$$y}",
+            ),
+            (
+                &SHARED,
+                "${workspaceFolder}/a ${workspaceFolderBasename}",
+                "/w/$$x/a $$x",
+            ),
+            (
+                &SHARED,
+                "${userHome}/x ${env:A} 5$",
+                "${HOME}/x ${env:A} 5$",
+            ),
             (&SHARED, "a$$b $$ $$${A}", "a$$$$b $$$$ $$$$${A}"),
-            (&SHARED, "${NOPE ${} ${a b} ${1} ${A:-x", "$${NOPE $${} $${a b} $${1} $${A:-x"),
-            (&SHARED, "${A:-x$$} ${A:-${B:-$}} ${command:x}", "${A:-x$$$$} ${A:-${B:-$}} ${command:x}"),
+            (
+                &SHARED,
+                "${NOPE ${} ${a b} ${1} ${A:-x",
+                "$${NOPE $${} $${a b} $${1} $${A:-x",
+            ),
+            (
+                &SHARED,
+                "${A:-x$$} ${A:-${B:-$}} ${command:x}",
+                "${A:-x$$$$} ${A:-${B:-$}} ${command:x}",
+            ),
             (&SERVERS, "a$$b $${A} ${NOPE", "a$$b $${A} ${NOPE"),
-            (&OPENCODE, "Bearer {env:T} {file:~/k} {x}", "Bearer ${T} ${file:~/k} {x}"),
-            (&CRUSH, "$(echo $T) $(cat /run/k) $U", "${T} ${file:/run/k} ${U}"),
+            (
+                &OPENCODE,
+                "Bearer {env:T} {file:~/k} {x}",
+                "Bearer ${T} ${file:~/k} {x}",
+            ),
+            (
+                &CRUSH,
+                "$(echo $T) $(cat /run/k) $U",
+                "${T} ${file:/run/k} ${U}",
+            ),
             (&LIST, "${{ secrets.KEY }}", "${KEY}"),
             (&GEMINI, "\u{e9}$A\u{e9}%B%", "\u{e9}${A}\u{e9}${B}"),
         ] {
-            assert_eq!(rewrite(text, format.references, &editor, &mut Vec::new()).as_deref(), Ok(expected), "{text}");
+            assert_eq!(
+                rewrite(text, format.references, &editor, &mut Vec::new()).as_deref(),
+                Ok(expected),
+                "{text}"
+            );
         }
         // Whatever no client replaces comes out of our own expansion as it went in.
-        for text in ["a$$b", "$$$", "${NOPE", "${", "$", "${}${${", "a$$$$b${x y}$", "$%$${1}"] {
+        for text in [
+            "a$$b",
+            "$$$",
+            "${NOPE",
+            "${",
+            "$",
+            "${}${${",
+            "a$$$$b${x y}$",
+            "$%$${1}",
+        ] {
             let ours = rewrite(text, SHARED.references, &editor, &mut Vec::new()).unwrap();
             let env = BTreeMap::new();
             let expanded = expand_text(&ours, &ReferenceVariables::of_process(&env), None).unwrap();
             assert_eq!(expanded.text, text);
         }
         let openings = "$(".repeat(50_000);
-        assert_eq!(rewrite(&openings, CRUSH.references, &editor, &mut Vec::new()).as_deref(), Ok(&*openings));
+        assert_eq!(
+            rewrite(&openings, CRUSH.references, &editor, &mut Vec::new()).as_deref(),
+            Ok(&*openings)
+        );
         assert!(rewrite("$(rm -rf /)", CRUSH.references, &editor, &mut Vec::new()).is_err());
-        assert!(rewrite("{{LIBRECHAT_USER_ID}}", LIBRECHAT.references, &editor, &mut Vec::new()).is_err());
+        assert!(
+            rewrite(
+                "{{LIBRECHAT_USER_ID}}",
+                LIBRECHAT.references,
+                &editor,
+                &mut Vec::new()
+            )
+            .is_err()
+        );
         let mut asked = Vec::new();
         let _ = rewrite("${input:a-key}", &[], &editor, &mut asked);
         assert_eq!(asked, ["A_KEY"]);

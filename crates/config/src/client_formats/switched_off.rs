@@ -1,7 +1,7 @@
 //! Servers and tools that a client's file disables outside of their entry.
 //!
-//! Owns the lists where clients do so. Does not match names (`access`). Invariant: what the client's user disabled
-//! stays disabled.
+//! Owns the lists where clients do so. Does not match names (`access`). Invariant: what the
+//! client's user disabled stays disabled.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -12,7 +12,8 @@ use super::super::server_names;
 use super::super::tree::{ConfigNode, ConfigPath, ConfigValue};
 use super::tools;
 
-/// Bytes of the tools that the lists of one file disable, over all servers. More cost their servers.
+/// Bytes of the tools that the lists of one file disable, over all servers. More cost their
+/// servers.
 const RULES_BYTES_MAX: usize = 4 << 20;
 /// Bytes that a rule counts for beside its text.
 const RULE_BYTES: usize = 64;
@@ -33,7 +34,8 @@ pub(super) struct SwitchedOff {
     rules_bytes: usize,
 }
 
-/// Patterns over all tools, by which servers find theirs: texts of thousands of both would else compare all pairs.
+/// Patterns over all tools, by which servers find theirs: texts of thousands of both would else
+/// compare all pairs.
 #[derive(Default)]
 struct ToolPatterns {
     /// Patterns by their plain text, those of `mcp__` without it. Each is there once.
@@ -62,29 +64,49 @@ pub(super) fn take(table: &mut ClientTable) -> SwitchedOff {
     if let Some(mcp) = table.get_mut("mcp").and_then(ConfigNode::as_table_mut) {
         switched.allowed = mcp.remove("allowed").map(|node| texts(&node).collect());
         for list in ["excluded", "disabledMcpServers"] {
-            switched.servers.add(mcp.remove(list).iter().flat_map(texts));
+            switched
+                .servers
+                .add(mcp.remove(list).iter().flat_map(texts));
         }
         if mcp.is_empty() {
             table.remove("mcp");
         }
     }
     for key in ["disabledMcpServers", "disabledMcpjsonServers"] {
-        switched.servers.add(table.remove(key).iter().flat_map(texts));
+        switched
+            .servers
+            .add(table.remove(key).iter().flat_map(texts));
     }
     if let Some(tools) = table.get("tools").and_then(ConfigNode::as_table) {
-        let off = tools.iter().filter(|(_, node)| node.value == ConfigValue::Bool(false));
+        let off = tools
+            .iter()
+            .filter(|(_, node)| node.value == ConfigValue::Bool(false));
         off.for_each(|(name, node)| switched.tools.add(name, node));
     }
-    // A list of switches alone is read to its end. Whatever else is called so stays, and is named as ignored.
+    // A list of switches alone is read to its end. Whatever else is called so stays, and is named
+    // as ignored.
     let is_switch = |node: &ConfigNode| matches!(node.value, ConfigValue::Bool(_));
-    if table.get("tools").and_then(ConfigNode::as_table).is_some_and(|tools| tools.values().all(is_switch)) {
+    if table
+        .get("tools")
+        .and_then(ConfigNode::as_table)
+        .is_some_and(|tools| tools.values().all(is_switch))
+    {
         table.remove("tools");
     }
     // Claude Code lists denied tools among its permissions.
-    let denied = table.get("permissions").and_then(|permissions| permissions.child("deny"));
-    for list in [table.get("amp.tools.disable"), denied].into_iter().flatten() {
+    let denied = table
+        .get("permissions")
+        .and_then(|permissions| permissions.child("deny"));
+    for list in [table.get("amp.tools.disable"), denied]
+        .into_iter()
+        .flatten()
+    {
         if let ConfigValue::List(items) = &list.value {
-            items.iter().for_each(|item| item.as_text().into_iter().for_each(|name| switched.tools.add(name, item)));
+            items.iter().for_each(|item| {
+                item.as_text()
+                    .into_iter()
+                    .for_each(|name| switched.tools.add(name, item))
+            });
         }
     }
     switched
@@ -104,7 +126,11 @@ struct NameSet(BTreeSet<String>);
 
 impl NameSet {
     fn add<'a>(&mut self, names: impl Iterator<Item = &'a str>) {
-        self.0.extend(names.flat_map(|name| [Some(name.to_owned()), server_names::legal_name(name)]).flatten());
+        self.0.extend(
+            names
+                .flat_map(|name| [Some(name.to_owned()), server_names::legal_name(name)])
+                .flatten(),
+        );
     }
 }
 
@@ -127,18 +153,29 @@ impl SwitchedOff {
     ) {
         let key = server.key;
         let place = server.span;
-        let Some(table) = server.as_table_mut() else { return };
+        let Some(table) = server.as_table_mut() else {
+            return;
+        };
         let listed = |names: &NameSet| names.0.contains(name);
         if listed(&self.servers) || self.allowed.as_ref().is_some_and(|names| !listed(names)) {
-            table.insert("enabled".to_owned(), ConfigNode { key, ..ConfigNode::new(ConfigValue::Bool(false), place) });
+            table.insert(
+                "enabled".to_owned(),
+                ConfigNode {
+                    key,
+                    ..ConfigNode::new(ConfigValue::Bool(false), place)
+                },
+            );
         }
         let mut own = BTreeMap::new();
         for (tool, node) in self.tools.of_server(&plain(name)) {
             self.rules_bytes += tool.len() + RULE_BYTES;
             if self.rules_bytes > RULES_BYTES_MAX {
-                let message = "the lists of the file disable more tools of all its servers than are read";
+                let message =
+                    "the lists of the file disable more tools of all its servers than are read";
                 let fix = "disable whole servers, or tools by patterns such as `delete_*`";
-                return faults.for_setting(path).error(ProblemKind::Value, key, message, fix);
+                return faults
+                    .for_setting(path)
+                    .error(ProblemKind::Value, key, message, fix);
             }
             own.entry(tool).or_insert(node);
             if tool == "*" {
@@ -146,7 +183,8 @@ impl SwitchedOff {
                 break;
             }
         }
-        own.into_iter().for_each(|(tool, node)| tools::deny(table, tool, node));
+        own.into_iter()
+            .for_each(|(tool, node)| tools::deny(table, tool, node));
     }
 }
 
@@ -171,17 +209,22 @@ impl ToolPatterns {
     fn add(&mut self, pattern: &str, node: &ConfigNode) {
         let (kind, rest) = PatternKind::of(pattern);
         if let Some(head) = rest.strip_suffix('*') {
-            self.everything.entry((kind, plain(head))).or_insert_with(|| node.clone());
+            self.everything
+                .entry((kind, plain(head)))
+                .or_insert_with(|| node.clone());
         }
         let same = self.by_plain.entry((kind, plain(rest))).or_default();
         same.entry(rest.to_owned()).or_insert_with(|| node.clone());
     }
 
-    /// Returns the tools of a server that the patterns mean: `*` first, if it is among them. `server` is its plain name.
+    /// Returns the tools of a server that the patterns mean: `*` first, if it is among them.
+    /// `server` is its plain name.
     fn of_server(&self, server: &str) -> impl Iterator<Item = (&str, &ConfigNode)> {
         let kinds = [PatternKind::Claude, PatternKind::Other];
         let everything = kinds.iter().find_map(|kind| self.all_of(*kind, server));
-        let some = kinds.into_iter().flat_map(move |kind| self.tools_of(kind, server));
+        let some = kinds
+            .into_iter()
+            .flat_map(move |kind| self.tools_of(kind, server));
         everything.map(|node| ("*", node)).into_iter().chain(some)
     }
 
@@ -190,31 +233,50 @@ impl ToolPatterns {
         let start = format!("{server}{}", kind.joint());
         // Plain texts are ASCII, so each of their bytes ends a beginning.
         let mut beginnings = (0..=start.len()).map(|length| start[..length].to_owned());
-        let named = || self.by_plain.get(&(kind, server.to_owned()))?.values().next();
+        let named = || {
+            self.by_plain
+                .get(&(kind, server.to_owned()))?
+                .values()
+                .next()
+        };
         let with_star = beginnings.find_map(|head| self.everything.get(&(kind, head)));
         with_star.or_else(|| named().filter(|_| kind == PatternKind::Claude))
     }
 
-    fn tools_of(&self, kind: PatternKind, server: &str) -> impl Iterator<Item = (&str, &ConfigNode)> {
+    fn tools_of(
+        &self,
+        kind: PatternKind,
+        server: &str,
+    ) -> impl Iterator<Item = (&str, &ConfigNode)> {
         let start = format!("{server}{}", kind.joint());
         let length = start.len();
-        let behind = self.by_plain.range((Bound::Excluded((kind, start.clone())), Bound::Unbounded));
-        let behind = behind.take_while(move |((other, plain), _)| *other == kind && plain.starts_with(&start));
-        behind.flat_map(|(_, same)| same).filter_map(move |(pattern, node)| {
-            // A plain text has a byte for each character.
-            let (at, _) = pattern.char_indices().nth(length)?;
-            Some((&pattern[at..], node))
-        })
+        let behind = self
+            .by_plain
+            .range((Bound::Excluded((kind, start.clone())), Bound::Unbounded));
+        let behind = behind
+            .take_while(move |((other, plain), _)| *other == kind && plain.starts_with(&start));
+        behind
+            .flat_map(|(_, same)| same)
+            .filter_map(move |(pattern, node)| {
+                // A plain text has a byte for each character.
+                let (at, _) = pattern.char_indices().nth(length)?;
+                Some((&pattern[at..], node))
+            })
     }
 }
 
-/// Writes a name as clients do before they join it with that of a tool: other characters become `_`.
+/// Writes a name as clients do before they join it with that of a tool: other characters become
+/// `_`.
 fn plain(name: &str) -> String {
     name.chars().map(plain_letter).collect()
 }
 
 fn plain_letter(letter: char) -> char {
-    if letter.is_ascii_alphanumeric() { letter } else { '_' }
+    if letter.is_ascii_alphanumeric() {
+        letter
+    } else {
+        '_'
+    }
 }
 
 #[cfg(test)]
@@ -243,8 +305,18 @@ mod tests {
             ("mcp__mön__x", "mön", Some("x")),
         ] {
             let mut patterns = ToolPatterns::default();
-            patterns.add(pattern, &ConfigNode::new(ConfigValue::Null, SourceSpan::BUILT_IN));
-            assert_eq!(patterns.of_server(&plain(server)).next().map(|(tool, _)| tool), tool, "{pattern}");
+            patterns.add(
+                pattern,
+                &ConfigNode::new(ConfigValue::Null, SourceSpan::BUILT_IN),
+            );
+            assert_eq!(
+                patterns
+                    .of_server(&plain(server))
+                    .next()
+                    .map(|(tool, _)| tool),
+                tool,
+                "{pattern}"
+            );
         }
     }
 
@@ -257,21 +329,31 @@ mod tests {
 
     fn denied(tree: &ConfigNode, server: &str) -> Vec<String> {
         let deny = tree.at(&ConfigPath::of(&["servers", server, "tools", "deny"]));
-        deny.into_iter().flat_map(texts).map(str::to_owned).collect()
+        deny.into_iter()
+            .flat_map(texts)
+            .map(str::to_owned)
+            .collect()
     }
 
     #[test]
     fn each_server_has_each_denied_tool_once() {
-        let servers = r#""a": {"url": "http://a"}, "a-b": {"url": "http://b", "disabledTools": ["own"]}"#;
+        let servers =
+            r#""a": {"url": "http://a"}, "a-b": {"url": "http://b", "disabledTools": ["own"]}"#;
         let of = |patterns: &str| {
-            let text = format!(r#"{{"mcpServers": {{{servers}}}, "permissions": {{"deny": [{patterns}]}}}}"#);
+            let text = format!(
+                r#"{{"mcpServers": {{{servers}}}, "permissions": {{"deny": [{patterns}]}}}}"#
+            );
             let (tree, faults) = normalised(&text);
             assert!(faults.errors.is_empty());
             (denied(&tree, "a"), denied(&tree, "a-b"))
         };
         let everything = of(r#""*", "mcp__a__x", "*", "a*", "*""#);
-        assert_eq!(everything, (vec!["*".to_owned()], vec!["own".to_owned(), "*".to_owned()]));
-        let (of_a, of_b) = of(r#""mcp__a__x", "a_x", "a.x", "mcp__a-b__y", "a_b_y", "a_b_z", "é_x", "Bash(a:*)""#);
+        assert_eq!(
+            everything,
+            (vec!["*".to_owned()], vec!["own".to_owned(), "*".to_owned()])
+        );
+        let (of_a, of_b) =
+            of(r#""mcp__a__x", "a_x", "a.x", "mcp__a-b__y", "a_b_y", "a_b_z", "é_x", "Bash(a:*)""#);
         assert_eq!(of_a, ["b_y", "b_z", "x"]);
         assert_eq!(of_b, ["own", "y", "z"]);
     }
@@ -279,16 +361,28 @@ mod tests {
     #[test]
     fn servers_times_patterns_end_at_a_bound() {
         // All names are one to the client, so each pattern means a tool of each server.
-        let name = |n: u32| (0..12).map(|bit| if n >> bit & 1 == 0 { "x-" } else { "x_" }).collect::<String>();
+        let name = |n: u32| {
+            (0..12)
+                .map(|bit| if n >> bit & 1 == 0 { "x-" } else { "x_" })
+                .collect::<String>()
+        };
         let servers = (0..1000).map(|n| (format!("a{}z", name(n)), json!({ "url": "http://a" })));
         let servers: serde_json::Map<_, _> = servers.collect();
         let patterns: Vec<String> = (0..1000).map(|n| format!("a{}z_t{n}", name(0))).collect();
-        let text = json!({ "mcpServers": servers, "permissions": { "deny": patterns } }).to_string();
+        let text =
+            json!({ "mcpServers": servers, "permissions": { "deny": patterns } }).to_string();
         let (tree, faults) = normalised(&text);
         let count: usize = servers.keys().map(|name| denied(&tree, name).len()).sum();
         assert!(count <= RULES_BYTES_MAX / RULE_BYTES, "{count}");
         // A server whose rules are not read to their end is not used.
-        let broken = faults.errors.iter().filter(|fault| fault.message.contains("more tools")).count();
-        assert!(broken > 0 && count / patterns.len() + broken == servers.len(), "{broken} {count}");
+        let broken = faults
+            .errors
+            .iter()
+            .filter(|fault| fault.message.contains("more tools"))
+            .count();
+        assert!(
+            broken > 0 && count / patterns.len() + broken == servers.len(),
+            "{broken} {count}"
+        );
     }
 }

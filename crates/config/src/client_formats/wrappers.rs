@@ -1,7 +1,7 @@
 //! Keys of a client's file that hold its servers.
 //!
-//! Owns these keys, and the client that each belongs to. Does not convert an entry (`entry`). Invariant: everything
-//! taken out of the tree comes back as a server, or is named as ignored.
+//! Owns these keys, and the client that each belongs to. Does not convert an entry (`entry`).
+//! Invariant: everything taken out of the tree comes back as a server, or is named as ignored.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path as FilePath;
@@ -14,13 +14,27 @@ use super::references::EditorInputs;
 use super::switched_off;
 
 /// Keys at the top of a file that hold a client's servers, besides `servers`.
-pub(in super::super) const SERVER_MAPS: [&str; 5] =
-    ["mcpServers", "mcp_servers", "context_servers", "extensions", "amp.mcpServers"];
+pub(in super::super) const SERVER_MAPS: [&str; 5] = [
+    "mcpServers",
+    "mcp_servers",
+    "context_servers",
+    "extensions",
+    "amp.mcpServers",
+];
 
 /// Types of entries that are parts of the client itself.
-const BUILT_IN: [&str; 7] = ["builtin", "platform", "frontend", "inline_python", "native", "inMemory", "sdk"];
+const BUILT_IN: [&str; 7] = [
+    "builtin",
+    "platform",
+    "frontend",
+    "inline_python",
+    "native",
+    "inMemory",
+    "sdk",
+];
 
-/// Ends of the names of files that editors keep their servers in. The second is that of pasted text.
+/// Ends of the names of files that editors keep their servers in. The second is that of pasted
+/// text.
 const EDITOR_FILES: [&str; 2] = ["mcp.json", "pasted.json"];
 
 /// Servers under one key of a file.
@@ -36,23 +50,38 @@ type NodeTable = BTreeMap<String, ConfigNode>;
 /// Reads the inputs that an editor would ask for, and their place.
 pub(super) fn inputs(table: &mut NodeTable) -> Option<(SourceSpan, EditorInputs)> {
     let own = table.remove("inputs");
-    let nested = table.get_mut("mcp").and_then(ConfigNode::as_table_mut).and_then(|mcp| mcp.remove("inputs"));
+    let nested = table
+        .get_mut("mcp")
+        .and_then(ConfigNode::as_table_mut)
+        .and_then(|mcp| mcp.remove("inputs"));
     let node = own.or(nested)?;
-    let ConfigValue::List(items) = &node.value else { return Some((node.key, EditorInputs::new())) };
-    let text = |item: &ConfigNode, key: &str| item.child(key).and_then(ConfigNode::as_text).map(str::to_owned);
-    let inputs = items.iter().filter_map(|item| Some((text(item, "id")?, text(item, "default"))));
+    let ConfigValue::List(items) = &node.value else {
+        return Some((node.key, EditorInputs::new()));
+    };
+    let text = |item: &ConfigNode, key: &str| {
+        item.child(key)
+            .and_then(ConfigNode::as_text)
+            .map(str::to_owned)
+    };
+    let inputs = items
+        .iter()
+        .filter_map(|item| Some((text(item, "id")?, text(item, "default"))));
     Some((node.key, inputs.collect()))
 }
 
 /// Folders for the settings of an editor in a project.
 const EDITOR_FOLDERS: [&str; 2] = [".vscode", ".cursor"];
 
-/// Finds the folder that an editor has open when it reads a file: the one above the folder of its settings. The user's
-/// own file is for all projects.
+/// Finds the folder that an editor has open when it reads a file: the one above the folder of its
+/// settings. The user's own file is for all projects.
 pub(super) fn workspace_of(file: &FilePath) -> Option<String> {
     let file = std::path::absolute(file).ok()?;
-    let settings = file.parent().filter(|folder| EDITOR_FOLDERS.iter().any(|name| folder.ends_with(name)))?;
-    let workspace = settings.parent().filter(|folder| std::env::home_dir().as_deref() != Some(*folder))?;
+    let settings = file
+        .parent()
+        .filter(|folder| EDITOR_FOLDERS.iter().any(|name| folder.ends_with(name)))?;
+    let workspace = settings
+        .parent()
+        .filter(|folder| std::env::home_dir().as_deref() != Some(*folder))?;
     workspace.to_str().map(str::to_owned)
 }
 
@@ -102,10 +131,18 @@ pub(super) fn take(
 }
 
 /// Takes `servers`. It is ours unless the file shows that it is an editor's.
-fn moongate_servers(table: &mut NodeTable, file: Option<&FilePath>, asks: bool) -> Option<ServerMap> {
+fn moongate_servers(
+    table: &mut NodeTable,
+    file: Option<&FilePath>,
+    asks: bool,
+) -> Option<ServerMap> {
     let node = table.get("servers")?;
     let list = matches!(node.value, ConfigValue::List(_));
-    let format = if list { &client::FIVE_IRE } else { format_of_servers(table, file, asks) };
+    let format = if list {
+        &client::FIVE_IRE
+    } else {
+        format_of_servers(table, file, asks)
+    };
     if list {
         table.remove("updated");
     }
@@ -120,10 +157,21 @@ fn moongate_servers(table: &mut NodeTable, file: Option<&FilePath>, asks: bool) 
 }
 
 /// Identifies the format of a table `servers`.
-fn format_of_servers(table: &NodeTable, file: Option<&FilePath>, asks: bool) -> &'static ClientFormat {
-    let is_alone = || table.keys().all(|key| matches!(key.as_str(), "servers" | "$schema" | "updated"));
+fn format_of_servers(
+    table: &NodeTable,
+    file: Option<&FilePath>,
+    asks: bool,
+) -> &'static ClientFormat {
+    let is_alone = || {
+        table
+            .keys()
+            .all(|key| matches!(key.as_str(), "servers" | "$schema" | "updated"))
+    };
     let is_json = file.and_then(FileFormat::of) == Some(FileFormat::Json);
-    let name = file.and_then(FilePath::file_name).unwrap_or_default().to_string_lossy();
+    let name = file
+        .and_then(FilePath::file_name)
+        .unwrap_or_default()
+        .to_string_lossy();
     // VS Code has `servers` in its own file, with `inputs` next to them.
     match asks || (is_json && is_alone()) {
         true if asks || EDITOR_FILES.iter().any(|end| name.ends_with(end)) => &client::VS_CODE,
@@ -132,14 +180,22 @@ fn format_of_servers(table: &NodeTable, file: Option<&FilePath>, asks: bool) -> 
     }
 }
 
-/// True if a text below this key of a file has no escape for a dollar sign, since a client's format has none.
+/// True if a text below this key of a file has no escape for a dollar sign, since a client's format
+/// has none.
 pub(in super::super) fn has_plain_dollars(tree: &ConfigNode, file: &FilePath, key: &str) -> bool {
-    let Some(table) = tree.as_table() else { return false };
+    let Some(table) = tree.as_table() else {
+        return false;
+    };
     if key != "servers" {
         return SERVER_MAPS.contains(&key) || matches!(key, "mcp" | "mcp.servers");
     }
-    let is_list = table.get(key).is_some_and(|node| matches!(node.value, ConfigValue::List(_)));
-    let asks = table.contains_key("inputs") || tree.child("mcp").is_some_and(|mcp| mcp.child("inputs").is_some());
+    let is_list = table
+        .get(key)
+        .is_some_and(|node| matches!(node.value, ConfigValue::List(_)));
+    let asks = table.contains_key("inputs")
+        || tree
+            .child("mcp")
+            .is_some_and(|mcp| mcp.child("inputs").is_some());
     is_list || *format_of_servers(table, Some(file), asks) == client::VS_CODE
 }
 
@@ -152,7 +208,12 @@ fn map(node: ConfigNode, format: &'static ClientFormat) -> Result<ServerMap, Con
         ConfigValue::List(items) => named(items),
         _ => return Err(node),
     };
-    Ok(ServerMap { format, entries, key, span })
+    Ok(ServerMap {
+        format,
+        entries,
+        key,
+        span,
+    })
 }
 
 /// Maps the items of a list by the names inside them.
@@ -166,18 +227,23 @@ fn named(items: Vec<ConfigNode>) -> NodeTable {
             let keyed = table.contains_key("key");
             for key in ["key", "name", "id", "uuid"] {
                 if name.is_none() {
-                    name = table.remove(key).and_then(|node| node.as_text().map(str::to_owned));
+                    name = table
+                        .remove(key)
+                        .and_then(|node| node.as_text().map(str::to_owned));
                 }
             }
             if keyed && let Some(title) = table.remove("name") {
                 table.entry("title".to_owned()).or_insert(title);
             }
         }
-        let name = name.filter(|name| !name.is_empty()).unwrap_or_else(|| format!("server-{}", i + 1));
+        let name = name
+            .filter(|name| !name.is_empty())
+            .unwrap_or_else(|| format!("server-{}", i + 1));
         let mut free = name.clone();
         // Two servers may have one name in a list, and none may get lost.
         while entries.contains_key(&free) {
-            // The count goes on from the last one: a thousand of one name would otherwise try all numbers.
+            // The count goes on from the last one: a thousand of one name would otherwise try all
+            // numbers.
             let number = numbers.entry(name.clone()).or_insert(1);
             *number += 1;
             free = format!("{name}-{number}");
@@ -188,7 +254,11 @@ fn named(items: Vec<ConfigNode>) -> NodeTable {
 }
 
 /// Reads the forms of `mcp`: `mcp.servers`, or a server for each key.
-fn of_mcp(table: &mut NodeTable, file: Option<&FilePath>, ignored: &mut IgnoredSettings) -> Vec<ServerMap> {
+fn of_mcp(
+    table: &mut NodeTable,
+    file: Option<&FilePath>,
+    ignored: &mut IgnoredSettings,
+) -> Vec<ServerMap> {
     let mut maps = Vec::new();
     if let Some(node) = table.remove("mcp.servers") {
         match map(node, &client::VS_CODE) {
@@ -196,13 +266,21 @@ fn of_mcp(table: &mut NodeTable, file: Option<&FilePath>, ignored: &mut IgnoredS
             Err(node) => drop(table.insert("mcp.servers".to_owned(), node)),
         }
     }
-    let Some(mcp) = table.get_mut("mcp") else { return maps };
+    let Some(mcp) = table.get_mut("mcp") else {
+        return maps;
+    };
     let key = mcp.key;
     let span = mcp.span;
-    let Some(inner) = mcp.as_table_mut() else { return maps };
+    let Some(inner) = mcp.as_table_mut() else {
+        return maps;
+    };
     // A server may itself be called "servers".
     if let Some(servers) = inner.get("servers").filter(|node| !is_server(node)) {
-        let format = if matches!(servers.value, ConfigValue::List(_)) { &client::WITSY } else { &client::VS_CODE };
+        let format = if matches!(servers.value, ConfigValue::List(_)) {
+            &client::WITSY
+        } else {
+            &client::VS_CODE
+        };
         if let Some(node) = inner.remove("servers") {
             match map(node, format) {
                 Ok(map) => maps.push(map),
@@ -211,11 +289,17 @@ fn of_mcp(table: &mut NodeTable, file: Option<&FilePath>, ignored: &mut IgnoredS
         }
     } else if inner.values().any(is_server) {
         let entries: NodeTable = std::mem::take(inner);
-        let (entries, rest): (NodeTable, NodeTable) =
-            entries.into_iter().partition(|(_, node)| node.as_table().is_some());
+        let (entries, rest): (NodeTable, NodeTable) = entries
+            .into_iter()
+            .partition(|(_, node)| node.as_table().is_some());
         *inner = rest;
         let format = client::of_mcp_table(&entries, file);
-        maps.push(ServerMap { format, entries, key, span });
+        maps.push(ServerMap {
+            format,
+            entries,
+            key,
+            span,
+        });
     }
     // Without servers and without lists, `mcp` is not a client's.
     if maps.is_empty() && !switched_off::has_lists(inner) {
@@ -237,21 +321,36 @@ fn of_mcp(table: &mut NodeTable, file: Option<&FilePath>, ignored: &mut IgnoredS
 /// Reads servers without a key around them.
 fn bare(table: &mut NodeTable) -> Option<ServerMap> {
     let named = |(key, node): (&String, &ConfigNode)| key == "$schema" || is_server(node);
-    let first = table.iter().find(|(_, node)| is_server(node)).map(|(_, node)| (node.key, node.span))?;
+    let first = table
+        .iter()
+        .find(|(_, node)| is_server(node))
+        .map(|(_, node)| (node.key, node.span))?;
     if !table.iter().all(named) {
         return None;
     }
     let schema = table.remove("$schema");
     let entries = std::mem::take(table);
     table.extend(schema.map(|schema| ("$schema".to_owned(), schema)));
-    Some(ServerMap { format: &client::SHARED, entries, key: first.0, span: first.1 })
+    Some(ServerMap {
+        format: &client::SHARED,
+        entries,
+        key: first.0,
+        span: first.1,
+    })
 }
 
 /// True if these extensions are servers, as in Goose.
 fn of_goose(node: &ConfigNode) -> bool {
-    let entries = node.as_table().map(|table| table.values().collect::<Vec<_>>()).unwrap_or_default();
+    let entries = node
+        .as_table()
+        .map(|table| table.values().collect::<Vec<_>>())
+        .unwrap_or_default();
     let goose = |entry: &&ConfigNode| {
-        let kind = entry.child("type").or_else(|| entry.child("config").and_then(|config| config.child("type")));
+        let kind = entry.child("type").or_else(|| {
+            entry
+                .child("config")
+                .and_then(|config| config.child("type"))
+        });
         is_server(entry) || kind.is_some()
     };
     !entries.is_empty() && entries.iter().all(goose)
@@ -262,13 +361,21 @@ fn leave_out_built_in(map: &mut ServerMap, ignored: &mut IgnoredSettings) {
     let zed = *map.format == client::ZED;
     if zed {
         for (name, node) in &mut map.entries {
-            let settings = node.as_table_mut().and_then(|entry| entry.remove("settings"));
-            settings.into_iter().for_each(|node| ignored.add(node.key, format!("{name}.settings")));
+            let settings = node
+                .as_table_mut()
+                .and_then(|entry| entry.remove("settings"));
+            settings
+                .into_iter()
+                .for_each(|node| ignored.add(node.key, format!("{name}.settings")));
         }
     }
     map.entries.retain(|name, node| {
-        let kind = node.child("type").or_else(|| node.child("config").and_then(|config| config.child("type")));
-        let built_in = kind.and_then(ConfigNode::as_text).is_some_and(|kind| BUILT_IN.contains(&kind));
+        let kind = node
+            .child("type")
+            .or_else(|| node.child("config").and_then(|config| config.child("type")));
+        let built_in = kind
+            .and_then(ConfigNode::as_text)
+            .is_some_and(|kind| BUILT_IN.contains(&kind));
         let extension = zed && node.as_table().is_some() && !is_server(node);
         if built_in || extension {
             ignored.add_lost(node.key, name.clone());

@@ -1,7 +1,7 @@
 //! Errors of edits.
 //!
-//! Owns their codes, which programs compare, and their texts. Invariant: each names the server, the file or the key that
-//! it is about.
+//! Owns their codes, which programs compare, and their texts. Invariant: each names the server, the
+//! file or the key that it is about.
 
 use std::fmt;
 
@@ -37,30 +37,52 @@ impl std::error::Error for ConfigEditError {}
 impl ConfigEditError {
     /// Creates an error without lines to paste and without problems.
     pub fn new(code: &'static str, message: impl Into<String>) -> Self {
-        ConfigEditError { code, message: message.into(), snippet: None, problems: Vec::new() }
+        ConfigEditError {
+            code,
+            message: message.into(),
+            snippet: None,
+            problems: Vec::new(),
+        }
     }
 
     /// Creates the error of an edit that would break the config.
     pub(super) fn invalid(problems: &ConfigProblems) -> Self {
-        Self::of_config("the config would not work any more, so nothing was changed", problems)
+        Self::of_config(
+            "the config would not work any more, so nothing was changed",
+            problems,
+        )
     }
 
     /// Creates the error of a config that was broken already.
     pub(super) fn invalid_before(problems: &ConfigProblems) -> Self {
-        Self::of_config("the config does not work as it is, so nothing was changed; correct this first", problems)
+        Self::of_config(
+            "the config does not work as it is, so nothing was changed; correct this first",
+            problems,
+        )
     }
 
     fn of_config(what: &str, problems: &ConfigProblems) -> Self {
         let message = format!("{what}:\n{}", problems.to_string().trim_end());
-        ConfigEditError { problems: problems.errors.clone(), ..ConfigEditError::new("problems", message) }
+        ConfigEditError {
+            problems: problems.errors.clone(),
+            ..ConfigEditError::new("problems", message)
+        }
     }
 
     /// Creates the error of an entry with these problems.
     pub(super) fn of_problems(problems: &[&ConfigProblem]) -> Self {
-        let described = problems.iter().map(|problem| format!("{}; {}", problem.message, problem.fix));
-        let message = format!("nothing was changed: {}", described.collect::<Vec<_>>().join("\n"));
+        let described = problems
+            .iter()
+            .map(|problem| format!("{}; {}", problem.message, problem.fix));
+        let message = format!(
+            "nothing was changed: {}",
+            described.collect::<Vec<_>>().join("\n")
+        );
         let problems = problems.iter().map(|problem| (*problem).clone()).collect();
-        ConfigEditError { problems, ..ConfigEditError::new("problems", message) }
+        ConfigEditError {
+            problems,
+            ..ConfigEditError::new("problems", message)
+        }
     }
 
     /// Adds the lines to paste, if there are any.

@@ -1,7 +1,7 @@
 //! Effects of operations: the proof that a config has them, and their words.
 //!
-//! Owns both. Does not edit (`operation.rs`). Invariant: an operation without its effect is an error, so that an override
-//! by a variable or by another file is never silent.
+//! Owns both. Does not edit (`operation.rs`). Invariant: an operation without its effect is an
+//! error, so that an override by a variable or by another file is never silent.
 
 use moongate_access::policy::GlobList;
 use serde_json::{Map, Value};
@@ -46,7 +46,9 @@ impl ConfigOperation {
             ConfigOperation::RemoveServer(name) => format!("removed {name}"),
             ConfigOperation::EnableServer(name) => format!("switched on {name}"),
             ConfigOperation::DisableServer(name) => format!("switched off {name}"),
-            ConfigOperation::EnableTools(server, tools) => format!("switched on {} of {server}", tools_in_words(tools)),
+            ConfigOperation::EnableTools(server, tools) => {
+                format!("switched on {} of {server}", tools_in_words(tools))
+            }
             ConfigOperation::DisableTools(server, tools) => {
                 format!("switched off {} of {server}", tools_in_words(tools))
             }
@@ -62,15 +64,23 @@ impl ConfigOperation {
     }
 
     /// Checks that the config with the edit does what was wanted.
-    pub(super) fn check_effect(&self, loaded: &LoadedConfig, edited: &EditedConfig<'_>) -> Result<(), ConfigEditError> {
+    pub(super) fn check_effect(
+        &self,
+        loaded: &LoadedConfig,
+        edited: &EditedConfig<'_>,
+    ) -> Result<(), ConfigEditError> {
         let plan = &loaded.plan;
         let find = |name: &String| plan.servers.iter().find(|server| server.name == *name);
         let is_off = |name: &String| plan.disabled.iter().any(|server| server.name == *name);
-        if let ConfigOperation::AddServer { name, .. } | ConfigOperation::EnableServer(name) = self {
+        if let ConfigOperation::AddServer { name, .. } | ConfigOperation::EnableServer(name) = self
+        {
             // A variable that is missing here may be set where the gateway runs.
             let is_fatal = |kind: ProblemKind| kind != ProblemKind::Reference;
-            let problems: Vec<&ConfigProblem> =
-                loaded.failed.iter().filter(|problem| problem.server.as_ref() == Some(name)).collect();
+            let problems: Vec<&ConfigProblem> = loaded
+                .failed
+                .iter()
+                .filter(|problem| problem.server.as_ref() == Some(name))
+                .collect();
             if problems.iter().any(|problem| is_fatal(problem.kind)) {
                 return Err(ConfigEditError::of_problems(&problems));
             }
@@ -91,7 +101,9 @@ impl ConfigOperation {
             ConfigOperation::EnableTools(server, tools) => has_tools(server, tools, true),
             ConfigOperation::DisableTools(server, tools) => has_tools(server, tools, false),
             ConfigOperation::SetKeys { server, values } => has_values(loaded, server, values),
-            ConfigOperation::SetEnvFile(path) => loaded.resolved()["gateway"]["env_file"] == without_references(path),
+            ConfigOperation::SetEnvFile(path) => {
+                loaded.resolved()["gateway"]["env_file"] == without_references(path)
+            }
             ConfigOperation::AddKey { list, entry } => has_key(list, &key_name(entry)),
             ConfigOperation::RequireKeys(_) => plan.auth.required,
             ConfigOperation::RemoveKey(list, name) => !has_key(list, name),
@@ -99,16 +111,22 @@ impl ConfigOperation {
         if done {
             return Ok(());
         }
-        let decides =
-            self.overriding(edited).unwrap_or_else(|| "a variable (MOONGATE_…), a flag or another file".to_owned());
-        let message = format!("nothing was changed: {decides} decides this, and the edit would have no effect");
+        let decides = self
+            .overriding(edited)
+            .unwrap_or_else(|| "a variable (MOONGATE_…), a flag or another file".to_owned());
+        let message = format!(
+            "nothing was changed: {decides} decides this, and the edit would have no effect"
+        );
         Err(ConfigEditError::new("overridden", message))
     }
 }
 
 /// Returns the name of a new key. The entry has its dollar signs doubled.
 fn key_name(entry: &Value) -> String {
-    entry["name"].as_str().unwrap_or_default().replace("$$", "$")
+    entry["name"]
+        .as_str()
+        .unwrap_or_default()
+        .replace("$$", "$")
 }
 
 /// Names one tool, or counts several.
@@ -122,39 +140,62 @@ fn tools_in_words(tools: &[String]) -> String {
 
 /// Returns the test that tells which tools the rules of a server let exist.
 fn tool_switches(loaded: &LoadedConfig, server: &str) -> impl Fn(&str) -> bool + use<> {
-    // As they are written: a plan lacks the rules of a server that is off, or that cannot start here.
+    // As they are written: a plan lacks the rules of a server that is off, or that cannot start
+    // here.
     let rules = |table: &Value, list: &str| {
-        let patterns = table["tools"][list].as_array()?.iter().filter_map(Value::as_str);
-        GlobList::new(&patterns.map(|pattern| pattern.replace("$$", "$")).collect::<Vec<_>>()).ok()
+        let patterns = table["tools"][list]
+            .as_array()?
+            .iter()
+            .filter_map(Value::as_str);
+        GlobList::new(
+            &patterns
+                .map(|pattern| pattern.replace("$$", "$"))
+                .collect::<Vec<_>>(),
+        )
+        .ok()
     };
     let resolved = loaded.resolved();
-    let list = |list| rules(&resolved["servers"][server], list).or_else(|| rules(&resolved["defaults"], list));
+    let list = |list| {
+        rules(&resolved["servers"][server], list).or_else(|| rules(&resolved["defaults"], list))
+    };
     let allow = list("allow");
     let deny = list("deny");
     move |tool| {
-        allow.as_ref().is_none_or(|allow| allow.matches(tool)) && !deny.as_ref().is_some_and(|deny| deny.matches(tool))
+        allow.as_ref().is_none_or(|allow| allow.matches(tool))
+            && !deny.as_ref().is_some_and(|deny| deny.matches(tool))
     }
 }
 
 /// Returns true if the keys of a server have these values.
 fn has_values(loaded: &LoadedConfig, server: &str, values: &Map<String, Value>) -> bool {
     let own = &loaded.resolved()["servers"][server];
-    values.iter().all(|(key, value)| has_value(&own[key], &written_value(key, value)))
+    values
+        .iter()
+        .all(|(key, value)| has_value(&own[key], &written_value(key, value)))
 }
 
 fn has_value(own: &Value, written: &Value) -> bool {
     match written {
-        // What looks like a secret is masked there, and what a reference stands for is not known here.
+        // What looks like a secret is masked there, and what a reference stands for is not known
+        // here.
         Value::String(text) => {
             let is_masked = own.as_str().is_some_and(|own| own.contains("***"));
-            own == written || is_masked || (text.contains("${") && !text.contains("$${") && own.is_string())
+            own == written
+                || is_masked
+                || (text.contains("${") && !text.contains("$${") && own.is_string())
         }
         Value::Array(items) => {
             let own = own.as_array().map_or(&[][..], Vec::as_slice);
-            own.len() == items.len() && own.iter().zip(items).all(|(own, written)| has_value(own, written))
+            own.len() == items.len()
+                && own
+                    .iter()
+                    .zip(items)
+                    .all(|(own, written)| has_value(own, written))
         }
         // Another file may add members to a table.
-        Value::Object(members) => members.iter().all(|(key, written)| has_value(&own[key], written)),
+        Value::Object(members) => members
+            .iter()
+            .all(|(key, written)| has_value(&own[key], written)),
         written => own == written,
     }
 }

@@ -1,7 +1,7 @@
 //! Lines that give the entry of a server more settings, for people who paste them.
 //!
-//! Owns their place: the entry as its file spells it. Does not show other values and does not write files. Invariant: the
-//! lines have the format of the file, and repeat no table that the entry has.
+//! Owns their place: the entry as its file spells it. Does not show other values and does not write
+//! files. Invariant: the lines have the format of the file, and repeat no table that the entry has.
 
 use std::path::Path;
 
@@ -10,8 +10,8 @@ use moongate_edit::{Edit, EditAction, Format};
 use super::file_entry::find_entries;
 use crate::options::LoadOptions;
 
-/// Writes settings of the server that a file has, each as a table of the entry, a key in it and a text. `None`: the file
-/// does not have the server, or cannot be read.
+/// Writes settings of the server that a file has, each as a table of the entry, a key in it and a
+/// text. `None`: the file does not have the server, or cannot be read.
 pub fn entry_lines(path: &Path, server: &str, settings: &[(&str, &str, String)]) -> Option<String> {
     let options = LoadOptions::of_files(vec![path.to_owned()], Default::default());
     let entry = find_entries(&options, server).ok()?.pop()?;
@@ -34,7 +34,10 @@ mod tests {
     #[test]
     fn lines_have_the_format_of_the_file() {
         let folder = tempfile::tempdir().unwrap();
-        let settings = [("headers", "X", "1".to_owned()), ("headers", "Authorization", "Bearer ${A_TOKEN}".to_owned())];
+        let settings = [
+            ("headers", "X", "1".to_owned()),
+            ("headers", "Authorization", "Bearer ${A_TOKEN}".to_owned()),
+        ];
         for (file, text, lines) in [
             (
                 "m.toml",
@@ -49,7 +52,8 @@ mod tests {
             (
                 "m.yaml",
                 "servers:\n  a:\n    url: https://a.example\n",
-                "servers:\n  a:\n    headers:\n      X: \"1\"\n      Authorization: \"Bearer ${A_TOKEN}\"\n",
+                "servers:\n  a:\n    headers:\n      X: \"1\"\n      Authorization: \"Bearer \
+                 ${A_TOKEN}\"\n",
             ),
         ] {
             let path = folder.path().join(file);

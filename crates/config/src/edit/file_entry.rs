@@ -1,7 +1,7 @@
 //! Entry of a server in a file, as the file has it.
 //!
-//! Owns the search for it, under our key and under those of clients. Does not convert it (`client_formats`). Invariant: an
-//! entry is found only under its own name.
+//! Owns the search for it, under our key and under those of clients. Does not convert it
+//! (`client_formats`). Invariant: an entry is found only under its own name.
 
 use std::path::{Path, PathBuf};
 
@@ -32,7 +32,11 @@ pub(super) struct FileEntry {
 impl FileEntry {
     /// Returns the path of a key of the entry.
     pub(super) fn key(&self, keys: &[&str]) -> Vec<PathStep> {
-        self.steps.iter().cloned().chain(keys.iter().map(|key| PathStep::from(*key))).collect()
+        self.steps
+            .iter()
+            .cloned()
+            .chain(keys.iter().map(|key| PathStep::from(*key)))
+            .collect()
     }
 
     /// Returns true if the file says `disabled` where we say `enabled`.
@@ -43,35 +47,64 @@ impl FileEntry {
 }
 
 /// Reads the tree of a file, or of the text in its place. A missing file is an empty table.
-pub(super) fn read_tree(options: &LoadOptions<'_>, path: &Path) -> Result<ConfigNode, ConfigEditError> {
-    let read = options
-        .texts
-        .get(path)
-        .map_or_else(|| foreign_file::read_text(path, CONFIG_BYTES_MAX), |text| Ok(text.clone()));
+pub(super) fn read_tree(
+    options: &LoadOptions<'_>,
+    path: &Path,
+) -> Result<ConfigNode, ConfigEditError> {
+    let read = options.texts.get(path).map_or_else(
+        || foreign_file::read_text(path, CONFIG_BYTES_MAX),
+        |text| Ok(text.clone()),
+    );
     let text = match read {
         Ok(text) => text.trim_start_matches('\u{feff}').to_owned(),
         // The first edit creates the file, so its absence is no error.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(ConfigEditError::new("io", format!("{}: {error}", path.display()))),
+        Err(error) => {
+            return Err(ConfigEditError::new(
+                "io",
+                format!("{}: {error}", path.display()),
+            ));
+        }
     };
     let Some(format) = FileFormat::of(path) else {
         let message = format!("{}: name it .toml, .yaml or .json", path.display());
         return Err(ConfigEditError::new("cannot_edit", message));
     };
     // Problems of the file are reported when the whole config is loaded.
-    Ok(parse::parse(format, &text, 0, &mut ProblemCollector::default()))
+    Ok(parse::parse(
+        format,
+        &text,
+        0,
+        &mut ProblemCollector::default(),
+    ))
 }
 
 /// Finds the entries of a server in the files, weakest file first.
-pub(super) fn find_entries(options: &LoadOptions<'_>, name: &str) -> Result<Vec<FileEntry>, ConfigEditError> {
+pub(super) fn find_entries(
+    options: &LoadOptions<'_>,
+    name: &str,
+) -> Result<Vec<FileEntry>, ConfigEditError> {
     let mut entries = Vec::new();
     for path in &options.paths {
         let tree = read_tree(options, path)?;
         for (map, steps) in server_maps() {
-            let node = steps.iter().try_fold(&tree, |node, key| node.as_table()?.get(*key));
-            let Some((step, node)) = node.and_then(|node| entry_in(node, name)) else { continue };
-            let steps = steps.iter().map(|key| PathStep::from(*key)).chain([step]).collect();
-            entries.push(FileEntry { path: path.clone(), node: node.clone(), steps, map });
+            let node = steps
+                .iter()
+                .try_fold(&tree, |node, key| node.as_table()?.get(*key));
+            let Some((step, node)) = node.and_then(|node| entry_in(node, name)) else {
+                continue;
+            };
+            let steps = steps
+                .iter()
+                .map(|key| PathStep::from(*key))
+                .chain([step])
+                .collect();
+            entries.push(FileEntry {
+                path: path.clone(),
+                node: node.clone(),
+                steps,
+                map,
+            });
             // A second spelling in the same file is an error of the config already.
             break;
         }
@@ -80,31 +113,47 @@ pub(super) fn find_entries(options: &LoadOptions<'_>, name: &str) -> Result<Vec<
 }
 
 /// Returns the path of the map that a file keeps its servers in.
-pub(super) fn map_of_file(options: &LoadOptions<'_>, path: &Path) -> Result<Vec<PathStep>, ConfigEditError> {
+pub(super) fn map_of_file(
+    options: &LoadOptions<'_>,
+    path: &Path,
+) -> Result<Vec<PathStep>, ConfigEditError> {
     let tree = read_tree(options, path)?;
     let used = server_maps().find(|(_, steps)| {
-        let node = steps.iter().try_fold(&tree, |node, key| node.as_table()?.get(*key));
+        let node = steps
+            .iter()
+            .try_fold(&tree, |node, key| node.as_table()?.get(*key));
         // `mcp` may be a table of servers or of settings. Only servers are tables themselves.
-        node.and_then(ConfigNode::as_table).is_some_and(|map| map.values().all(|entry| entry.as_table().is_some()))
+        node.and_then(ConfigNode::as_table)
+            .is_some_and(|map| map.values().all(|entry| entry.as_table().is_some()))
     });
-    Ok(used.map_or(vec![PathStep::from("servers")], |(_, steps)| steps.into_iter().map(PathStep::from).collect()))
+    Ok(used.map_or(vec![PathStep::from("servers")], |(_, steps)| {
+        steps.into_iter().map(PathStep::from).collect()
+    }))
 }
 
 /// Maps of servers: the last key, and the path to it.
 fn server_maps() -> impl Iterator<Item = (&'static str, Vec<&'static str>)> {
-    let flat = std::iter::once("servers").chain(SERVER_MAPS).map(|map| (map, vec![map]));
+    let flat = std::iter::once("servers")
+        .chain(SERVER_MAPS)
+        .map(|map| (map, vec![map]));
     flat.chain([("servers", vec!["mcp", "servers"]), ("mcp", vec!["mcp"])])
 }
 
 fn entry_in<'a>(map: &'a ConfigNode, name: &str) -> Option<(PathStep, &'a ConfigNode)> {
     match &map.value {
         ConfigValue::Table(entries) => {
-            let entry = entries.get(name).filter(|entry| entry.as_table().is_some())?;
+            let entry = entries
+                .get(name)
+                .filter(|entry| entry.as_table().is_some())?;
             Some((PathStep::from(name), entry))
         }
         ConfigValue::List(items) => {
-            let named = |item: &&ConfigNode| item.child("name").and_then(ConfigNode::as_text) == Some(name);
-            let step = PathStep::Item { field: "name".to_owned(), value: name.to_owned() };
+            let named =
+                |item: &&ConfigNode| item.child("name").and_then(ConfigNode::as_text) == Some(name);
+            let step = PathStep::Item {
+                field: "name".to_owned(),
+                value: name.to_owned(),
+            };
             Some((step, items.iter().find(named)?))
         }
         _ => None,

@@ -1,7 +1,8 @@
 //! Past edits of the config, for an undo.
 //!
-//! Owns the file of the past edits in the state folder, and its bounds. Does not decide who may undo. Invariant: an undo
-//! restores the exact bytes, and only while the file is as the edit left it.
+//! Owns the file of the past edits in the state folder, and its bounds. Does not decide who may
+//! undo. Invariant: an undo restores the exact bytes, and only while the file is as the edit left
+//! it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -95,11 +96,17 @@ impl EditHistory {
 
     /// Returns the history that is kept in a folder.
     pub fn in_folder(folder: &Path) -> EditHistory {
-        EditHistory { path: folder.join(FILE_NAME) }
+        EditHistory {
+            path: folder.join(FILE_NAME),
+        }
     }
 
     /// Adds an edit.
-    pub fn record(&self, written: &WrittenEdit, author: EditAuthor) -> Result<PastEdit, ConfigEditError> {
+    pub fn record(
+        &self,
+        written: &WrittenEdit,
+        author: EditAuthor,
+    ) -> Result<PastEdit, ConfigEditError> {
         let edit = PastEdit {
             at: format!("{:.0}", jiff::Timestamp::now()),
             file: absolute(&written.path),
@@ -122,15 +129,33 @@ impl EditHistory {
     }
 
     /// Prepares the undo of the last edit of these files. Refuses if the file changed since.
-    pub fn prepare_undo(&self, options: &LoadOptions<'_>) -> Result<(PreparedEdit, PastEdit), ConfigEditError> {
-        let nothing =
-            || ConfigEditError::new("nothing_to_undo", "no edit of this config is known that could be undone");
-        let past = self.edits(&options.paths).into_iter().next().ok_or_else(nothing)?;
-        let path = options.paths.iter().find(|path| absolute(path) == past.file).ok_or_else(nothing)?;
+    pub fn prepare_undo(
+        &self,
+        options: &LoadOptions<'_>,
+    ) -> Result<(PreparedEdit, PastEdit), ConfigEditError> {
+        let nothing = || {
+            ConfigEditError::new(
+                "nothing_to_undo",
+                "no edit of this config is known that could be undone",
+            )
+        };
+        let past = self
+            .edits(&options.paths)
+            .into_iter()
+            .next()
+            .ok_or_else(nothing)?;
+        let path = options
+            .paths
+            .iter()
+            .find(|path| absolute(path) == past.file)
+            .ok_or_else(nothing)?;
         let file = ConfigFile::read(path).map_err(ConfigEditError::from_write)?;
         // Otherwise the old bytes would erase later changes of people and other programs.
         if file.tag().as_str() != past.tag {
-            let message = format!("{} was changed after the last edit, so nothing was undone", path.display());
+            let message = format!(
+                "{} was changed after the last edit, so nothing was undone",
+                path.display()
+            );
             return Err(ConfigEditError::new("changed", message));
         }
         let mut options = options.clone();
@@ -143,7 +168,17 @@ impl EditHistory {
         let summary = format!("undid: {}", past.summary);
         let servers = Vec::new();
         let edits = Vec::new();
-        Ok((PreparedEdit { file, text: past.before.clone(), loaded, summary, servers, edits }, past))
+        Ok((
+            PreparedEdit {
+                file,
+                text: past.before.clone(),
+                loaded,
+                summary,
+                servers,
+                edits,
+            },
+            past,
+        ))
     }
 
     /// Removes an edit that was undone.
@@ -175,7 +210,9 @@ impl EditHistory {
             match file.write(&text) {
                 Ok(_) => return Ok(()),
                 // Another process edits at the same time.
-                Err(WriteError::Changed { .. } | WriteError::Locked { .. }) if attempt < ATTEMPTS => {
+                Err(WriteError::Changed { .. } | WriteError::Locked { .. })
+                    if attempt < ATTEMPTS =>
+                {
                     std::thread::park_timeout(PAUSE);
                 }
                 Err(error) => return Err(ConfigEditError::from_write(error)),
@@ -190,7 +227,9 @@ fn make_room(edits: &mut Vec<PastEdit>) {
     let mut kept = 0;
     for edit in edits.iter().rev().take(EDITS_MAX) {
         // Ends at the first that does not fit: older edits can be undone only after it.
-        let Some(left) = room.checked_sub(edit.before.as_deref().map_or(0, str::len)) else { break };
+        let Some(left) = room.checked_sub(edit.before.as_deref().map_or(0, str::len)) else {
+            break;
+        };
         (room, kept) = (left, kept + 1);
     }
     edits.drain(..edits.len() - kept);
@@ -198,5 +237,7 @@ fn make_room(edits: &mut Vec<PastEdit>) {
 
 /// Returns the path of a file as every process sees it. The file may be missing.
 fn absolute(path: &Path) -> PathBuf {
-    std::fs::canonicalize(path).or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
+    std::fs::canonicalize(path)
+        .or_else(|_| std::path::absolute(path))
+        .unwrap_or_else(|_| path.to_owned())
 }

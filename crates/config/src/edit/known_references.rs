@@ -1,7 +1,8 @@
 //! References to variables that an operator without `admin.allow_commands` may write.
 //!
-//! Owns the search for references in settings, and which of them the config has already. Does not replace them
-//! (`expand`). Invariant: a variable goes to no origin that the owner's config does not send it to.
+//! Owns the search for references in settings, and which of them the config has already. Does not
+//! replace them (`expand`). Invariant: a variable goes to no origin that the owner's config does
+//! not send it to.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,45 +42,72 @@ pub struct GuardedSetting {
 
 impl From<String> for GuardedSetting {
     fn from(path: String) -> Self {
-        GuardedSetting { path, variable: None }
+        GuardedSetting {
+            path,
+            variable: None,
+        }
     }
 }
 
 impl KnownReferences {
-    /// Reads the references of a config, as its files and variables are merged. One that cannot be read has none.
+    /// Reads the references of a config, as its files and variables are merged. One that cannot be
+    /// read has none.
     pub fn read(options: &LoadOptions<'_>) -> KnownReferences {
         let mut known = KnownReferences::default();
-        let read = read_layers(options, &mut ConfigSources::default(), &mut ProblemCollector::default());
+        let read = read_layers(
+            options,
+            &mut ConfigSources::default(),
+            &mut ProblemCollector::default(),
+        );
         // A later layer decides where a server is, and so where its variables go.
         let merged = read.ok().and_then(|layers| merge::merge(&layers).ok());
-        let servers = merged.as_ref().and_then(|merged| merged.child("servers")?.as_table());
+        let servers = merged
+            .as_ref()
+            .and_then(|merged| merged.child("servers")?.as_table());
         for server in servers.into_iter().flat_map(BTreeMap::values) {
-            server.to_json(&|_, _| None).as_object().into_iter().for_each(|settings| known.add(settings));
+            server
+                .to_json(&|_, _| None)
+                .as_object()
+                .into_iter()
+                .for_each(|settings| known.add(settings));
         }
         // The program's own table names the variable of each vendor for the vendor's own address.
         for server in popular_servers() {
             if let (Some(url), Some(key)) = (&server.url, &server.key) {
                 let headers = json!({ "url": url, "headers": { &key.header: key.value } });
-                headers.as_object().into_iter().for_each(|settings| known.add(settings));
+                headers
+                    .as_object()
+                    .into_iter()
+                    .for_each(|settings| known.add(settings));
             }
         }
         known
     }
 
     fn add(&mut self, settings: &Map<String, Value>) {
-        let Some(origin) = settings.get("url").and_then(Value::as_str).and_then(origin) else { return };
+        let Some(origin) = settings.get("url").and_then(Value::as_str).and_then(origin) else {
+            return;
+        };
         let proxy = proxy(settings);
         for (_, text) in sent_texts(settings) {
-            let variables = references(text).flatten().map(|variable| variable.to_owned());
-            let known = |variable| KnownReference { origin: origin.clone(), proxy: proxy.clone(), variable };
+            let variables = references(text)
+                .flatten()
+                .map(|variable| variable.to_owned());
+            let known = |variable| KnownReference {
+                origin: origin.clone(),
+                proxy: proxy.clone(),
+                variable,
+            };
             self.0.extend(variables.map(known));
         }
     }
 
-    /// Finds the setting of a new server that needs `admin.allow_commands`: what it starts, reads or is told, or a
-    /// reference that no server of the same origin has.
+    /// Finds the setting of a new server that needs `admin.allow_commands`: what it starts, reads
+    /// or is told, or a reference that no server of the same origin has.
     pub fn guarded_setting(&self, settings: &Map<String, Value>) -> Option<GuardedSetting> {
-        power_setting(settings).map(GuardedSetting::from).or_else(|| self.unknown_reference(settings))
+        power_setting(settings)
+            .map(GuardedSetting::from)
+            .or_else(|| self.unknown_reference(settings))
     }
 
     /// Finds a reference that is not known for the server's origin.
@@ -88,48 +116,92 @@ impl KnownReferences {
         let proxy = proxy(settings);
         let sent: BTreeSet<String> = sent_texts(settings).map(|(path, _)| path).collect();
         let is_known = |path: &String, variable: Option<&str>| {
-            let (Some(origin), Some(variable)) = (origin.clone(), variable.map(str::to_owned)) else { return false };
-            sent.contains(path) && self.0.contains(&KnownReference { origin, proxy: proxy.clone(), variable })
+            let (Some(origin), Some(variable)) = (origin.clone(), variable.map(str::to_owned))
+            else {
+                return false;
+            };
+            sent.contains(path)
+                && self.0.contains(&KnownReference {
+                    origin,
+                    proxy: proxy.clone(),
+                    variable,
+                })
         };
         all_texts(settings).into_iter().find_map(|(path, text)| {
             let unknown = references(text).find(|variable| !is_known(&path, *variable))?;
-            Some(GuardedSetting { path, variable: unknown.map(str::to_owned) })
+            Some(GuardedSetting {
+                path,
+                variable: unknown.map(str::to_owned),
+            })
         })
     }
 }
 
 /// Finds a setting that refers to more than it did before.
-pub(super) fn added_reference(before: &Map<String, Value>, after: &Map<String, Value>) -> Option<GuardedSetting> {
+pub(super) fn added_reference(
+    before: &Map<String, Value>,
+    after: &Map<String, Value>,
+) -> Option<GuardedSetting> {
     let known = all_texts(before);
     let variables = |text| references(text).collect::<BTreeSet<_>>();
     all_texts(after).into_iter().find_map(|(path, text)| {
-        let old = known.iter().find(|(other, _)| *other == path).map(|(_, text)| variables(text));
-        let added = variables(text).difference(&old.unwrap_or_default()).next().copied()?;
-        Some(GuardedSetting { path, variable: added.map(str::to_owned) })
+        let old = known
+            .iter()
+            .find(|(other, _)| *other == path)
+            .map(|(_, text)| variables(text));
+        let added = variables(text)
+            .difference(&old.unwrap_or_default())
+            .next()
+            .copied()?;
+        Some(GuardedSetting {
+            path,
+            variable: added.map(str::to_owned),
+        })
     })
 }
 
 /// Returns the texts that go to the server's own address: its URL and its headers.
 fn sent_texts(settings: &Map<String, Value>) -> impl Iterator<Item = (String, &str)> {
-    let url = settings.get("url").and_then(Value::as_str).map(|text| ("url".to_owned(), text));
-    let headers = settings.get("headers").and_then(Value::as_object).into_iter().flatten();
-    let headers = headers.filter_map(|(name, value)| Some((format!("headers.{name}"), value.as_str()?)));
+    let url = settings
+        .get("url")
+        .and_then(Value::as_str)
+        .map(|text| ("url".to_owned(), text));
+    let headers = settings
+        .get("headers")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten();
+    let headers =
+        headers.filter_map(|(name, value)| Some((format!("headers.{name}"), value.as_str()?)));
     url.into_iter().chain(headers)
 }
 
-/// Returns all texts of settings, each with its path. A value that nests deeper than any setting is one reference.
+/// Returns all texts of settings, each with its path. A value that nests deeper than any setting is
+/// one reference.
 fn all_texts(settings: &Map<String, Value>) -> Vec<(String, &str)> {
     let mut found = Vec::new();
-    let mut open: Vec<(String, &Value, usize)> = settings.iter().map(|(key, value)| (key.clone(), value, 0)).collect();
+    let mut open: Vec<(String, &Value, usize)> = settings
+        .iter()
+        .map(|(key, value)| (key.clone(), value, 0))
+        .collect();
     while let Some((path, value, depth)) = open.pop() {
         match value {
             Value::String(text) => found.push((path, text.as_str())),
             Value::Array(_) | Value::Object(_) if depth > DEPTH_MAX => found.push((path, "${}")),
             Value::Array(items) => {
-                open.extend(items.iter().enumerate().map(|(at, item)| (format!("{path}[{at}]"), item, depth + 1)));
+                open.extend(
+                    items
+                        .iter()
+                        .enumerate()
+                        .map(|(at, item)| (format!("{path}[{at}]"), item, depth + 1)),
+                );
             }
             Value::Object(members) => {
-                open.extend(members.iter().map(|(key, value)| (format!("{path}.{key}"), value, depth + 1)));
+                open.extend(
+                    members
+                        .iter()
+                        .map(|(key, value)| (format!("{path}.{key}"), value, depth + 1)),
+                );
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
@@ -138,7 +210,8 @@ fn all_texts(settings: &Map<String, Value>) -> Vec<(String, &str)> {
     found
 }
 
-/// Returns the variables that a text refers to, those in defaults included. `None` stands for what names no variable.
+/// Returns the variables that a text refers to, those in defaults included. `None` stands for what
+/// names no variable.
 fn references(text: &str) -> impl Iterator<Item = Option<&str>> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -166,12 +239,21 @@ fn variable(text: &str) -> Option<&str> {
 /// Returns the origin of a URL. `None` if a reference may change it.
 fn origin(url: &str) -> Option<String> {
     let url = url.trim();
-    let authority = url.split_once("://")?.1.split(['/', '?', '#', '\\']).next()?;
+    let authority = url
+        .split_once("://")?
+        .1
+        .split(['/', '?', '#', '\\'])
+        .next()?;
     if url.split_once("://")?.0.contains('$') || authority.contains('$') {
         return None;
     }
     let url = url::Url::parse(url).ok()?;
-    Some(format!("{}://{}:{}", url.scheme(), url.host_str()?, url.port_or_known_default()?))
+    Some(format!(
+        "{}://{}:{}",
+        url.scheme(),
+        url.host_str()?,
+        url.port_or_known_default()?
+    ))
 }
 
 /// Returns the proxy that a server names, which sees what is sent.
@@ -191,8 +273,12 @@ mod tests {
 
     fn known() -> KnownReferences {
         let mut known = KnownReferences::default();
-        known.add(&settings(json!({ "url": "https://a.example/mcp", "headers": { "X": "Bearer ${TOKEN}" } })));
-        known.add(&settings(json!({ "url": "http://b.example/${PATH_KEY}/mcp?k=${env:Q:-${R}}" })));
+        known.add(&settings(
+            json!({ "url": "https://a.example/mcp", "headers": { "X": "Bearer ${TOKEN}" } }),
+        ));
+        known.add(&settings(
+            json!({ "url": "http://b.example/${PATH_KEY}/mcp?k=${env:Q:-${R}}" }),
+        ));
         known
     }
 
@@ -200,7 +286,11 @@ mod tests {
     fn a_variable_goes_only_where_it_goes_already() {
         for (url, header, is_known) in [
             ("https://a.example/other", "${TOKEN}", true),
-            ("https://A.EXAMPLE:443/", "a${env:TOKEN}b $5 $${OTHER}", true),
+            (
+                "https://A.EXAMPLE:443/",
+                "a${env:TOKEN}b $5 $${OTHER}",
+                true,
+            ),
             ("https://a.example/${TOKEN}", "x", true),
             ("https://a.example/", "${OTHER}", false),
             ("https://a.example/", "${TOKEN:-${OTHER}}", false),
@@ -218,37 +308,58 @@ mod tests {
             ("http://b.example/", "${PATH_KEY}${Q}${R}", true),
         ] {
             let new = settings(json!({ "url": url, "headers": { "Y": header } }));
-            assert_eq!(known().guarded_setting(&new).is_none(), is_known, "{url} {header}");
+            assert_eq!(
+                known().guarded_setting(&new).is_none(),
+                is_known,
+                "{url} {header}"
+            );
         }
     }
 
     #[test]
     fn a_reference_outside_of_what_is_sent_is_never_known() {
         let with = |key: &str, value: Value| {
-            let mut new = settings(json!({ "url": "https://a.example/", "headers": { "Y": "${TOKEN}" } }));
+            let mut new =
+                settings(json!({ "url": "https://a.example/", "headers": { "Y": "${TOKEN}" } }));
             new.insert(key.to_owned(), value);
             known().guarded_setting(&new).map(|found| found.path)
         };
         assert_eq!(with("title", json!("${TOKEN}")).as_deref(), Some("title"));
-        assert_eq!(with("tools", json!({ "describe": { "a": "${TOKEN}" } })).as_deref(), Some("tools.describe.a"));
+        assert_eq!(
+            with("tools", json!({ "describe": { "a": "${TOKEN}" } })).as_deref(),
+            Some("tools.describe.a")
+        );
         assert_eq!(with("icon", json!("plain")), None);
         // A proxy sees what goes to a plain URL, and another one is another place.
-        assert_eq!(with("proxy", json!("http://evil.example:3128")).as_deref(), Some("headers.Y"));
-        assert_eq!(with("forward_headers", json!({ "Authorization": "X" })).as_deref(), Some("forward_headers"));
+        assert_eq!(
+            with("proxy", json!("http://evil.example:3128")).as_deref(),
+            Some("headers.Y")
+        );
+        assert_eq!(
+            with("forward_headers", json!({ "Authorization": "X" })).as_deref(),
+            Some("forward_headers")
+        );
     }
 
     #[test]
     fn a_variable_goes_where_all_layers_together_send_it() {
         let texts = [
-            ("a.toml", "[servers.a]\nurl = 'https://old.example/'\nheaders = { X = '${TOKEN}' }\n"),
+            (
+                "a.toml",
+                "[servers.a]\nurl = 'https://old.example/'\nheaders = { X = '${TOKEN}' }\n",
+            ),
             (
                 "b.toml",
-                "[servers.a]\nurl = 'https://new.example/'\n[servers.b]\nurl = 'https://file.example/'\n\
+                "[servers.a]\nurl = 'https://new.example/'\n[servers.b]\nurl = \
+                 'https://file.example/'\n\
                         headers = { X = '${OTHER}' }\n",
             ),
         ];
         let texts = texts.map(|(path, text)| (PathBuf::from(path), text.to_owned()));
-        let env = [("MOONGATE_SERVERS__B__URL".to_owned(), "https://variable.example/".to_owned())];
+        let env = [(
+            "MOONGATE_SERVERS__B__URL".to_owned(),
+            "https://variable.example/".to_owned(),
+        )];
         let options = LoadOptions {
             paths: texts.iter().map(|(path, _)| path.clone()).collect(),
             texts: texts.into(),
@@ -271,9 +382,21 @@ mod tests {
     fn a_change_adds_no_reference() {
         let before = settings(json!({ "title": "${A}", "args": ["${B}"] }));
         let added = |after: Value| Some(added_reference(&before, &settings(after))?.path);
-        assert_eq!(added(json!({ "title": "x ${A}", "args": ["${B}", "c"] })), None);
+        assert_eq!(
+            added(json!({ "title": "x ${A}", "args": ["${B}", "c"] })),
+            None
+        );
         assert_eq!(added(json!({ "title": "${B}" })).as_deref(), Some("title"));
-        assert_eq!(added(json!({ "args": ["x", "${B}"] })).as_deref(), Some("args[1]"));
-        assert_eq!(added_reference(&Map::new(), &before).unwrap().variable.as_deref(), Some("B"));
+        assert_eq!(
+            added(json!({ "args": ["x", "${B}"] })).as_deref(),
+            Some("args[1]")
+        );
+        assert_eq!(
+            added_reference(&Map::new(), &before)
+                .unwrap()
+                .variable
+                .as_deref(),
+            Some("B")
+        );
     }
 }

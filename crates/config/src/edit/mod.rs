@@ -1,8 +1,8 @@
 //! Edits of the config in place: servers, their tools, keys.
 //!
-//! Owns the operations, and the proof that the whole config still works and has the wanted effect. Does not know formats
-//! (`moongate_edit`), and applies nothing to a running gateway. Invariant: a config that cannot be edited safely stays as
-//! it is.
+//! Owns the operations, and the proof that the whole config still works and has the wanted effect.
+//! Does not know formats (`moongate_edit`), and applies nothing to a running gateway. Invariant: a
+//! config that cannot be edited safely stays as it is.
 
 mod edit_error;
 mod effect;
@@ -54,9 +54,11 @@ pub fn raw_entry(path: &Path, name: &str) -> Option<serde_json::Value> {
     Some(entry.node.to_json(&|_, _| None))
 }
 
-/// Prepares operations on one file: edits the text, and proves that the config with it has the wanted effects.
+/// Prepares operations on one file: edits the text, and proves that the config with it has the
+/// wanted effects.
 ///
-/// `unedited` are the options that the gateway would load. Without files, `created` is the file to begin.
+/// `unedited` are the options that the gateway would load. Without files, `created` is the file to
+/// begin.
 pub fn prepare_edit(
     unedited: &LoadOptions<'_>,
     created: Option<&Path>,
@@ -65,7 +67,8 @@ pub fn prepare_edit(
     prepare_within(None, unedited, created, operations)
 }
 
-/// Prepares operations of an operator, as [`prepare_edit`] does. `edits` are the changes that the config allows.
+/// Prepares operations of an operator, as [`prepare_edit`] does. `edits` are the changes that the
+/// config allows.
 pub fn prepare_operator_edit(
     edits: AdminEdits,
     unedited: &LoadOptions<'_>,
@@ -84,25 +87,35 @@ fn prepare_within(
 ) -> Result<PreparedEdit, ConfigEditError> {
     rights.map_or(Ok(()), |rights| rights.check_wanted(operations))?;
     let mut options = unedited.clone();
-    // A server that is edited must work afterwards, even if it failed before. A new one may lack variables (`effect.rs`).
-    let known = operations.iter().filter(|operation| operation.added_server().is_none());
+    // A server that is edited must work afterwards, even if it failed before. A new one may lack
+    // variables (`effect.rs`).
+    let known = operations
+        .iter()
+        .filter(|operation| operation.added_server().is_none());
     let own: Vec<&str> = known.filter_map(ConfigOperation::server).collect();
     options.failing.retain(|name| !own.contains(&name.as_str()));
     let mut edited: Option<EditedFile> = None;
     for (at, operation) in operations.iter().enumerate() {
-        let EditTarget { path, edits } = plain_dollars::respell(operation.target(&options, created)?, &options)?;
+        let EditTarget { path, edits } =
+            plain_dollars::respell(operation.target(&options, created)?, &options)?;
         let mut file = match edited.take() {
             Some(edited) if edited.file.path() == path => edited,
             Some(edited) => {
                 let one = edited.file.path().display();
                 let other = path.display();
-                let message = format!("this would change {one} and {other}: make one change at a time");
+                let message =
+                    format!("this would change {one} and {other}: make one change at a time");
                 return Err(ConfigEditError::new("cannot_edit", message));
             }
             None => EditedFile::read(&path)?,
         };
-        let before = options.texts.get(&path).map_or(file.file.text(), String::as_str);
-        let text = file.format.map(|format| moongate_edit::edit(format, before, &edits));
+        let before = options
+            .texts
+            .get(&path)
+            .map_or(file.file.text(), String::as_str);
+        let text = file
+            .format
+            .map(|format| moongate_edit::edit(format, before, &edits));
         file.record(operation, edits);
         let text = match text {
             Some(Ok(text)) => text,
@@ -110,7 +123,10 @@ fn prepare_within(
                 let why = failed.and_then(Result::err).map(|error| error.to_string());
                 // What the others would write belongs to the lines to paste.
                 for operation in &operations[at + 1..] {
-                    if let Some(target) = operation.target(&options, created).ok().filter(|target| target.path == path)
+                    if let Some(target) = operation
+                        .target(&options, created)
+                        .ok()
+                        .filter(|target| target.path == path)
                     {
                         file.record(operation, target.edits);
                     }
@@ -135,18 +151,47 @@ fn prepare_within(
         Err(before) => ConfigEditError::invalid_before(&before),
     })?;
     check_variables(&loaded, operations)?;
-    let config = EditedConfig { options: &options, path: file.path() };
-    operations.iter().try_for_each(|operation| operation.check_effect(&loaded, &config))?;
-    let summary = operations.iter().map(ConfigOperation::summary).collect::<Vec<_>>().join(", ");
+    let config = EditedConfig {
+        options: &options,
+        path: file.path(),
+    };
+    operations
+        .iter()
+        .try_for_each(|operation| operation.check_effect(&loaded, &config))?;
+    let summary = operations
+        .iter()
+        .map(ConfigOperation::summary)
+        .collect::<Vec<_>>()
+        .join(", ");
     let text = options.texts.remove(file.path()).unwrap_or_default();
-    let servers = operations.iter().filter_map(ConfigOperation::server).map(str::to_owned).collect();
-    Ok(PreparedEdit { file, text: Some(text), loaded, summary, servers, edits })
+    let servers = operations
+        .iter()
+        .filter_map(ConfigOperation::server)
+        .map(str::to_owned)
+        .collect();
+    Ok(PreparedEdit {
+        file,
+        text: Some(text),
+        loaded,
+        summary,
+        servers,
+        edits,
+    })
 }
 
 /// Refuses new servers that variables have settings for: the two would be merged, key by key.
-fn check_variables(loaded: &LoadedConfig, operations: &[ConfigOperation]) -> Result<(), ConfigEditError> {
+fn check_variables(
+    loaded: &LoadedConfig,
+    operations: &[ConfigOperation],
+) -> Result<(), ConfigEditError> {
     let variables = |name: &&str| !loaded.places.server_variables(name).is_empty();
-    let Some(name) = operations.iter().filter_map(ConfigOperation::added_server).find(variables) else { return Ok(()) };
+    let Some(name) = operations
+        .iter()
+        .filter_map(ConfigOperation::added_server)
+        .find(variables)
+    else {
+        return Ok(());
+    };
     let variables = loaded.places.server_variables(name).join(", ");
     let message = format!("there is a server {name:?} already, in the environment: {variables}");
     Err(ConfigEditError::new("already_there", message))
@@ -162,10 +207,15 @@ struct EditedFile {
 impl EditedFile {
     fn read(path: &Path) -> Result<EditedFile, ConfigEditError> {
         let file = ConfigFile::read(path).map_err(ConfigEditError::from_write)?;
-        Ok(EditedFile { file, format: Format::of_file(path), edits: Vec::new() })
+        Ok(EditedFile {
+            file,
+            format: Format::of_file(path),
+            edits: Vec::new(),
+        })
     }
 
-    /// Records edits for the lines to paste. The hash of a key that nobody gets to see is of no use there.
+    /// Records edits for the lines to paste. The hash of a key that nobody gets to see is of no use
+    /// there.
     fn record(&mut self, operation: &ConfigOperation, edits: Vec<Edit>) {
         if !matches!(operation, ConfigOperation::AddKey { .. }) {
             self.edits.extend(edits);
@@ -174,8 +224,12 @@ impl EditedFile {
 
     /// Refuses the edit, with the lines to paste.
     fn refuse(&self, why: Option<String>) -> ConfigEditError {
-        let why = why.unwrap_or_else(|| "the file's extension does not say how it is written".to_owned());
-        let error = ConfigEditError::new("cannot_edit", format!("{}: {why}", self.file.path().display()));
+        let why =
+            why.unwrap_or_else(|| "the file's extension does not say how it is written".to_owned());
+        let error = ConfigEditError::new(
+            "cannot_edit",
+            format!("{}: {why}", self.file.path().display()),
+        );
         error.with_snippet(snippet(self.file.path(), self.file.text(), &self.edits))
     }
 }

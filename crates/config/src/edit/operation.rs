@@ -1,7 +1,7 @@
 //! Operations on the config, each with its edits.
 //!
-//! Owns the choice of the file, and the edits in it. Does not write (`mod.rs`) or check the effect (`effect.rs`).
-//! Invariant: an operation changes one file.
+//! Owns the choice of the file, and the edits in it. Does not write (`mod.rs`) or check the effect
+//! (`effect.rs`). Invariant: an operation changes one file.
 
 use std::path::{Path, PathBuf};
 
@@ -42,8 +42,8 @@ pub enum ConfigOperation {
     SetKeys {
         /// Name of the server.
         server: String,
-        /// New values by key. Their dollar signs are doubled, so that they refer to nothing, unless the key is one
-        /// that needs `admin.allow_commands`.
+        /// New values by key. Their dollar signs are doubled, so that they refer to nothing, unless
+        /// the key is one that needs `admin.allow_commands`.
         values: Map<String, Value>,
     },
     /// Adds a key.
@@ -55,7 +55,8 @@ pub enum ConfigOperation {
     },
     /// Names the file that variables are read from, `gateway.env_file`.
     SetEnvFile(String),
-    /// Asks clients for a key even where there is none, `auth.required`, in the file that has this key.
+    /// Asks clients for a key even where there is none, `auth.required`, in the file that has this
+    /// key.
     RequireKeys(String),
     /// Removes a key by its name.
     RemoveKey(KeyList, String),
@@ -84,30 +85,53 @@ impl ConfigOperation {
         created: Option<&Path>,
     ) -> Result<EditTarget, ConfigEditError> {
         match self {
-            ConfigOperation::AddServer { name, settings } => add_server(options, created, name, settings),
+            ConfigOperation::AddServer { name, settings } => {
+                add_server(options, created, name, settings)
+            }
             ConfigOperation::RemoveServer(name) => {
                 let entry = only_entry(options, name)?;
-                Ok(EditTarget { edits: vec![Edit::new(entry.steps, EditAction::Remove)], path: entry.path })
+                Ok(EditTarget {
+                    edits: vec![Edit::new(entry.steps, EditAction::Remove)],
+                    path: entry.path,
+                })
             }
             ConfigOperation::EnableServer(name) => {
                 let entry = strongest_entry(options, name)?;
                 let edits = enable(&entry, options)?;
-                Ok(EditTarget { path: entry.path, edits })
+                Ok(EditTarget {
+                    path: entry.path,
+                    edits,
+                })
             }
             ConfigOperation::DisableServer(name) => {
                 let entry = strongest_entry(options, name)?;
                 // The file keeps its spelling: other clients that read it may know only `disabled`.
-                let (key, value) = if entry.says_disabled() { ("disabled", true) } else { ("enabled", false) };
-                let edits = vec![Edit::new(entry.key(&[key]), EditAction::Set(Value::Bool(value)))];
-                Ok(EditTarget { path: entry.path, edits })
+                let (key, value) = if entry.says_disabled() {
+                    ("disabled", true)
+                } else {
+                    ("enabled", false)
+                };
+                let edits = vec![Edit::new(
+                    entry.key(&[key]),
+                    EditAction::Set(Value::Bool(value)),
+                )];
+                Ok(EditTarget {
+                    path: entry.path,
+                    edits,
+                })
             }
-            ConfigOperation::EnableTools(server, tools) => switch_tools(options, server, tools, ToolSwitch::On),
-            ConfigOperation::DisableTools(server, tools) => switch_tools(options, server, tools, ToolSwitch::Off),
+            ConfigOperation::EnableTools(server, tools) => {
+                switch_tools(options, server, tools, ToolSwitch::On)
+            }
+            ConfigOperation::DisableTools(server, tools) => {
+                switch_tools(options, server, tools, ToolSwitch::Off)
+            }
             ConfigOperation::SetKeys { server, values } => set_keys(options, server, values),
             ConfigOperation::AddKey { list, entry } => add_key(options, created, *list, entry),
-            ConfigOperation::SetEnvFile(path) => {
-                Ok(EditTarget { path: last_file(options, created)?, edits: vec![env_file_edit(path)] })
-            }
+            ConfigOperation::SetEnvFile(path) => Ok(EditTarget {
+                path: last_file(options, created)?,
+                edits: vec![env_file_edit(path)],
+            }),
             ConfigOperation::RequireKeys(name) => require_keys(options, created, name),
             ConfigOperation::RemoveKey(list, name) => remove_key(options, *list, name),
         }
@@ -121,22 +145,37 @@ fn add_server(
     settings: &Value,
 ) -> Result<EditTarget, ConfigEditError> {
     let Some(members) = settings.as_object() else {
-        return Err(ConfigEditError::new("bad_value", format!("the settings of {name} must be a table")));
+        return Err(ConfigEditError::new(
+            "bad_value",
+            format!("the settings of {name} must be a table"),
+        ));
     };
     check_new_keys(members)?;
     if let Some(wrong) = server_names::name_problem(name) {
-        let other = server_names::legal_name(name).map(|name| format!("; call it {name}")).unwrap_or_default();
-        return Err(ConfigEditError::new("bad_name", format!("the name {name:?} {wrong}{other}")));
+        let other = server_names::legal_name(name)
+            .map(|name| format!("; call it {name}"))
+            .unwrap_or_default();
+        return Err(ConfigEditError::new(
+            "bad_name",
+            format!("the name {name:?} {wrong}{other}"),
+        ));
     }
-    // All files are searched: an entry of the same name would be merged with the other one, key by key.
+    // All files are searched: an entry of the same name would be merged with the other one, key by
+    // key.
     if let Some(entry) = file_entry::find_entries(options, name)?.first() {
-        let message = format!("there is a server {name:?} already, in {}", entry.path.display());
+        let message = format!(
+            "there is a server {name:?} already, in {}",
+            entry.path.display()
+        );
         return Err(ConfigEditError::new("already_there", message));
     }
     let path = last_file(options, created)?;
     let mut steps = file_entry::map_of_file(options, &path)?;
     steps.push(PathStep::from(name));
-    Ok(EditTarget { path, edits: vec![Edit::new(steps, EditAction::Set(settings.clone()))] })
+    Ok(EditTarget {
+        path,
+        edits: vec![Edit::new(steps, EditAction::Set(settings.clone()))],
+    })
 }
 
 /// Returns the edit that names the env file.
@@ -146,25 +185,49 @@ fn env_file_edit(path: &str) -> Edit {
 }
 
 /// Returns the file that new entries go into.
-fn last_file(options: &LoadOptions<'_>, created: Option<&Path>) -> Result<PathBuf, ConfigEditError> {
-    let path = options.paths.last().cloned().or_else(|| created.map(Path::to_owned));
-    path.ok_or_else(|| ConfigEditError::new("no_file", "there is no config file, and no place for one was found"))
+fn last_file(
+    options: &LoadOptions<'_>,
+    created: Option<&Path>,
+) -> Result<PathBuf, ConfigEditError> {
+    let path = options
+        .paths
+        .last()
+        .cloned()
+        .or_else(|| created.map(Path::to_owned));
+    path.ok_or_else(|| {
+        ConfigEditError::new(
+            "no_file",
+            "there is no config file, and no place for one was found",
+        )
+    })
 }
 
 fn strongest_entry(options: &LoadOptions<'_>, name: &str) -> Result<FileEntry, ConfigEditError> {
     // Later files win, so an edit of an earlier entry might have no effect.
-    file_entry::find_entries(options, name)?.pop().ok_or_else(|| unknown_server(options, name))
+    file_entry::find_entries(options, name)?
+        .pop()
+        .ok_or_else(|| unknown_server(options, name))
 }
 
 fn only_entry(options: &LoadOptions<'_>, name: &str) -> Result<FileEntry, ConfigEditError> {
     let mut entries = file_entry::find_entries(options, name)?;
-    let Some(entry) = entries.pop() else { return Err(unknown_server(options, name)) };
+    let Some(entry) = entries.pop() else {
+        return Err(unknown_server(options, name));
+    };
     if entries.is_empty() {
         return Ok(entry);
     }
-    let files: Vec<String> = entries.iter().chain([&entry]).map(|entry| entry.path.display().to_string()).collect();
-    // Without the last entry the one below would count, and the server would stay with other settings.
-    let message = format!("several files have entries of {name:?}: {}; remove them by hand", files.join(", "));
+    let files: Vec<String> = entries
+        .iter()
+        .chain([&entry])
+        .map(|entry| entry.path.display().to_string())
+        .collect();
+    // Without the last entry the one below would count, and the server would stay with other
+    // settings.
+    let message = format!(
+        "several files have entries of {name:?}: {}; remove them by hand",
+        files.join(", ")
+    );
     Err(ConfigEditError::new("cannot_edit", message))
 }
 
@@ -174,13 +237,18 @@ fn unknown_server(options: &LoadOptions<'_>, name: &str) -> ConfigEditError {
         .into_iter()
         .flat_map(|plan| {
             let disabled = plan.disabled.into_iter().map(|server| server.name);
-            plan.servers.into_iter().map(|server| server.name).chain(disabled)
+            plan.servers
+                .into_iter()
+                .map(|server| server.name)
+                .chain(disabled)
         })
         .collect();
     let known: Vec<&str> = names.iter().map(String::as_str).collect();
     let near = alternatives(&known);
     let message = match known.is_empty() {
-        true => format!("there is no server {name:?}, and no other either; `moongate add NAME URL` adds one"),
+        true => format!(
+            "there is no server {name:?}, and no other either; `moongate add NAME URL` adds one"
+        ),
         false if known.contains(&name) => {
             format!("the entry of {name:?} is in no file under this name; edit it by hand")
         }
@@ -197,20 +265,29 @@ fn enable(entry: &FileEntry, options: &LoadOptions<'_>) -> Result<Vec<Edit>, Con
     if has("disabled") {
         edits.push(Edit::new(entry.key(&["disabled"]), EditAction::Remove));
     }
-    // A server is on unless something says otherwise, so removing the key is enough where no default says it.
+    // A server is on unless something says otherwise, so removing the key is enough where no
+    // default says it.
     if off_by_default || !(has("disabled") || has("enabled")) {
-        edits.push(Edit::new(entry.key(&["enabled"]), EditAction::Set(json!(true))));
+        edits.push(Edit::new(
+            entry.key(&["enabled"]),
+            EditAction::Set(json!(true)),
+        ));
     } else if has("enabled") {
         edits.push(Edit::new(entry.key(&["enabled"]), EditAction::Remove));
     }
     Ok(edits)
 }
 
-fn default_is(options: &LoadOptions<'_>, key: &str, value: &ConfigValue) -> Result<bool, ConfigEditError> {
+fn default_is(
+    options: &LoadOptions<'_>,
+    key: &str,
+    value: &ConfigValue,
+) -> Result<bool, ConfigEditError> {
     let mut found = false;
     for path in &options.paths {
-        if let Some(node) =
-            file_entry::read_tree(options, path)?.child("defaults").and_then(|defaults| defaults.child(key))
+        if let Some(node) = file_entry::read_tree(options, path)?
+            .child("defaults")
+            .and_then(|defaults| defaults.child(key))
         {
             found = node.value == *value;
         }
@@ -234,14 +311,20 @@ fn switch_tools(
     let mut defaults = None;
     for path in &options.paths {
         // The last file with the table wins, as it does when the config is loaded.
-        defaults = file_entry::read_tree(options, path)?.child("defaults").cloned().or(defaults);
+        defaults = file_entry::read_tree(options, path)?
+            .child("defaults")
+            .cloned()
+            .or(defaults);
     }
     let lists = ToolLists::of(&entry, defaults.as_ref());
     let edits = match switch {
         ToolSwitch::On => lists.on(tools)?,
         ToolSwitch::Off => lists.off(tools)?,
     };
-    Ok(EditTarget { path: entry.path.clone(), edits })
+    Ok(EditTarget {
+        path: entry.path.clone(),
+        edits,
+    })
 }
 
 fn set_keys(
@@ -253,25 +336,38 @@ fn set_keys(
     let mut edits = Vec::new();
     for (key, value) in values {
         if !SETTABLE.contains(&key.as_str()) && !is_guarded_key(key) {
-            let message = format!("`{key}` is no key that can be set here; those are {}", SETTABLE.join(", "));
+            let message = format!(
+                "`{key}` is no key that can be set here; those are {}",
+                SETTABLE.join(", ")
+            );
             return Err(ConfigEditError::new("bad_value", message));
         }
         edits.push(match value {
             Value::Null if entry.node.child(key).is_none() => continue,
             Value::Null => Edit::new(entry.key(&[key]), EditAction::Remove),
-            value => Edit::new(entry.key(&[key]), EditAction::Set(written_value(key, value))),
+            value => Edit::new(
+                entry.key(&[key]),
+                EditAction::Set(written_value(key, value)),
+            ),
         });
     }
-    Ok(EditTarget { path: entry.path, edits })
+    Ok(EditTarget {
+        path: entry.path,
+        edits,
+    })
 }
 
-/// Returns the value that the file gets. Only a key that needs the permission may refer to variables.
+/// Returns the value that the file gets. Only a key that needs the permission may refer to
+/// variables.
 pub(super) fn written_value(key: &str, value: &Value) -> Value {
     let inner = |value: &Value| written_value(key, value);
     match value {
         Value::String(text) if !is_guarded_key(key) => without_references(text).into(),
         Value::Array(items) => items.iter().map(inner).collect(),
-        Value::Object(members) => members.iter().map(|(name, value)| (name.clone(), inner(value))).collect(),
+        Value::Object(members) => members
+            .iter()
+            .map(|(name, value)| (name.clone(), inner(value)))
+            .collect(),
         value => value.clone(),
     }
 }
@@ -282,7 +378,10 @@ pub fn without_references(text: &str) -> String {
 }
 
 fn key_path(list: KeyList, name: &str) -> Vec<PathStep> {
-    let item = PathStep::Item { field: "name".to_owned(), value: name.to_owned() };
+    let item = PathStep::Item {
+        field: "name".to_owned(),
+        value: name.to_owned(),
+    };
     vec![PathStep::from(list.table()), PathStep::from("keys"), item]
 }
 
@@ -296,11 +395,18 @@ fn file_with_key(
     // The last file is searched first, since its entry is the one that counts.
     for path in options.paths.iter().rev() {
         let tree = file_entry::read_tree(options, path)?;
-        let keys = tree.child(list.table()).and_then(|table| table.child("keys"));
-        let Some(ConfigValue::List(keys)) = keys.map(|keys| &keys.value) else { continue };
+        let keys = tree
+            .child(list.table())
+            .and_then(|table| table.child("keys"));
+        let Some(ConfigValue::List(keys)) = keys.map(|keys| &keys.value) else {
+            continue;
+        };
         let names = keys.iter().filter_map(|key| key.child("name")?.as_text());
         // A dollar sign that begins no reference may also stand alone in the file.
-        if let Some(found) = names.into_iter().find(|found| *found == written || *found == name) {
+        if let Some(found) = names
+            .into_iter()
+            .find(|found| *found == written || *found == name)
+        {
             return Ok(Some((path.clone(), found.to_owned())));
         }
     }
@@ -316,31 +422,57 @@ fn add_key(
     let name = entry["name"].as_str().unwrap_or_default();
     if file_with_key(options, list, &name.replace("$$", "$"))?.is_some() {
         // The old key would no longer work.
-        let message = format!("there is a key {name:?} already in {}.keys: give another name", list.table());
+        let message = format!(
+            "there is a key {name:?} already in {}.keys: give another name",
+            list.table()
+        );
         return Err(ConfigEditError::new("already_there", message));
     }
-    let edits = vec![Edit::new(key_path(list, name), EditAction::Set(entry.clone()))];
-    Ok(EditTarget { path: last_file(options, created)?, edits })
+    let edits = vec![Edit::new(
+        key_path(list, name),
+        EditAction::Set(entry.clone()),
+    )];
+    Ok(EditTarget {
+        path: last_file(options, created)?,
+        edits,
+    })
 }
 
-fn require_keys(options: &LoadOptions<'_>, created: Option<&Path>, name: &str) -> Result<EditTarget, ConfigEditError> {
+fn require_keys(
+    options: &LoadOptions<'_>,
+    created: Option<&Path>,
+    name: &str,
+) -> Result<EditTarget, ConfigEditError> {
     let path = match file_with_key(options, KeyList::Clients, name)? {
         Some((path, _)) => path,
         None => last_file(options, created)?,
     };
     let steps = [KeyList::Clients.table(), "required"].map(PathStep::from);
-    Ok(EditTarget { path, edits: vec![Edit::new(steps, EditAction::Set(json!(true)))] })
+    Ok(EditTarget {
+        path,
+        edits: vec![Edit::new(steps, EditAction::Set(json!(true)))],
+    })
 }
 
-fn remove_key(options: &LoadOptions<'_>, list: KeyList, name: &str) -> Result<EditTarget, ConfigEditError> {
+fn remove_key(
+    options: &LoadOptions<'_>,
+    list: KeyList,
+    name: &str,
+) -> Result<EditTarget, ConfigEditError> {
     let Some((path, written)) = file_with_key(options, list, name)? else {
-        let message = format!("there is no key {name:?} in {}.keys of a file", list.table());
+        let message = format!(
+            "there is no key {name:?} in {}.keys of a file",
+            list.table()
+        );
         return Err(ConfigEditError::new("unknown_key", message));
     };
     // A key that is added and removed again leaves the file as it was, without empty lists.
     let mut edits = vec![Edit::new(key_path(list, &written), EditAction::Remove)];
     for emptied in [&[list.table(), "keys"][..], &[list.table()]] {
-        edits.push(Edit::new(emptied.iter().copied(), EditAction::RemoveIfEmpty));
+        edits.push(Edit::new(
+            emptied.iter().copied(),
+            EditAction::RemoveIfEmpty,
+        ));
     }
     Ok(EditTarget { path, edits })
 }

@@ -1,7 +1,8 @@
 //! Dollar signs of edits in clients' files.
 //!
-//! Owns their spelling there: a client's format has no escape, so each stands for itself. Does not find the place of an
-//! edit (`operation`). Invariant: no setting that anybody may write gets a reference of ours.
+//! Owns their spelling there: a client's format has no escape, so each stands for itself. Does not
+//! find the place of an edit (`operation`). Invariant: no setting that anybody may write gets a
+//! reference of ours.
 
 use moongate_edit::{Edit, EditAction, PathStep};
 use serde_json::Value;
@@ -16,13 +17,26 @@ use crate::options::LoadOptions;
 const PROGRAM_WORDS: &str = "args";
 
 /// Respells the dollar signs of edits for the file that gets them.
-pub(super) fn respell(target: EditTarget, options: &LoadOptions<'_>) -> Result<EditTarget, ConfigEditError> {
+pub(super) fn respell(
+    target: EditTarget,
+    options: &LoadOptions<'_>,
+) -> Result<EditTarget, ConfigEditError> {
     let tree = file_entry::read_tree(options, &target.path)?;
     let is_plain = |edit: &Edit| {
-        key(edit.path().first()).is_some_and(|key| client_formats::has_plain_dollars(&tree, &target.path, key))
+        key(edit.path().first())
+            .is_some_and(|key| client_formats::has_plain_dollars(&tree, &target.path, key))
     };
-    let edits = target.edits.iter().map(|edit| if is_plain(edit) { plain(edit) } else { Ok(edit.clone()) });
-    Ok(EditTarget { edits: edits.collect::<Result<_, _>>()?, path: target.path })
+    let edits = target.edits.iter().map(|edit| {
+        if is_plain(edit) {
+            plain(edit)
+        } else {
+            Ok(edit.clone())
+        }
+    });
+    Ok(EditTarget {
+        edits: edits.collect::<Result<_, _>>()?,
+        path: target.path,
+    })
 }
 
 fn key(step: Option<&PathStep>) -> Option<&str> {
@@ -33,7 +47,12 @@ fn key(step: Option<&PathStep>) -> Option<&str> {
 }
 
 fn plain(edit: &Edit) -> Result<Edit, ConfigEditError> {
-    let setting = edit.path().iter().rev().find_map(|step| key(Some(step))).unwrap_or_default();
+    let setting = edit
+        .path()
+        .iter()
+        .rev()
+        .find_map(|step| key(Some(step)))
+        .unwrap_or_default();
     let action = match edit.action() {
         EditAction::Set(value) => EditAction::Set(plain_value(setting, value)?),
         EditAction::AddItem(text) => EditAction::AddItem(plain_text(setting, text)?),
@@ -46,10 +65,19 @@ fn plain(edit: &Edit) -> Result<Edit, ConfigEditError> {
 fn plain_value(setting: &str, value: &Value) -> Result<Value, ConfigEditError> {
     Ok(match value {
         Value::String(text) => plain_text(setting, text)?.into(),
-        Value::Array(items) => items.iter().map(|item| plain_value(setting, item)).collect::<Result<_, _>>()?,
+        Value::Array(items) => items
+            .iter()
+            .map(|item| plain_value(setting, item))
+            .collect::<Result<_, _>>()?,
         Value::Object(members) => {
-            let member = |(name, value): (&String, &Value)| Ok((name.clone(), plain_value(name, value)?));
-            Value::Object(members.iter().map(member).collect::<Result<_, ConfigEditError>>()?)
+            let member =
+                |(name, value): (&String, &Value)| Ok((name.clone(), plain_value(name, value)?));
+            Value::Object(
+                members
+                    .iter()
+                    .map(member)
+                    .collect::<Result<_, ConfigEditError>>()?,
+            )
         }
         value => value.clone(),
     })
@@ -57,8 +85,10 @@ fn plain_value(setting: &str, value: &Value) -> Result<Value, ConfigEditError> {
 
 fn plain_text(setting: &str, text: &str) -> Result<String, ConfigEditError> {
     if setting != PROGRAM_WORDS && has_plain_opening(text) {
-        let message =
-            format!("`{setting}`: in a client's file, `${{` cannot be written as plain text: use another file");
+        let message = format!(
+            "`{setting}`: in a client's file, \
+             `${{` cannot be written as plain text: use another file"
+        );
         return Err(ConfigEditError::new("cannot_edit", message));
     }
     Ok(text.replace("$$", "$"))

@@ -1,7 +1,7 @@
 //! Edits that are proved, and edits that were written.
 //!
-//! Owns the write, and the difference that people see. Does not make edits (`mod.rs`). Invariant: a shown line has its
-//! secrets redacted.
+//! Owns the write, and the difference that people see. Does not make edits (`mod.rs`). Invariant: a
+//! shown line has its secrets redacted.
 
 use std::path::{Path, PathBuf};
 
@@ -86,14 +86,28 @@ impl PreparedEdit {
 
     /// Returns the same problems, those of the edited servers apart from all others.
     pub fn failed_by_concern(&self) -> (Vec<&ConfigProblem>, Vec<&ConfigProblem>) {
-        let is_own = |problem: &&ConfigProblem| problem.server.as_ref().is_some_and(|name| self.servers.contains(name));
+        let is_own = |problem: &&ConfigProblem| {
+            problem
+                .server
+                .as_ref()
+                .is_some_and(|name| self.servers.contains(name))
+        };
         self.loaded.failed.iter().partition(is_own)
     }
 
     /// Returns the problems of the servers that these operations add. Each costs only its server.
     pub fn problems_of_new(&self, operations: &[ConfigOperation]) -> Vec<ConfigProblem> {
-        let is_new = |name: &str| operations.iter().any(|operation| operation.added_server() == Some(name));
-        self.loaded.failed.iter().filter(|problem| problem.server.as_deref().is_some_and(is_new)).cloned().collect()
+        let is_new = |name: &str| {
+            operations
+                .iter()
+                .any(|operation| operation.added_server() == Some(name))
+        };
+        self.loaded
+            .failed
+            .iter()
+            .filter(|problem| problem.server.as_deref().is_some_and(is_new))
+            .cloned()
+            .collect()
     }
 
     /// Writes the file, if nobody else changed it meanwhile.
@@ -115,12 +129,16 @@ impl PreparedEdit {
             path: self.file.path().to_owned(),
             line: first_changed_line(self.file.text(), self.new_text()),
             before: (!self.file.tag().is_absent()).then(|| self.file.text().to_owned()),
-            tag: self.text.as_ref().map_or_else(FileTag::absent, |text| FileTag::of_bytes(text.as_bytes())),
+            tag: self
+                .text
+                .as_ref()
+                .map_or_else(FileTag::absent, |text| FileTag::of_bytes(text.as_bytes())),
             summary: self.summary.clone(),
         }
     }
 
-    /// Returns the lines to paste where the file is not to be written. `None` where something is only taken away.
+    /// Returns the lines to paste where the file is not to be written. `None` where something is
+    /// only taken away.
     pub fn snippet(&self) -> Option<String> {
         snippet(self.file.path(), self.file.text(), &self.edits)
     }

@@ -1,7 +1,7 @@
 //! Settings of a server that a config would refuse.
 //!
-//! Owns the judgement before anything is edited. Does not know the rest of the config. Invariant: the config's own reader
-//! decides, so that no rule is written twice.
+//! Owns the judgement before anything is edited. Does not know the rest of the config. Invariant:
+//! the config's own reader decides, so that no rule is written twice.
 
 use std::path::PathBuf;
 
@@ -12,10 +12,15 @@ use crate::load::load;
 use crate::options::{ErrorTolerance, LoadOptions};
 use crate::problem::ProblemKind;
 
-/// Returns the reasons for which the config would refuse a new server. A variable that is not set is none.
+/// Returns the reasons for which the config would refuse a new server. A variable that is not set
+/// is none.
 ///
 /// `options` say what variables there are. Their files are not read.
-pub fn refused_settings(options: &LoadOptions<'_>, name: &str, settings: &Map<String, Value>) -> Vec<String> {
+pub fn refused_settings(
+    options: &LoadOptions<'_>,
+    name: &str,
+    settings: &Map<String, Value>,
+) -> Vec<String> {
     let Some(text) = server_toml(name, Value::Object(settings.clone())) else {
         return vec!["it cannot be written into a config".to_owned()];
     };
@@ -34,8 +39,13 @@ pub fn refused_settings(options: &LoadOptions<'_>, name: &str, settings: &Map<St
     };
     let problems = load(&alone).map_or_else(|problems| problems.errors, |loaded| loaded.failed);
     let own = format!("servers.{name}");
-    let fatal = problems.into_iter().filter(|problem| problem.kind != ProblemKind::Reference);
+    let fatal = problems
+        .into_iter()
+        .filter(|problem| problem.kind != ProblemKind::Reference);
     // The name of the server stands before each reason already.
-    let shown = |text: String| text.replace(&format!("`{own}."), "`").replace(&format!("`{own}`"), "it");
+    let shown = |text: String| {
+        text.replace(&format!("`{own}."), "`")
+            .replace(&format!("`{own}`"), "it")
+    };
     fatal.map(|problem| shown(problem.message)).collect()
 }

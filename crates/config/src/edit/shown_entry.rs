@@ -1,7 +1,7 @@
 //! Entry of a server as people may see it.
 //!
-//! Owns what is shown of its values, and the advice for secrets in clear. Does not judge secrets (`redact`). Invariant: no
-//! secret leaves this file.
+//! Owns what is shown of its values, and the advice for secrets in clear. Does not judge secrets
+//! (`redact`). Invariant: no secret leaves this file.
 
 use std::path::Path;
 
@@ -28,23 +28,37 @@ pub fn shown_entry(path: &Path, name: &str) -> Option<ShownEntry> {
     let mut values = Vec::new();
     let mut variables = VariableNames::default();
     for (key, node) in entry.node.as_table()? {
-        match node.as_table().filter(|_| !matches!(node.value, ConfigValue::List(_))) {
+        match node
+            .as_table()
+            .filter(|_| !matches!(node.value, ConfigValue::List(_)))
+        {
             Some(table) => values.extend(table.iter().map(|(inner, node)| {
                 let path = root.key(key).key(inner);
                 let keys = vec![key.clone(), inner.clone()];
                 let shown = show(keys, node, &path);
-                ShownValue { advice: advice(&shown, node, &path, name, &mut variables), ..shown }
+                ShownValue {
+                    advice: advice(&shown, node, &path, name, &mut variables),
+                    ..shown
+                }
             })),
             None => values.push(show(vec![key.clone()], node, &root.key(key))),
         }
     }
-    Some(ShownEntry { values, toml: server_toml(name, masked(&entry.node, &root)).unwrap_or_default() })
+    Some(ShownEntry {
+        values,
+        toml: server_toml(name, masked(&entry.node, &root)).unwrap_or_default(),
+    })
 }
 
 /// Returns the entry of a server as TOML.
 pub fn server_toml(name: &str, settings: serde_json::Value) -> Option<String> {
     let steps = ["servers", name].map(PathStep::from);
-    moongate_edit::edit(Format::Toml, "", &[Edit::new(steps, EditAction::Set(settings))]).ok()
+    moongate_edit::edit(
+        Format::Toml,
+        "",
+        &[Edit::new(steps, EditAction::Set(settings))],
+    )
+    .ok()
 }
 
 fn show(keys: Vec<String>, node: &ConfigNode, path: &ConfigPath) -> ShownValue {
@@ -54,7 +68,11 @@ fn show(keys: Vec<String>, node: &ConfigNode, path: &ConfigPath) -> ShownValue {
         serde_json::Value::String(text) => Some(text.clone()),
         other => Some(other.to_string()),
     };
-    ShownValue { keys, text, advice: None }
+    ShownValue {
+        keys,
+        text,
+        advice: None,
+    }
 }
 
 /// Copies a node, with dots for its secrets.
@@ -65,7 +83,8 @@ fn masked(node: &ConfigNode, path: &ConfigPath) -> serde_json::Value {
     })
 }
 
-/// Returns the line that takes a header or a variable of the program from the gateway's environment.
+/// Returns the line that takes a header or a variable of the program from the gateway's
+/// environment.
 fn advice(
     shown: &ShownValue,
     node: &ConfigNode,
@@ -73,7 +92,9 @@ fn advice(
     server: &str,
     variables: &mut VariableNames,
 ) -> Option<String> {
-    let [table, key] = &shown.keys[..] else { return None };
+    let [table, key] = &shown.keys[..] else {
+        return None;
+    };
     let text = match &node.value {
         ConfigValue::Text(text) => text.clone(),
         ConfigValue::Int(number) => number.to_string(),
@@ -84,8 +105,14 @@ fn advice(
         return None;
     }
     let value = secret_reference(&text, &variables.suggest(server, &format!("{table}.{key}")));
-    let is_bare = key.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
-    let key = if is_bare { key.clone() } else { format!("{key:?}") };
+    let is_bare = key
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+    let key = if is_bare {
+        key.clone()
+    } else {
+        format!("{key:?}")
+    };
     Some(format!("{key} = \"{value}\""))
 }
 
@@ -121,23 +148,48 @@ PUB = "hush-pub"
         let entry = shown_entry(&path, "git-hub").unwrap();
         let all = format!("{entry:?}");
         assert!(!all.contains("hush") && !all.contains("12345678"), "{all}");
-        let find = |keys: &[&str]| entry.values.iter().find(|value| value.keys == keys).unwrap();
+        let find = |keys: &[&str]| {
+            entry
+                .values
+                .iter()
+                .find(|value| value.keys == keys)
+                .unwrap()
+        };
         assert_eq!(find(&["headers", "Authorization"]).text, None);
         assert_eq!(
             find(&["headers", "Authorization"]).advice.as_deref(),
             Some("Authorization = \"Bearer ${GIT_HUB_TOKEN}\"")
         );
-        assert_eq!(find(&["env", "API KEY"]).advice.as_deref(), Some("\"API KEY\" = \"${API_KEY}\""));
+        assert_eq!(
+            find(&["env", "API KEY"]).advice.as_deref(),
+            Some("\"API KEY\" = \"${API_KEY}\"")
+        );
         let token = find(&["headers", "X-Token"]).advice.as_deref();
-        assert_eq!(token, Some("X-Token = \"${GIT_HUB_TOKEN_2}\""), "each has a variable of its own");
+        assert_eq!(
+            token,
+            Some("X-Token = \"${GIT_HUB_TOKEN_2}\""),
+            "each has a variable of its own"
+        );
         for in_doubt in [["headers", "X-Org"], ["env", "PUB"]] {
-            assert_eq!((&find(&in_doubt).text, &find(&in_doubt).advice), (&None, &None), "dots, and no advice");
+            assert_eq!(
+                (&find(&in_doubt).text, &find(&in_doubt).advice),
+                (&None, &None),
+                "dots, and no advice"
+            );
         }
         let reference = find(&["env", "FROM_FILE"]);
-        assert!(reference.is_reference() && reference.text.as_deref() == Some("${file:/run/secret}"));
+        assert!(
+            reference.is_reference() && reference.text.as_deref() == Some("${file:/run/secret}")
+        );
         assert!(find(&["headers", "X-Plain"]).is_reference() && !find(&["title"]).is_reference());
-        assert_eq!(find(&["args"]).text.as_deref(), Some(r#"["--api-key","••••","plain"]"#));
-        assert_eq!(find(&["url"]).text.as_deref(), Some("https://api.example.com/mcp?key=••••"));
+        assert_eq!(
+            find(&["args"]).text.as_deref(),
+            Some(r#"["--api-key","••••","plain"]"#)
+        );
+        assert_eq!(
+            find(&["url"]).text.as_deref(),
+            Some("https://api.example.com/mcp?key=••••")
+        );
         assert!(
             entry.toml.starts_with("[servers.git-hub]") && entry.toml.contains("timeout = \"9s\""),
             "{}",

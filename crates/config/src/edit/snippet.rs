@@ -1,13 +1,14 @@
 //! Lines to paste where a config is not edited.
 //!
-//! Owns the words for what an edit only takes away. Does not write lines (`moongate_edit`). Invariant: pasted in place of
-//! what the file has, they have the effect of the edit.
+//! Owns the words for what an edit only takes away. Does not write lines (`moongate_edit`).
+//! Invariant: pasted in place of what the file has, they have the effect of the edit.
 
 use std::path::Path;
 
 use moongate_edit::{Edit, EditAction, Format, PathStep};
 
-/// Returns the lines that a file would have with these edits. `None` where something is only taken away.
+/// Returns the lines that a file would have with these edits. `None` where something is only taken
+/// away.
 pub(super) fn snippet(path: &Path, text: &str, edits: &[Edit]) -> Option<String> {
     // A server is on where nothing says otherwise. That cannot be pasted, the word for it can.
     let said = |edit: &Edit| match (edit.action(), edit.path().last()) {

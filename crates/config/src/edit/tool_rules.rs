@@ -1,7 +1,7 @@
 //! Edits of the lists that switch tools on and off.
 //!
-//! Owns which list an edit changes. Does not match names itself (`moongate_access`). Invariants: a pattern that somebody
-//! wrote is never changed, and off then on leads back to the same lists.
+//! Owns which list an edit changes. Does not match names itself (`moongate_access`). Invariants: a
+//! pattern that somebody wrote is never changed, and off then on leads back to the same lists.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,8 @@ use crate::tree::{ConfigNode, ConfigValue};
 /// Characters that mean something in a pattern, and can stand in a class.
 const SPECIAL: [char; 7] = ['*', '?', '[', ']', '{', '}', '\\'];
 
-/// Lists of one server, as they hold before the edits. The patterns are those of the file, with dollar signs doubled.
+/// Lists of one server, as they hold before the edits. The patterns are those of the file, with
+/// dollar signs doubled.
 pub(super) struct ToolLists<'a> {
     entry: &'a FileEntry,
     deny: Vec<String>,
@@ -27,7 +28,8 @@ pub(super) struct ToolLists<'a> {
 }
 
 impl<'a> ToolLists<'a> {
-    /// Reads the lists of an entry. `defaults` are those of the config, which an entry's own list replaces.
+    /// Reads the lists of an entry. `defaults` are those of the config, which an entry's own list
+    /// replaces.
     pub(super) fn of(entry: &'a FileEntry, defaults: Option<&ConfigNode>) -> Self {
         let own = |list: &str| texts(entry.node.child("tools")?.child(list)?);
         let default = |list: &str| texts(defaults?.child("tools")?.child(list)?);
@@ -42,7 +44,10 @@ impl<'a> ToolLists<'a> {
     /// Returns the edits that switch tools off.
     pub(super) fn off(mut self, tools: &[String]) -> Result<Vec<Edit>, ConfigEditError> {
         let tools = patterns(tools)?;
-        let exceptions: BTreeSet<String> = tools.iter().map(|(_, pattern)| format!("!{pattern}")).collect();
+        let exceptions: BTreeSet<String> = tools
+            .iter()
+            .map(|(_, pattern)| format!("!{pattern}"))
+            .collect();
         let mut edits = self.remove_own_denied(&exceptions);
         let exact: BTreeSet<String> = tools.iter().map(|(_, pattern)| pattern.clone()).collect();
         if let Some(allow) = &mut self.allow {
@@ -51,7 +56,11 @@ impl<'a> ToolLists<'a> {
         }
         // Asked after the lists were cleaned: a tool that is off already needs no new pattern.
         let is_on = self.switches()?;
-        let denied = tools.into_iter().filter(|(tool, _)| is_on(tool)).map(|(_, pattern)| pattern).collect();
+        let denied = tools
+            .into_iter()
+            .filter(|(tool, _)| is_on(tool))
+            .map(|(_, pattern)| pattern)
+            .collect();
         edits.extend(self.add_denied(denied));
         Ok(edits)
     }
@@ -64,19 +73,32 @@ impl<'a> ToolLists<'a> {
         if !edits.is_empty() {
             // Off and on again leaves the file as it was, without empty tables.
             edits.push(self.edit("deny", EditAction::RemoveIfEmpty));
-            edits.push(Edit::new(self.entry.key(&["tools"]), EditAction::RemoveIfEmpty));
+            edits.push(Edit::new(
+                self.entry.key(&["tools"]),
+                EditAction::RemoveIfEmpty,
+            ));
         }
         if let Some(allow) = &mut self.allow {
             let globs = glob_list(allow)?;
-            let missing = tools.iter().filter(|(tool, _)| !globs.matches(tool)).map(|(_, pattern)| pattern.clone());
+            let missing = tools
+                .iter()
+                .filter(|(tool, _)| !globs.matches(tool))
+                .map(|(_, pattern)| pattern.clone());
             let missing: Vec<String> = missing.collect();
             allow.extend(missing.iter().cloned());
-            edits.extend(missing.into_iter().map(|pattern| self.edit("allow", EditAction::AddItem(pattern))));
+            edits.extend(
+                missing
+                    .into_iter()
+                    .map(|pattern| self.edit("allow", EditAction::AddItem(pattern))),
+            );
         }
         // A pattern decides about these. It stays, and the tool becomes its exception.
         let is_on = self.switches()?;
-        let exceptions =
-            tools.iter().filter(|(tool, _)| !is_on(tool)).map(|(_, pattern)| format!("!{pattern}")).collect();
+        let exceptions = tools
+            .iter()
+            .filter(|(tool, _)| !is_on(tool))
+            .map(|(_, pattern)| format!("!{pattern}"))
+            .collect();
         edits.extend(self.add_denied(exceptions));
         Ok(edits)
     }
@@ -87,16 +109,26 @@ impl<'a> ToolLists<'a> {
             return Vec::new();
         }
         let gone = take(&mut self.deny, wanted);
-        gone.map(|pattern| self.edit("deny", EditAction::RemoveItem(pattern))).collect()
+        gone.map(|pattern| self.edit("deny", EditAction::RemoveItem(pattern)))
+            .collect()
     }
 
     /// Adds patterns to the server's own list of denied tools.
     fn add_denied(&self, patterns: Vec<String>) -> Vec<Edit> {
         if self.has_own_deny || patterns.is_empty() {
-            return patterns.into_iter().map(|pattern| self.edit("deny", EditAction::AddItem(pattern))).collect();
+            return patterns
+                .into_iter()
+                .map(|pattern| self.edit("deny", EditAction::AddItem(pattern)))
+                .collect();
         }
         // An entry's own list replaces that of the defaults, so the new list begins with it.
-        let all = self.deny.iter().cloned().chain(patterns).map(Value::from).collect();
+        let all = self
+            .deny
+            .iter()
+            .cloned()
+            .chain(patterns)
+            .map(Value::from)
+            .collect();
         vec![self.edit("deny", EditAction::Set(all))]
     }
 
@@ -104,7 +136,9 @@ impl<'a> ToolLists<'a> {
     fn switches(&self) -> Result<impl Fn(&str) -> bool + use<>, ConfigEditError> {
         let allow = self.allow.as_deref().map(glob_list).transpose()?;
         let deny = glob_list(&self.deny)?;
-        Ok(move |tool: &str| allow.as_ref().is_none_or(|allow| allow.matches(tool)) && !deny.matches(tool))
+        Ok(move |tool: &str| {
+            allow.as_ref().is_none_or(|allow| allow.matches(tool)) && !deny.matches(tool)
+        })
     }
 
     fn edit(&self, list: &str, action: EditAction) -> Edit {
@@ -116,26 +150,38 @@ impl<'a> ToolLists<'a> {
 fn patterns(tools: &[String]) -> Result<Vec<(&str, String)>, ConfigEditError> {
     let mut seen = BTreeSet::new();
     let each = tools.iter().filter(|tool| seen.insert(tool.as_str()));
-    each.map(|tool| Ok((tool.as_str(), without_references(&escape(tool)?)))).collect()
+    each.map(|tool| Ok((tool.as_str(), without_references(&escape(tool)?))))
+        .collect()
 }
 
 /// Takes texts out of a list. Returns those that were in it.
 fn take(list: &mut Vec<String>, wanted: &BTreeSet<String>) -> impl Iterator<Item = String> + use<> {
-    let (gone, kept) = std::mem::take(list).into_iter().partition(|text| wanted.contains(text));
+    let (gone, kept) = std::mem::take(list)
+        .into_iter()
+        .partition(|text| wanted.contains(text));
     *list = kept;
     Vec::into_iter(gone)
 }
 
 fn texts(node: &ConfigNode) -> Option<Vec<String>> {
     match &node.value {
-        ConfigValue::List(items) => Some(items.iter().filter_map(ConfigNode::as_text).map(str::to_owned).collect()),
+        ConfigValue::List(items) => Some(
+            items
+                .iter()
+                .filter_map(ConfigNode::as_text)
+                .map(str::to_owned)
+                .collect(),
+        ),
         _ => None,
     }
 }
 
 /// Compiles the patterns of a file. In the config's values a dollar sign stands once.
 fn glob_list(patterns: &[String]) -> Result<GlobList, ConfigEditError> {
-    let patterns: Vec<String> = patterns.iter().map(|pattern| pattern.replace("$$", "$")).collect();
+    let patterns: Vec<String> = patterns
+        .iter()
+        .map(|pattern| pattern.replace("$$", "$"))
+        .collect();
     GlobList::new(&patterns).map_err(|problem| ConfigEditError::new("problems", problem))
 }
 
@@ -152,10 +198,22 @@ pub fn pattern_of(name: &str) -> Option<String> {
 /// Writes a name as a pattern that matches nothing else.
 fn escape(name: &str) -> Result<String, ConfigEditError> {
     if name.is_empty() {
-        return Err(ConfigEditError::new("bad_value", "a tool without a name cannot be switched"));
+        return Err(ConfigEditError::new(
+            "bad_value",
+            "a tool without a name cannot be switched",
+        ));
     }
-    // A leading `!` would exclude, and in a class it would turn the meaning round. Alternatives may be one.
-    let (start, rest) = name.strip_prefix('!').map_or(("", name), |rest| ("{!}", rest));
-    let escaped = rest.chars().map(|c| if SPECIAL.contains(&c) { format!("[{c}]") } else { c.to_string() });
+    // A leading `!` would exclude, and in a class it would turn the meaning round. Alternatives may
+    // be one.
+    let (start, rest) = name
+        .strip_prefix('!')
+        .map_or(("", name), |rest| ("{!}", rest));
+    let escaped = rest.chars().map(|c| {
+        if SPECIAL.contains(&c) {
+            format!("[{c}]")
+        } else {
+            c.to_string()
+        }
+    });
     Ok(start.to_owned() + &escaped.collect::<String>())
 }

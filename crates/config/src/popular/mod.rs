@@ -1,7 +1,8 @@
 //! Popular servers, which need no more than their name to be added.
 //!
-//! Owns the table (`popular.toml`, part of the program) and the settings of an entry. Does not fetch or probe anything.
-//! Invariant: an entry's settings have a place for each argument, and no secret.
+//! Owns the table (`popular.toml`, part of the program) and the settings of an entry. Does not
+//! fetch or probe anything. Invariant: an entry's settings have a place for each argument, and no
+//! secret.
 
 #[cfg(test)]
 mod tests;
@@ -79,7 +80,8 @@ struct PopularFile {
 
 // A test shows that the table parses, so an empty one stands for no case that happens.
 static TABLE: LazyLock<Vec<PopularServer>> = LazyLock::new(|| {
-    toml::from_str::<PopularFile>(include_str!("popular.toml")).map_or_else(|_| Vec::new(), |file| file.server)
+    toml::from_str::<PopularFile>(include_str!("popular.toml"))
+        .map_or_else(|_| Vec::new(), |file| file.server)
 });
 
 /// Returns the table, in its order.
@@ -97,15 +99,18 @@ pub fn pinned_package(package: &str) -> Option<&'static str> {
     let bare = package.strip_suffix("@latest").unwrap_or(package);
     let words = TABLE.iter().flat_map(|server| &server.args);
     // The scope of an npm package begins with `@` as well.
-    words
-        .map(String::as_str)
-        .find(|word| word.rsplit_once('@').is_some_and(|(name, _)| !name.is_empty() && name == bare))
+    words.map(String::as_str).find(|word| {
+        word.rsplit_once('@')
+            .is_some_and(|(name, _)| !name.is_empty() && name == bare)
+    })
 }
 
 impl PopularServer {
-    /// Returns the settings, as `ConfigOperation::AddServer` takes them. The error names a missing or excess argument.
+    /// Returns the settings, as `ConfigOperation::AddServer` takes them. The error names a missing
+    /// or excess argument.
     ///
-    /// An optional key is left out: a reference to a variable that is not set would keep the server from starting.
+    /// An optional key is left out: a reference to a variable that is not set would keep the server
+    /// from starting.
     pub fn settings(&self, args: &[String]) -> Result<Map<String, Value>, String> {
         self.check_arguments(args)?;
         let mut settings = Map::new();
@@ -114,13 +119,20 @@ impl PopularServer {
         }
         if let Some(command) = &self.command {
             settings.insert("command".to_owned(), json!(command));
-            let filled: Vec<&str> = self.args.iter().flat_map(|word| self.fill(word, args)).collect();
+            let filled: Vec<&str> = self
+                .args
+                .iter()
+                .flat_map(|word| self.fill(word, args))
+                .collect();
             if !filled.is_empty() {
                 settings.insert("args".to_owned(), json!(filled));
             }
         }
         if let Some(key) = self.key.as_ref().filter(|key| key.required) {
-            settings.insert("headers".to_owned(), json!({ key.header.as_str(): key.value }));
+            settings.insert(
+                "headers".to_owned(),
+                json!({ key.header.as_str(): key.value }),
+            );
         }
         Ok(settings)
     }
@@ -128,14 +140,26 @@ impl PopularServer {
     fn check_arguments(&self, args: &[String]) -> Result<(), String> {
         let usage = self.usage();
         if let Some(missing) = self.arguments.get(args.len()) {
-            return Err(format!("{} needs {}, {}: `moongate add {usage}`", self.name, missing.name, missing.purpose));
+            return Err(format!(
+                "{} needs {}, {}: `moongate add {usage}`",
+                self.name, missing.name, missing.purpose
+            ));
         }
         let takes_more = self.arguments.last().is_some_and(|last| last.repeats);
         if let Some(excess) = args.get(self.arguments.len()).filter(|_| !takes_more) {
-            return Err(format!("{excess:?} is too much: it is `moongate add {usage}`"));
+            return Err(format!(
+                "{excess:?} is too much: it is `moongate add {usage}`"
+            ));
         }
-        match args.iter().position(|word| word.is_empty() || word.chars().any(char::is_control)) {
-            Some(at) => Err(format!("argument {} of {} is empty or has control characters", at + 1, self.name)),
+        match args
+            .iter()
+            .position(|word| word.is_empty() || word.chars().any(char::is_control))
+        {
+            Some(at) => Err(format!(
+                "argument {} of {} is empty or has control characters",
+                at + 1,
+                self.name
+            )),
             None => Ok(()),
         }
     }
@@ -143,10 +167,14 @@ impl PopularServer {
     /// Replaces the mark of an argument by what the user gave.
     fn fill<'a>(&'a self, word: &'a str, args: &'a [String]) -> Vec<&'a str> {
         let is_mark = |argument: &PopularArgument| {
-            word.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) == Some(&argument.name)
+            word.strip_prefix('{')
+                .and_then(|rest| rest.strip_suffix('}'))
+                == Some(&argument.name)
         };
         match self.arguments.iter().position(is_mark) {
-            Some(at) if self.arguments[at].repeats => args[at..].iter().map(String::as_str).collect(),
+            Some(at) if self.arguments[at].repeats => {
+                args[at..].iter().map(String::as_str).collect()
+            }
             Some(at) => vec![&args[at]],
             None => vec![word],
         }
@@ -156,7 +184,11 @@ impl PopularServer {
     pub fn usage(&self) -> String {
         let mut usage = self.name.clone();
         for argument in &self.arguments {
-            usage += &format!(" {}{}", argument.name, if argument.repeats { "..." } else { "" });
+            usage += &format!(
+                " {}{}",
+                argument.name,
+                if argument.repeats { "..." } else { "" }
+            );
         }
         usage
     }
@@ -164,7 +196,13 @@ impl PopularServer {
     /// Returns the URL, or the command as it would be typed, with the names of arguments.
     pub fn target(&self) -> String {
         let words = self.args.iter().map(|word| word.trim_matches(['{', '}']));
-        let command = self.command.iter().map(String::as_str).chain(words).collect::<Vec<_>>().join(" ");
+        let command = self
+            .command
+            .iter()
+            .map(String::as_str)
+            .chain(words)
+            .collect::<Vec<_>>()
+            .join(" ");
         self.url.clone().unwrap_or(command)
     }
 
@@ -175,7 +213,11 @@ impl PopularServer {
 
     /// True if the last probe is long ago.
     pub fn is_stale(&self, today: Date) -> bool {
-        self.probed().is_some_and(|probed| today.since(probed).is_ok_and(|age| age.get_days() > PROBE_DAYS_MAX))
+        self.probed().is_some_and(|probed| {
+            today
+                .since(probed)
+                .is_ok_and(|age| age.get_days() > PROBE_DAYS_MAX)
+        })
     }
 
     /// Returns the entry for programs.

@@ -1,7 +1,7 @@
 //! Views and keys of a config.
 //!
-//! Owns their meaning, and checks that the names in them exist. Does not check credentials (`access`). Invariant: a
-//! view's path leads to that view alone.
+//! Owns their meaning, and checks that the names in them exist. Does not check credentials
+//! (`access`). Invariant: a view's path leads to that view alone.
 
 use super::resolver::{PlanResolver, unknown_name_fix};
 use crate::choices::{DiscoveryMode, Schemas};
@@ -30,12 +30,19 @@ impl PlanResolver<'_> {
             self.view_name(name, &path);
             let servers = path.key("servers");
             for (i, server) in view.servers.iter().flatten().enumerate() {
-                // Names are checked against all servers: a disabled one may come back without a change of the view.
+                // Names are checked against all servers: a disabled one may come back without a
+                // change of the view.
                 let names = self.server_names();
                 if !names.contains(&server.as_str()) {
                     let path = servers.item(i);
-                    let message = format!("`{path}`: there is no server {}", self.quoted_value(&path));
-                    self.error(ProblemKind::Conflict, &path, message, unknown_name_fix(server, &names, "servers"));
+                    let message =
+                        format!("`{path}`: there is no server {}", self.quoted_value(&path));
+                    self.error(
+                        ProblemKind::Conflict,
+                        &path,
+                        message,
+                        unknown_name_fix(server, &names, "servers"),
+                    );
                 }
             }
             let tools = self.patterns(&path.key("tools"), view.tools.as_ref());
@@ -58,7 +65,12 @@ impl PlanResolver<'_> {
     /// Resolves the discovery of tools at `/mcp`.
     pub(super) fn gateway_discovery(&mut self, gateway: &Gateway) -> DiscoverySettings {
         let path = ConfigPath::of(&["gateway"]);
-        self.discovery(&path, gateway.discovery, Some(&gateway.always), &gateway.search)
+        self.discovery(
+            &path,
+            gateway.discovery,
+            Some(&gateway.always),
+            &gateway.search,
+        )
     }
 
     fn discovery(
@@ -68,27 +80,54 @@ impl PlanResolver<'_> {
         always: Option<&Vec<String>>,
         search: &SearchSettings,
     ) -> DiscoverySettings {
-        let always = self.patterns(&path.key("always"), always).unwrap_or_default();
-        let options = [("always", !always.patterns().is_empty()), ("search", *search != SearchSettings::default())];
-        for (key, _) in options.into_iter().filter(|(_, is_set)| *is_set && mode != DiscoveryMode::Search) {
-            let message = format!("`{path}.{key}` has no effect without `{path}.discovery = \"search\"`");
+        let always = self
+            .patterns(&path.key("always"), always)
+            .unwrap_or_default();
+        let options = [
+            ("always", !always.patterns().is_empty()),
+            ("search", *search != SearchSettings::default()),
+        ];
+        for (key, _) in options
+            .into_iter()
+            .filter(|(_, is_set)| *is_set && mode != DiscoveryMode::Search)
+        {
+            let message =
+                format!("`{path}.{key}` has no effect without `{path}.discovery = \"search\"`");
             self.warn(&path.key(key), message, "add that line, or remove this one");
         }
-        DiscoverySettings { mode, always, search: search.clone() }
+        DiscoverySettings {
+            mode,
+            always,
+            search: search.clone(),
+        }
     }
 
     fn view_name(&mut self, name: &str, path: &ConfigPath) {
         let starts = name.starts_with(|c: char| c.is_ascii_alphanumeric());
         if !starts || name.len() > 64 || !name.chars().all(is_name_character) {
             let message = format!("{name:?} cannot be the name of a view");
-            let fix = "use at most 64 letters, digits, `-` and `_`, and start with a letter or digit";
+            let fix =
+                "use at most 64 letters, digits, `-` and `_`, and start with a letter or digit";
             self.error_at_key(ProblemKind::Value, path, message, fix);
         } else if RESERVED.contains(&name) {
-            let message = format!("a view cannot be called `{name}`: the path is used by the gateway itself");
-            self.error_at_key(ProblemKind::Conflict, path, message, "give the view another name");
+            let message =
+                format!("a view cannot be called `{name}`: the path is used by the gateway itself");
+            self.error_at_key(
+                ProblemKind::Conflict,
+                path,
+                message,
+                "give the view another name",
+            );
         } else if self.server_names().contains(&name) {
-            let message = format!("the view `{name}` is called like a server, and both would be at /mcp/{name}");
-            self.error_at_key(ProblemKind::Conflict, path, message, "give one of them another name");
+            let message = format!(
+                "the view `{name}` is called like a server, and both would be at /mcp/{name}"
+            );
+            self.error_at_key(
+                ProblemKind::Conflict,
+                path,
+                message,
+                "give one of them another name",
+            );
         }
     }
 
@@ -96,11 +135,18 @@ impl PlanResolver<'_> {
         let mut keys: Vec<KeySettings> = Vec::new();
         for (i, key) in file.auth.keys.iter().enumerate() {
             let path = ConfigPath::of(&["auth", "keys"]).item(i);
-            let Some(settings) = self.key(key, &path) else { continue };
+            let Some(settings) = self.key(key, &path) else {
+                continue;
+            };
             // Logs and limits tell keys apart by name.
             if let Some(twin) = keys.iter().find(|other| other.name == settings.name) {
                 let message = format!("two keys are called {:?}", twin.name);
-                self.error(ProblemKind::Conflict, &path.key("name"), message, "give each key its own name");
+                self.error(
+                    ProblemKind::Conflict,
+                    &path.key("name"),
+                    message,
+                    "give each key its own name",
+                );
             }
             if let Some(twin) = keys.iter().find(|other| other.hash.matches(&settings.hash)) {
                 let message = format!("this is the same key as that of {:?}", twin.name);
@@ -118,17 +164,34 @@ impl PlanResolver<'_> {
 
     fn key(&mut self, key: &Key, path: &ConfigPath) -> Option<KeySettings> {
         let hash = self.key_hash(key.hash.as_deref(), key.key.as_deref(), path);
-        let tools = self.patterns(&path.key("tools"), key.tools.as_ref()).unwrap_or_else(GlobList::all);
+        let tools = self
+            .patterns(&path.key("tools"), key.tools.as_ref())
+            .unwrap_or_else(GlobList::all);
         let rate = key.rate.map(|rate| rate.0);
-        let expires = key.expires.as_ref().map(|text| self.expires(&path.key("expires"), text));
+        let expires = key
+            .expires
+            .as_ref()
+            .map(|text| self.expires(&path.key("expires"), text));
         let views = path.key("views");
         for (i, name) in key.views.iter().flatten().enumerate() {
             // Both name endpoints: a server is at `/mcp/NAME`, as a view is.
-            let known: Vec<&str> = self.names_in("views").into_iter().chain(self.server_names()).collect();
+            let known: Vec<&str> = self
+                .names_in("views")
+                .into_iter()
+                .chain(self.server_names())
+                .collect();
             if !known.contains(&name.as_str()) {
                 let path = views.item(i);
-                let message = format!("`{path}`: there is no view or server {}", self.quoted_value(&path));
-                self.error(ProblemKind::Conflict, &path, message, unknown_name_fix(name, &known, "views and servers"));
+                let message = format!(
+                    "`{path}`: there is no view or server {}",
+                    self.quoted_value(&path)
+                );
+                self.error(
+                    ProblemKind::Conflict,
+                    &path,
+                    message,
+                    unknown_name_fix(name, &known, "views and servers"),
+                );
             }
         }
         let expires = match expires {
@@ -136,19 +199,44 @@ impl PlanResolver<'_> {
             Some(expires) => Some(expires?),
             None => None,
         };
-        Some(KeySettings { name: key.name.clone()?, hash: hash?, views: key.views.clone(), tools, rate, expires })
+        Some(KeySettings {
+            name: key.name.clone()?,
+            hash: hash?,
+            views: key.views.clone(),
+            tools,
+            rate,
+            expires,
+        })
     }
 
-    pub(super) fn key_hash(&mut self, hash: Option<&str>, key: Option<&str>, path: &ConfigPath) -> Option<KeyHash> {
-        match (self.is_written(&path.key("hash")), self.is_written(&path.key("key"))) {
+    pub(super) fn key_hash(
+        &mut self,
+        hash: Option<&str>,
+        key: Option<&str>,
+        path: &ConfigPath,
+    ) -> Option<KeyHash> {
+        match (
+            self.is_written(&path.key("hash")),
+            self.is_written(&path.key("key")),
+        ) {
             // Refused, since it would be a guess which of the two opens the gateway.
             (true, true) => {
                 let message = format!("`{path}` has both `hash` and `key`");
-                self.error_at_key(ProblemKind::Conflict, &path.key("key"), message, "keep `hash`");
+                self.error_at_key(
+                    ProblemKind::Conflict,
+                    &path.key("key"),
+                    message,
+                    "keep `hash`",
+                );
             }
             (false, false) => {
                 let message = format!("`{path}` has neither `hash` nor `key`");
-                self.error(ProblemKind::Missing, path, message, "add the `hash` that `moongate key new NAME` prints");
+                self.error(
+                    ProblemKind::Missing,
+                    path,
+                    message,
+                    "add the `hash` that `moongate key new NAME` prints",
+                );
             }
             _ => {}
         }
@@ -157,7 +245,8 @@ impl PlanResolver<'_> {
             let hash = KeyHash::parse(text.trim());
             if hash.is_none() {
                 let message = format!("`{path}` is not the hash of a key");
-                let fix = "write \"sha256:\" and 64 hex digits, as `moongate key new NAME` prints them";
+                let fix =
+                    "write \"sha256:\" and 64 hex digits, as `moongate key new NAME` prints them";
                 self.error(ProblemKind::Value, &path, message, fix);
             }
             return hash;
@@ -167,15 +256,30 @@ impl PlanResolver<'_> {
         if text.is_empty() {
             // The hash of an empty text would let in a client that sends an empty key.
             let message = format!("`{path}` is empty: whoever sends no key would have it");
-            self.error(ProblemKind::Value, &path, message, "set it; `moongate key new NAME` prints a new key");
+            self.error(
+                ProblemKind::Value,
+                &path,
+                message,
+                "set it; `moongate key new NAME` prints a new key",
+            );
         } else if text.len() < SHORT {
             let fix = "use a long random key; `moongate key new NAME` prints one";
-            self.warn(&path, format!("`{path}` is short enough to be guessed"), fix);
+            self.warn(
+                &path,
+                format!("`{path}` is short enough to be guessed"),
+                fix,
+            );
         }
-        // A header's value is read without the white space around it, so such a key would never match.
+        // A header's value is read without the white space around it, so such a key would never
+        // match.
         if text.trim() != text {
             let message = format!("`{path}` starts or ends with white space");
-            self.error(ProblemKind::Value, &path, message, "remove it: clients cannot send it");
+            self.error(
+                ProblemKind::Value,
+                &path,
+                message,
+                "remove it: clients cannot send it",
+            );
         }
         Some(KeyHash::of(text))
     }
@@ -185,13 +289,18 @@ impl PlanResolver<'_> {
         let timestamp = text.parse::<jiff::Timestamp>().ok().or_else(|| {
             // Only a whole date: a time without an offset would be ambiguous.
             let date = text.len() == 10;
-            let date = date.then(|| text.parse::<jiff::civil::Date>().ok()).flatten()?;
-            date.to_zoned(jiff::tz::TimeZone::UTC).ok().map(|zoned| zoned.timestamp())
+            let date = date
+                .then(|| text.parse::<jiff::civil::Date>().ok())
+                .flatten()?;
+            date.to_zoned(jiff::tz::TimeZone::UTC)
+                .ok()
+                .map(|zoned| zoned.timestamp())
         });
         match timestamp {
             None => {
                 let message = format!("`{path}`: {} is not a date", self.quoted_value(path));
-                let fix = "write a date such as \"2030-12-31\", or a timestamp such as \"2030-12-31T18:00:00Z\"";
+                let fix = "write a date such as \"2030-12-31\", or a timestamp such \
+                           as \"2030-12-31T18:00:00Z\"";
                 self.error(ProblemKind::Value, path, message, fix);
             }
             Some(timestamp) if timestamp <= jiff::Timestamp::now() => {

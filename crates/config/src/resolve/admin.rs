@@ -1,7 +1,7 @@
 //! Keys of operators.
 //!
-//! Owns their meaning, and the warning about a listener that other machines can reach. Does not check requests
-//! (`access`). Invariant: no key opens both the endpoints and the admin listener.
+//! Owns their meaning, and the warning about a listener that other machines can reach. Does not
+//! check requests (`access`). Invariant: no key opens both the endpoints and the admin listener.
 
 use super::resolver::PlanResolver;
 use crate::file::ConfigFile;
@@ -13,7 +13,8 @@ use moongate_access::auth::{AdminAccess, AdminKey, AdminRole, KeySettings, Metri
 use moongate_listener::{ListenAddress, SocketSettings};
 
 impl PlanResolver<'_> {
-    /// Resolves the keys of operators. `clients` are the keys of clients, `listener` is the admin listener.
+    /// Resolves the keys of operators. `clients` are the keys of clients, `listener` is the admin
+    /// listener.
     pub(super) fn admin_access(
         &mut self,
         file: &ConfigFile,
@@ -23,7 +24,12 @@ impl PlanResolver<'_> {
     ) -> AdminAccess {
         let keys = self.admin_keys(file, clients);
         // Keys with mistakes count, since they have errors of their own.
-        if lets_everybody_command(file.admin.edits, !file.admin.keys.is_empty(), listener, sockets) {
+        if lets_everybody_command(
+            file.admin.edits,
+            !file.admin.keys.is_empty(),
+            listener,
+            sockets,
+        ) {
             self.refuse_commands_of_everybody();
         }
         let metrics = match file.admin.metrics {
@@ -32,7 +38,8 @@ impl PlanResolver<'_> {
         };
         if metrics == MetricsAccess::Key && file.admin.keys.is_empty() {
             let path = ConfigPath::of(&["admin", "metrics"]);
-            let message = "`admin.metrics` asks for a key, but there are no `[[admin.keys]]`: nobody could read them";
+            let message = "`admin.metrics` asks for a key, but there are no `[[admin.keys]]`: \
+                           nobody could read them";
             self.error(
                 ProblemKind::Conflict,
                 &path,
@@ -49,27 +56,48 @@ impl PlanResolver<'_> {
     fn refuse_commands_of_everybody(&mut self) {
         let path = ConfigPath::of(&["admin", "allow_commands"]);
         let message = format!(
-            "`{path}` is true, and there are no `[[admin.keys]]`: every user of this machine could run programs as the \
+            "`{path}` is true, and there are no `[[admin.keys]]`: every user of this machine could \
+             run programs as the \
              gateway's user"
         );
-        let fix = "`moongate key new NAME --admin --write` adds a key; or set `gateway.admin` to a Unix socket \
+        let fix = "`moongate key new NAME --admin --write` adds a key; or set `gateway.admin` to a \
+                   Unix socket \
                    (\"unix:/PATH\") and keep `gateway.socket_mode = \"0600\"`";
         self.error(ProblemKind::Conflict, &path, message, fix);
     }
 
-    fn warn_of_open_admin(&mut self, address: &ListenAddress, has_keys: bool, metrics: MetricsAccess) {
+    fn warn_of_open_admin(
+        &mut self,
+        address: &ListenAddress,
+        has_keys: bool,
+        metrics: MetricsAccess,
+    ) {
         let path = ConfigPath::of(&["gateway", "admin"]);
         let (message, fix) = if has_keys {
-            let message = format!("{address} can be reached from other machines, and keys go there in plain text");
-            (message, "listen on 127.0.0.1, or make sure that the network between is yours")
+            let message = format!(
+                "{address} can be reached from other machines, and keys go there in plain text"
+            );
+            (
+                message,
+                "listen on 127.0.0.1, or make sure that the network between is yours",
+            )
         } else {
             let message = format!(
-                "{address} can be reached from other machines, and there are no `admin.keys`: only probes and /metrics are answered there"
+                "{address} can be reached from other machines, and there are no `admin.keys`: only \
+                 probes and /metrics are answered there"
             );
-            (message, "add `[[admin.keys]]` (`moongate key new NAME --admin` prints an entry), or listen on 127.0.0.1")
+            (
+                message,
+                "add `[[admin.keys]]` (`moongate key new NAME --admin` prints an entry), or listen \
+                 on 127.0.0.1",
+            )
         };
         // A warning, not an error: scrapers of metrics often stand on other machines.
-        let open = if metrics == MetricsAccess::Open { "; whoever reaches it can read the metrics" } else { "" };
+        let open = if metrics == MetricsAccess::Open {
+            "; whoever reaches it can read the metrics"
+        } else {
+            ""
+        };
         self.warn(&path, message + open, fix);
     }
 
@@ -78,14 +106,27 @@ impl PlanResolver<'_> {
         for (i, key) in file.admin.keys.iter().enumerate() {
             let path = ConfigPath::of(&["admin", "keys"]).item(i);
             let hash = self.key_hash(key.hash.as_deref(), key.key.as_deref(), &path);
-            let (Some(name), Some(hash)) = (key.name.clone(), hash) else { continue };
+            let (Some(name), Some(hash)) = (key.name.clone(), hash) else {
+                continue;
+            };
             if keys.iter().any(|other| other.name == name) {
                 let message = format!("two admin keys are called {name:?}");
-                self.error(ProblemKind::Conflict, &path.key("name"), message, "give each key its own name");
+                self.error(
+                    ProblemKind::Conflict,
+                    &path.key("name"),
+                    message,
+                    "give each key its own name",
+                );
             }
-            let admin = keys.iter().find(|other| other.hash.matches(&hash)).map(|other| &other.name);
+            let admin = keys
+                .iter()
+                .find(|other| other.hash.matches(&hash))
+                .map(|other| &other.name);
             // A client's key travels to many machines. It must not open the admin listener.
-            let client = clients.iter().find(|other| other.hash.matches(&hash)).map(|other| &other.name);
+            let client = clients
+                .iter()
+                .find(|other| other.hash.matches(&hash))
+                .map(|other| &other.name);
             if let Some(twin) = admin.or(client) {
                 let message = format!("this is the same key as that of {twin:?}");
                 let fix = "make a key for each; `moongate key new NAME --admin` prints one";

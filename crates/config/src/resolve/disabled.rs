@@ -1,7 +1,8 @@
 //! Disabled servers of a config, as far as people see them.
 //!
-//! Owns the reading of their entries. Does not report problems (`server.rs` does, of a server that runs). Invariant: no
-//! reference of an entry is replaced and no file is read, so nothing of it can hold a secret of the environment.
+//! Owns the reading of their entries. Does not report problems (`server.rs` does, of a server that
+//! runs). Invariant: no reference of an entry is replaced and no file is read, so nothing of it can
+//! hold a secret of the environment.
 
 use moongate_gateway::DisabledServer;
 use moongate_transport::socket::SocketAddress;
@@ -20,8 +21,17 @@ pub(super) fn disabled_servers(file: &ConfigFile) -> Vec<DisabledServer> {
         .map(|(name, server)| DisabledServer {
             name: name.clone(),
             title: server.title.as_deref().map(without_escapes),
-            icon: server.icon.as_deref().map(str::trim).filter(|icon| is_icon(icon)).map(without_escapes),
-            prefix: server.options.with_defaults(&file.defaults).prefix.unwrap_or_else(|| name.clone()),
+            icon: server
+                .icon
+                .as_deref()
+                .map(str::trim)
+                .filter(|icon| is_icon(icon))
+                .map(without_escapes),
+            prefix: server
+                .options
+                .with_defaults(&file.defaults)
+                .prefix
+                .unwrap_or_else(|| name.clone()),
             target: target(server),
         })
         .collect()
@@ -40,18 +50,32 @@ fn target(server: &Server) -> Option<ConnectTarget> {
             let headers = Vec::new();
             let forward_headers = Vec::new();
             let network = NetworkSettings::default();
-            Some(ConnectTarget::Http { url, socket: None, transport, headers, forward_headers, network })
+            Some(ConnectTarget::Http {
+                url,
+                socket: None,
+                transport,
+                headers,
+                forward_headers,
+                network,
+            })
         }
         (None, Some(command), None, None) => Some(ConnectTarget::Stdio {
             command: without_escapes(command),
-            args: server.args.iter().flatten().map(|arg| without_escapes(arg)).collect(),
+            args: server
+                .args
+                .iter()
+                .flatten()
+                .map(|arg| without_escapes(arg))
+                .collect(),
             env: Vec::new(),
             cwd: None,
         }),
-        (None, None, Some(address), None) => Some(ConnectTarget::Socket(SocketAddress::Tcp(without_escapes(address)))),
-        (None, None, None, Some(path)) => {
-            Some(ConnectTarget::Socket(SocketAddress::Unix(without_escapes(path).into())))
-        }
+        (None, None, Some(address), None) => Some(ConnectTarget::Socket(SocketAddress::Tcp(
+            without_escapes(address),
+        ))),
+        (None, None, None, Some(path)) => Some(ConnectTarget::Socket(SocketAddress::Unix(
+            without_escapes(path).into(),
+        ))),
         _ => None,
     }
 }

@@ -1,6 +1,6 @@
-//! Listeners of the gateway: addresses, Unix sockets, sockets of the service manager, and TLS. Owns their written form
-//! and the conflicts between them. Does not open a socket (`listener`). Invariant: a TCP address that other machines
-//! can reach needs keys.
+//! Listeners of the gateway: addresses, Unix sockets, sockets of the service manager, and TLS. Owns
+//! their written form and the conflicts between them. Does not open a socket (`listener`).
+//! Invariant: a TCP address that other machines can reach needs keys.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,13 +13,15 @@ use crate::problem::ProblemKind;
 use crate::tree::ConfigPath;
 use moongate_listener::{INHERITED, ListenAddress, SocketSettings, TCP_LINES, TlsSettings, UNIX};
 
-/// Limit of the path of a Unix socket in bytes. On Linux the address has 108 with a zero at the end.
+/// Limit of the path of a Unix socket in bytes. On Linux the address has 108 with a zero at the
+/// end.
 const SOCKET_PATH_MAX: usize = 107;
 
 /// Parses an address and a port. `localhost` means the loopback address of IPv4.
 fn numeric(text: &str) -> Result<SocketAddr, std::net::AddrParseError> {
     match text.strip_prefix("localhost:") {
-        // Not resolved: a name may have several addresses, and a check of the config must not need DNS.
+        // Not resolved: a name may have several addresses, and a check of the config must not need
+        // DNS.
         Some(port) => format!("127.0.0.1:{port}").parse(),
         None => text.parse(),
     }
@@ -28,11 +30,16 @@ fn numeric(text: &str) -> Result<SocketAddr, std::net::AddrParseError> {
 impl PlanResolver<'_> {
     fn address(&mut self, path: &ConfigPath, text: &str) -> Option<ListenAddress> {
         if let Some(file) = text.strip_prefix(UNIX) {
-            return self.has_unix_sockets(path, "use an address").then(|| self.socket_path(path, file)).flatten();
+            return self
+                .has_unix_sockets(path, "use an address")
+                .then(|| self.socket_path(path, file))
+                .flatten();
         }
         let inherited = match text.strip_prefix(INHERITED) {
             Some("") => Some(ListenAddress::Inherited(None)),
-            Some(rest) => rest.strip_prefix(':').map(|name| ListenAddress::Inherited(Some(name.to_owned()))),
+            Some(rest) => rest
+                .strip_prefix(':')
+                .map(|name| ListenAddress::Inherited(Some(name.to_owned()))),
             None => None,
         };
         if inherited.is_some() {
@@ -43,32 +50,39 @@ impl PlanResolver<'_> {
         }
         numeric(text)
             .map_err(|_| {
-                let message = format!("`{path}`: {} is not an address to listen on", self.quoted_value(path));
+                let message = format!("`{path}`: {} is not an address to \
+                                       listen on", self.quoted_value(path));
                 let fix =
-                    "write an IP address and a port, such as \"127.0.0.1:8080\" or \"[::1]:8080\", or \"unix:/PATH\"";
+                    "write an IP address and a port, such as \"127.0.0.1:8080\" or \"[::1]:8080\", \
+                     or \"unix:/PATH\"";
                 self.error(ProblemKind::Value, path, message, fix);
             })
             .ok()
             .map(ListenAddress::Tcp)
     }
 
-    /// Parses an address for clients that write one message a line. A message has no place for a key, so only loopback
-    /// is allowed.
+    /// Parses an address for clients that write one message a line. A message has no place for a
+    /// key, so only loopback is allowed.
     fn lines(&mut self, path: &ConfigPath, text: &str) -> Option<ListenAddress> {
         let fix = "write a loopback address and a port, such as \"tcp:127.0.0.1:9100\"";
         let Ok(address) = numeric(text) else {
             self.error(
                 ProblemKind::Value,
                 path,
-                format!("`{path}`: {} is not an address to listen on", self.quoted_value(path)),
+                format!(
+                    "`{path}`: {} is not an address to listen on",
+                    self.quoted_value(path)
+                ),
                 fix,
             );
             return None;
         };
         // Canonical, because `::ffff:127.0.0.1` is loopback, too.
         if !address.ip().to_canonical().is_loopback() {
-            let message =
-                format!("{TCP_LINES}{address} could be reached from other machines, and asks nobody for a key");
+            let message = format!(
+                "{TCP_LINES}{address} could be reached from other machines, and asks nobody \
+                 for a key"
+            );
             self.error(ProblemKind::Conflict, path, message, fix);
             return None;
         }
@@ -82,7 +96,12 @@ impl PlanResolver<'_> {
             _ => return Some(ListenAddress::Unix(PathBuf::from(file))),
         };
         let message = format!("`{path}`: {} {wrong}", self.quoted_value(path));
-        self.error(ProblemKind::Value, path, message, "write a short path, such as \"unix:/run/moongate.sock\"");
+        self.error(
+            ProblemKind::Value,
+            path,
+            message,
+            "write a short path, such as \"unix:/run/moongate.sock\"",
+        );
         None
     }
 
@@ -91,9 +110,16 @@ impl PlanResolver<'_> {
         let path = ConfigPath::of(&["gateway", "listen"]);
         let texts: Vec<(ConfigPath, &String)> = match listen {
             OneOrMore::One(text) => vec![(path, text)],
-            OneOrMore::More(texts) => texts.iter().enumerate().map(|(i, text)| (path.item(i), text)).collect(),
+            OneOrMore::More(texts) => texts
+                .iter()
+                .enumerate()
+                .map(|(i, text)| (path.item(i), text))
+                .collect(),
         };
-        texts.into_iter().filter_map(|(path, text)| Some((path.clone(), self.address(&path, text)?))).collect()
+        texts
+            .into_iter()
+            .filter_map(|(path, text)| Some((path.clone(), self.address(&path, text)?)))
+            .collect()
     }
 
     /// Resolves the addresses for clients. `auth` decides which of them are allowed.
@@ -115,24 +141,36 @@ impl PlanResolver<'_> {
         let mut addresses: Vec<ListenAddress> = Vec::new();
         for (path, address) in self.addresses(listen) {
             if address.is_open() && auth.is_open() {
-                let message = format!("{address} can be reached from other machines, but there are no `[[auth.keys]]`");
+                let message = format!(
+                    "{address} can be reached from other machines, but there are no `[[auth.keys]]`"
+                );
                 let fix = "add a key (`moongate key new NAME` prints one), or listen on 127.0.0.1";
                 self.error(ProblemKind::OpenListener, &path, message, fix);
             }
             // Without this check, lines would be a way around the keys.
             if !auth.is_open() && matches!(address, ListenAddress::TcpLines(_)) {
-                let message = format!("there are `[[auth.keys]]`, and a client on {address} cannot show one");
-                let fix = "take it out, or the keys; a Unix socket (\"unix:/PATH\") is open to its owner alone";
+                let message =
+                    format!("there are `[[auth.keys]]`, and a client on {address} cannot show one");
+                let fix = "take it out, or the keys; a Unix socket (\"unix:/PATH\") is open to its \
+                           owner alone";
                 self.error(ProblemKind::Conflict, &path, message, fix);
             }
             // Port 0 lets the system pick, so two of them do not collide.
             let picked = address.socket().is_some_and(|address| address.port() == 0);
             let is_same = |other: &ListenAddress| {
-                *other == address || address.socket().is_some_and(|own| other.socket() == Some(own))
+                *other == address
+                    || address
+                        .socket()
+                        .is_some_and(|own| other.socket() == Some(own))
             };
             if !picked && (addresses.iter().any(is_same) || admin.is_some_and(is_same)) {
                 let message = format!("{address} is listened on twice");
-                self.error(ProblemKind::Conflict, &path, message, "give each listener its own address");
+                self.error(
+                    ProblemKind::Conflict,
+                    &path,
+                    message,
+                    "give each listener its own address",
+                );
             }
             addresses.push(address);
         }
@@ -147,14 +185,24 @@ impl PlanResolver<'_> {
             AddressOrSwitch::Address(text) => text,
             AddressOrSwitch::Switch(true) => {
                 let fix = "write an address, such as \"127.0.0.1:9090\"; `false` switches it off";
-                self.error(ProblemKind::Value, &path, "`gateway.admin` does not say where", fix);
+                self.error(
+                    ProblemKind::Value,
+                    &path,
+                    "`gateway.admin` does not say where",
+                    fix,
+                );
                 return None;
             }
         };
         let address = self.address(&path, text)?;
         if matches!(address, ListenAddress::TcpLines(_)) {
             let fix = "write an address without \"tcp:\", such as \"127.0.0.1:9090\"";
-            self.error(ProblemKind::Value, &path, "`gateway.admin` is for HTTP, and not for messages in lines", fix);
+            self.error(
+                ProblemKind::Value,
+                &path,
+                "`gateway.admin` is for HTTP, and not for messages in lines",
+                fix,
+            );
             return None;
         }
         Some(address)
@@ -162,13 +210,26 @@ impl PlanResolver<'_> {
 
     pub(super) fn sockets(&mut self, gateway: &Gateway) -> SocketSettings {
         // The schema checked the digits, but not those of a replaced variable.
-        let mode = u32::from_str_radix(&gateway.socket_mode, 8).ok().filter(|mode| *mode <= 0o777);
+        let mode = u32::from_str_radix(&gateway.socket_mode, 8)
+            .ok()
+            .filter(|mode| *mode <= 0o777);
         let path = ConfigPath::of(&["gateway", "socket_mode"]);
         if mode.is_none() {
-            let message = format!("`{path}`: {} is not the mode of a file", self.quoted_value(&path));
-            self.error(ProblemKind::Value, &path, message, "write three or four octal digits, such as \"0660\"");
+            let message = format!(
+                "`{path}`: {} is not the mode of a file",
+                self.quoted_value(&path)
+            );
+            self.error(
+                ProblemKind::Value,
+                &path,
+                message,
+                "write three or four octal digits, such as \"0660\"",
+            );
         }
-        SocketSettings { reuse_port: gateway.reuse_port, mode: mode.unwrap_or(0o600) }
+        SocketSettings {
+            reuse_port: gateway.reuse_port,
+            mode: mode.unwrap_or(0o600),
+        }
     }
 
     pub(super) fn tls(&mut self, gateway: &Gateway) -> Option<TlsSettings> {
@@ -178,12 +239,22 @@ impl PlanResolver<'_> {
         let cert = tls.cert.as_ref()?;
         let key = tls.key.as_ref()?;
         let client_ca = tls.client_ca.as_ref().map(PathBuf::from);
-        let settings = TlsSettings { cert: PathBuf::from(cert), key: PathBuf::from(key), client_ca };
+        let settings = TlsSettings {
+            cert: PathBuf::from(cert),
+            key: PathBuf::from(key),
+            client_ca,
+        };
         // The files are read now, so that a mistake shows before the gateway starts.
         if let Err(problem) = settings.check() {
             let path = path.key(problem.setting);
-            let fix = "name a PEM file that the gateway may read; certificate and key belong together";
-            self.error(ProblemKind::Value, &path, format!("`{path}`: {}", problem.message), fix);
+            let fix =
+                "name a PEM file that the gateway may read; certificate and key belong together";
+            self.error(
+                ProblemKind::Value,
+                &path,
+                format!("`{path}`: {}", problem.message),
+                fix,
+            );
         }
         Some(settings)
     }
@@ -193,14 +264,22 @@ impl PlanResolver<'_> {
 mod tests {
     use crate::{LoadOptions, load};
 
-    /// Loads a config with this address and `[auth]`. Returns the errors, or whether the gateway is open.
+    /// Loads a config with this address and `[auth]`. Returns the errors, or whether the gateway is
+    /// open.
     fn is_open(listen: &str, auth: &str) -> Result<bool, Vec<String>> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("moongate.toml");
         std::fs::write(&path, format!("[gateway]\nlisten = \"{listen}\"\n{auth}")).unwrap();
-        let loaded = load(&LoadOptions { paths: vec![path], ..LoadOptions::default() });
-        let messages = |errors: Vec<crate::ConfigProblem>| errors.into_iter().map(|error| error.message).collect();
-        loaded.map(|config| config.plan.auth.is_open()).map_err(|problems| messages(problems.errors))
+        let loaded = load(&LoadOptions {
+            paths: vec![path],
+            ..LoadOptions::default()
+        });
+        let messages = |errors: Vec<crate::ConfigProblem>| {
+            errors.into_iter().map(|error| error.message).collect()
+        };
+        loaded
+            .map(|config| config.plan.auth.is_open())
+            .map_err(|problems| messages(problems.errors))
     }
 
     #[test]
@@ -209,17 +288,30 @@ mod tests {
         let key = "[[auth.keys]]\nname = \"me\"\nkey = \"a-long-enough-test-key\"\n";
         for nothing in ["", "[auth]\n", "[auth]\nkeys = []\n"] {
             let errors = is_open(EVERYWHERE, nothing).unwrap_err();
-            assert!(errors.len() == 1 && errors[0].contains("can be reached from other machines"), "{errors:?}");
+            assert!(
+                errors.len() == 1 && errors[0].contains("can be reached from other machines"),
+                "{errors:?}"
+            );
             assert_eq!(is_open("127.0.0.1:8080", nothing), Ok(true));
             assert_eq!(is_open("tcp:127.0.0.1:8080", nothing), Ok(true));
         }
         assert_eq!(is_open(EVERYWHERE, key), Ok(false));
         let errors = is_open("tcp:127.0.0.1:8080", key).unwrap_err();
-        assert!(errors.len() == 1 && errors[0].contains("cannot show one"), "{errors:?}");
+        assert!(
+            errors.len() == 1 && errors[0].contains("cannot show one"),
+            "{errors:?}"
+        );
         // A key with a mistake has an error of its own, and no second one about the address.
-        for mistake in ["name = \"me\"\n", "name = \"me\"\nhash = \"sha256:12\"\n", "name = 3\nkey = \"\"\n"] {
+        for mistake in [
+            "name = \"me\"\n",
+            "name = \"me\"\nhash = \"sha256:12\"\n",
+            "name = 3\nkey = \"\"\n",
+        ] {
             let errors = is_open(EVERYWHERE, &format!("[[auth.keys]]\n{mistake}")).unwrap_err();
-            assert!(!errors.iter().any(|error| error.contains("other machines")), "{errors:?}");
+            assert!(
+                !errors.iter().any(|error| error.contains("other machines")),
+                "{errors:?}"
+            );
         }
     }
 }

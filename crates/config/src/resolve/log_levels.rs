@@ -1,7 +1,8 @@
 //! Levels of the log, and words that were meant as one.
 //!
-//! Owns the check of the words in a log filter. Does not parse filters (`telemetry::logs`). Invariant: a filter without
-//! a level is refused: a lone word that is no level names a module and switches all other logs off.
+//! Owns the check of the words in a log filter. Does not parse filters (`telemetry::logs`).
+//! Invariant: a filter without a level is refused: a lone word that is no level names a module and
+//! switches all other logs off.
 
 use moongate_search::nearest;
 
@@ -47,7 +48,10 @@ pub(super) fn suggested_level(filter: &str) -> Option<&'static str> {
         if is_level(word) || (lone && word.contains([':', '[', '/'])) {
             return None;
         }
-        let synonym = SYNONYMS.iter().find(|(other, _)| other.eq_ignore_ascii_case(word)).map(|(_, level)| *level);
+        let synonym = SYNONYMS
+            .iter()
+            .find(|(other, _)| other.eq_ignore_ascii_case(word))
+            .map(|(_, level)| *level);
         synonym.or_else(|| nearest(word, &LEVELS))
     })
 }
@@ -59,11 +63,19 @@ pub(super) fn has_level(filter: &str) -> bool {
         let rest = part.strip_prefix("moongate");
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("::") || rest.starts_with('_'))
     };
-    parts(filter).any(|part| is_level(part.rsplit_once('=').map_or(part, |(_, level)| level.trim())) || is_ours(part))
+    parts(filter).any(|part| {
+        is_level(
+            part.rsplit_once('=')
+                .map_or(part, |(_, level)| level.trim()),
+        ) || is_ours(part)
+    })
 }
 
 fn parts(filter: &str) -> impl Iterator<Item = &str> {
-    filter.split(',').map(str::trim).filter(|part| !part.is_empty())
+    filter
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
 }
 
 fn is_level(word: &str) -> bool {
@@ -90,10 +102,21 @@ mod tests {
         ] {
             assert_eq!(suggested_level(filter), Some(expected), "{filter}");
         }
-        for filter in
-            ["info", "Info", "3", "info,moongate=debug", "off", "moongate::link=trace,warn", "info,hyper", "moongate"]
-        {
-            assert_eq!((suggested_level(filter), has_level(filter)), (None, true), "{filter}");
+        for filter in [
+            "info",
+            "Info",
+            "3",
+            "info,moongate=debug",
+            "off",
+            "moongate::link=trace,warn",
+            "info,hyper",
+            "moongate",
+        ] {
+            assert_eq!(
+                (suggested_level(filter), has_level(filter)),
+                (None, true),
+                "{filter}"
+            );
         }
         for filter in ["hyper", "loud", "", ","] {
             assert!(!has_level(filter), "{filter}");

@@ -1,8 +1,8 @@
 //! Resolver: the checked keys of a config become a plan.
 //!
-//! Owns the meaning of values, their ranges, and the conflicts between them. Submodules have the servers, views, keys,
-//! listeners and state. Does not check types and unknown keys (`check`). Invariant: without an error the plan can run
-//! as it is.
+//! Owns the meaning of values, their ranges, and the conflicts between them. Submodules have the
+//! servers, views, keys, listeners and state. Does not check types and unknown keys (`check`).
+//! Invariant: without an error the plan can run as it is.
 
 mod access;
 mod admin;
@@ -52,11 +52,22 @@ impl PlanResolver<'_> {
             discovery: self.gateway_discovery(&file.gateway),
             names,
             // `input_timeout` is one setting of the gateway, and each server's calls need it.
-            servers: self.servers(file).into_iter().map(|server| ServerSettings { input_timeout, ..server }).collect(),
+            servers: self
+                .servers(file)
+                .into_iter()
+                .map(|server| ServerSettings {
+                    input_timeout,
+                    ..server
+                })
+                .collect(),
             disabled: disabled::disabled_servers(file),
             views: self.views(file),
             admin_access: self.admin_access(file, &keys, admin.as_ref(), &sockets),
-            auth: AuthSettings { keys, required: file.auth.required, roles: Vec::new() },
+            auth: AuthSettings {
+                keys,
+                required: file.auth.required,
+                roles: Vec::new(),
+            },
             admin_edits: file.admin.edits,
             admin_limits: file.admin.limits.clone(),
             limits: self.limits(&file.limits),
@@ -76,7 +87,12 @@ impl PlanResolver<'_> {
         let url = self.url(&path, file.gateway.public_url.as_ref()?, &["https", "http"])?;
         if url.query().is_some() || url.fragment().is_some() {
             let message = "`gateway.public_url` has a query or a fragment";
-            self.error(ProblemKind::Value, &path, message, "leave out everything from `?` or `#` on");
+            self.error(
+                ProblemKind::Value,
+                &path,
+                message,
+                "leave out everything from `?` or `#` on",
+            );
         }
         Some(url)
     }
@@ -87,12 +103,15 @@ impl PlanResolver<'_> {
             let name = host.strip_prefix("*.").unwrap_or(host);
             let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
             // An IPv6 address stands in brackets, as in a URL.
-            let six = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+            let six = name
+                .strip_prefix('[')
+                .and_then(|name| name.strip_suffix(']'));
             let six = six.is_some_and(|name| name.parse::<std::net::Ipv6Addr>().is_ok());
             if !six && (name.is_empty() || !name.chars().all(plain)) {
                 let path = path.item(i);
                 let message = format!("`{path}`: {} is not a host", self.quoted_value(&path));
-                let fix = "write only the name, such as \"mcp.example.com\" or \"*.example.com\"; any port is allowed";
+                let fix = "write only the name, such as \"mcp.example.com\" or \"*.example.com\"; \
+                           any port is allowed";
                 self.error(ProblemKind::Value, &path, message, fix);
             }
         }
@@ -104,10 +123,15 @@ impl PlanResolver<'_> {
         let path = ConfigPath::of(&["gateway", "allowed_origins"]);
         let mut out = Vec::new();
         for (i, text) in origins.iter().enumerate() {
-            let origin = url::Url::parse(text).ok().filter(|url| url.path() == "/" && url.query().is_none());
-            // Browsers send the origin of an extension as it is written. `url` gives none for such schemes.
-            let origin =
-                origin.map(|url| url.origin()).filter(url::Origin::is_tuple).map(|it| it.ascii_serialization());
+            let origin = url::Url::parse(text)
+                .ok()
+                .filter(|url| url.path() == "/" && url.query().is_none());
+            // Browsers send the origin of an extension as it is written. `url` gives none for such
+            // schemes.
+            let origin = origin
+                .map(|url| url.origin())
+                .filter(url::Origin::is_tuple)
+                .map(|it| it.ascii_serialization());
             let extension = text.split_once("://").is_some_and(|(scheme, host)| {
                 scheme.ends_with("extension") && !host.is_empty() && !host.contains(['/', '?', '#'])
             });
@@ -116,8 +140,10 @@ impl PlanResolver<'_> {
                 None if extension => out.push(text.clone()),
                 None => {
                     let path = path.item(i);
-                    let message = format!("`{path}`: {} is not an origin", self.quoted_value(&path));
-                    let fix = "write scheme, host and port, such as \"https://app.example.com\"; list each origin";
+                    let message =
+                        format!("`{path}`: {} is not an origin", self.quoted_value(&path));
+                    let fix = "write scheme, host and port, such as \"https://app.example.com\"; \
+                               list each origin";
                     self.error(ProblemKind::Value, &path, message, fix);
                 }
             }
@@ -130,14 +156,22 @@ impl PlanResolver<'_> {
         // The separator becomes part of names, and model APIs accept few characters there.
         if !separator.chars().all(is_name_character) {
             let path = ConfigPath::of(&["names", "separator"]);
-            let message =
-                format!("`{path}`: {} has characters that names of tools cannot have", self.quoted_value(&path));
-            self.error(ProblemKind::Value, &path, message, "use only letters, digits, `-` and `_`");
+            let message = format!(
+                "`{path}`: {} has characters that names of tools cannot have",
+                self.quoted_value(&path)
+            );
+            self.error(
+                ProblemKind::Value,
+                &path,
+                message,
+                "use only letters, digits, `-` and `_`",
+            );
         }
         file.names.clone()
     }
 
-    /// Checks a limit of memory, which not every system knows. All others passed the check of the schema.
+    /// Checks a limit of memory, which not every system knows. All others passed the check of the
+    /// schema.
     fn limits(&mut self, limits: &LimitSettings) -> LimitSettings {
         if matches!(limits.memory_limit(), MemoryLimit::Bytes(_)) {
             self.check_memory_limit(&ConfigPath::of(&["limits", "memory"]));
@@ -148,13 +182,27 @@ impl PlanResolver<'_> {
     fn log(&mut self, file: &ConfigFile) -> LogSettings {
         let path = ConfigPath::of(&["telemetry", "log"]);
         let filter = file.telemetry.log.trim().to_owned();
-        let fix = "write a level (off, error, warn, info, debug, trace), or a list such as \"info,moongate=debug\"";
+        let fix = "write a level (off, error, warn, info, debug, trace), or a list such \
+                   as \"info,moongate=debug\"";
         // Before the parser, which takes any lone word as the name of a module.
         if let Some(level) = log_levels::suggested_level(&filter) {
-            let message = format!("`{path}`: {} is not a filter of the log", self.quoted_value(&path));
-            self.error(ProblemKind::Value, &path, message, format!("did you mean `{level}`?"));
-        } else if !log_levels::has_level(&filter) || moongate_telemetry::logs::filter(&filter).is_err() {
-            let message = format!("`{path}`: {} is not a filter of the log", self.quoted_value(&path));
+            let message = format!(
+                "`{path}`: {} is not a filter of the log",
+                self.quoted_value(&path)
+            );
+            self.error(
+                ProblemKind::Value,
+                &path,
+                message,
+                format!("did you mean `{level}`?"),
+            );
+        } else if !log_levels::has_level(&filter)
+            || moongate_telemetry::logs::filter(&filter).is_err()
+        {
+            let message = format!(
+                "`{path}`: {} is not a filter of the log",
+                self.quoted_value(&path)
+            );
             self.error(ProblemKind::Value, &path, message, fix);
         }
         let calls = match file.telemetry.calls {
@@ -162,7 +210,11 @@ impl PlanResolver<'_> {
             Calls::Errors => CallLog::Errors,
             Calls::All => CallLog::All,
         };
-        LogSettings { filter, json: file.telemetry.log_format == LogFormat::Json, calls }
+        LogSettings {
+            filter,
+            json: file.telemetry.log_format == LogFormat::Json,
+            calls,
+        }
     }
 
     /// Checks that the servers of `--only` exist.
@@ -173,7 +225,12 @@ impl PlanResolver<'_> {
                 let fix = unknown_name_fix(name, &names, "servers");
                 // A flag has no place in the tree.
                 let place = ONLY_PLACE;
-                self.faults.error(ProblemKind::Conflict, place, format!("there is no server {name:?}"), fix);
+                self.faults.error(
+                    ProblemKind::Conflict,
+                    place,
+                    format!("there is no server {name:?}"),
+                    fix,
+                );
             }
         }
     }

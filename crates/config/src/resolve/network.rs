@@ -1,7 +1,7 @@
 //! Network between the gateway and its servers: proxies and authorities.
 //!
-//! Owns the meaning of `proxy` and `ca`, for a server and for the defaults. Does not connect. Invariant: no message
-//! quotes a proxy's credentials.
+//! Owns the meaning of `proxy` and `ca`, for a server and for the defaults. Does not connect.
+//! Invariant: no message quotes a proxy's credentials.
 
 use moongate_platform::foreign_file;
 
@@ -22,14 +22,22 @@ pub(super) const NO_PROXY: &str = "none";
 
 impl PlanResolver<'_> {
     /// Resolves the settings of a server, or of the defaults.
-    pub(super) fn network(&mut self, path: &ConfigPath, own: &ServerOptions, base: &ServerOptions) -> NetworkSettings {
+    pub(super) fn network(
+        &mut self,
+        path: &ConfigPath,
+        own: &ServerOptions,
+        base: &ServerOptions,
+    ) -> NetworkSettings {
         let defaults = ConfigPath::of(&["defaults"]);
         let place = |is_own: bool| if is_own { path } else { &defaults };
         let proxy = own.proxy.as_ref().or(base.proxy.as_ref());
         let proxy = proxy.map(|text| self.proxy(&place(own.proxy.is_some()).key("proxy"), text));
         let ca = own.ca.as_ref().or(base.ca.as_ref());
         let ca = ca.and_then(|text| self.ca(&place(own.ca.is_some()).key("ca"), text));
-        NetworkSettings { proxy: proxy.unwrap_or_default(), ca }
+        NetworkSettings {
+            proxy: proxy.unwrap_or_default(),
+            ca,
+        }
     }
 
     fn proxy(&mut self, path: &ConfigPath, text: &str) -> ProxyChoice {
@@ -40,7 +48,8 @@ impl PlanResolver<'_> {
             Ok(proxy) => ProxyChoice::Fixed(proxy),
             Err(fault) => {
                 let message = format!("`{path}`: {} {fault}", self.quoted_value(path));
-                let fix = "write http://HOST:PORT or http://USER:PASSWORD@HOST:PORT, with `%40` for an `@` in the password \
+                let fix = "write http://HOST:PORT or http://USER:PASSWORD@HOST:PORT, with `%40` \
+                           for an `@` in the password \
                     and so on; or \"none\"";
                 self.error(ProblemKind::Value, path, message, fix);
                 ProxyChoice::Direct
@@ -49,10 +58,18 @@ impl PlanResolver<'_> {
     }
 
     fn ca(&mut self, path: &ConfigPath, text: &str) -> Option<CaFile> {
-        let file = relative_to(text, self.tree.at(path).and_then(|node| self.sources.directory(node.span)));
-        // The plan holds the file's content: a changed file makes another plan, and a reload notices it.
+        let file = relative_to(
+            text,
+            self.tree
+                .at(path)
+                .and_then(|node| self.sources.directory(node.span)),
+        );
+        // The plan holds the file's content: a changed file makes another plan, and a reload
+        // notices it.
         self.files.push(file.clone());
-        let mut fix = "name a PEM file of the authority's certificate that the gateway's user may read".to_owned();
+        let mut fix =
+            "name a PEM file of the authority's certificate that the gateway's user may read"
+                .to_owned();
         let read = match foreign_file::read(&file, CA_BYTES_MAX) {
             Ok(pem) => CaFile::parse(&pem),
             Err(error) => {

@@ -16,7 +16,8 @@ use moongate_search::nearest;
 
 /// Inputs of the resolver besides the keys.
 pub(crate) struct PlanResolver<'a> {
-    /// Merged tree, before any value was removed. It has the places, and shows which keys were written.
+    /// Merged tree, before any value was removed. It has the places, and shows which keys were
+    /// written.
     pub(crate) tree: &'a ConfigNode,
     pub(crate) faults: &'a mut ProblemCollector,
     /// Protocol revisions that a server can be made to speak.
@@ -44,8 +45,14 @@ impl<'a> PlanResolver<'a> {
     ) {
         let node = self.tree.nearest_node(path);
         // A table may span the whole file, so its key marks the place.
-        let place = if matches!(node.value, ConfigValue::Table(_)) { node.key } else { node.span };
-        self.faults.for_setting(path).error(kind, place, message, fix);
+        let place = if matches!(node.value, ConfigValue::Table(_)) {
+            node.key
+        } else {
+            node.span
+        };
+        self.faults
+            .for_setting(path)
+            .error(kind, place, message, fix);
     }
 
     /// Reports a problem with the key at a path.
@@ -57,12 +64,21 @@ impl<'a> PlanResolver<'a> {
         fix: impl Into<String>,
     ) {
         let place = self.tree.nearest_node(path).key;
-        self.faults.for_setting(path).error(kind, place, message, fix);
+        self.faults
+            .for_setting(path)
+            .error(kind, place, message, fix);
     }
 
-    pub(super) fn warn(&mut self, path: &ConfigPath, message: impl Into<String>, fix: impl Into<String>) {
+    pub(super) fn warn(
+        &mut self,
+        path: &ConfigPath,
+        message: impl Into<String>,
+        fix: impl Into<String>,
+    ) {
         let place = self.tree.nearest_node(path).span;
-        self.faults.for_setting(path).warn(ProblemKind::Value, place, message, fix);
+        self.faults
+            .for_setting(path)
+            .warn(ProblemKind::Value, place, message, fix);
     }
 
     /// True if a key was written, even with a wrong value.
@@ -72,18 +88,29 @@ impl<'a> PlanResolver<'a> {
 
     /// Value at a path in the form in which a message may quote it.
     pub(super) fn quoted_value(&self, path: &ConfigPath) -> String {
-        self.tree.at(path).map_or_else(|| "its value".to_owned(), |node| redact::quoted_value(node, path))
+        self.tree.at(path).map_or_else(
+            || "its value".to_owned(),
+            |node| redact::quoted_value(node, path),
+        )
     }
 
     /// Parses an absolute URL without credentials.
-    pub(super) fn url(&mut self, path: &ConfigPath, text: &str, schemes: &[&str]) -> Option<url::Url> {
+    pub(super) fn url(
+        &mut self,
+        path: &ConfigPath,
+        text: &str,
+        schemes: &[&str],
+    ) -> Option<url::Url> {
         let example = "write a whole URL, such as \"https://example.com/mcp\"";
         let url = match url::Url::parse(text.trim()) {
             Ok(url) => url,
             Err(error) => {
                 let wrong = match error {
                     url::ParseError::RelativeUrlWithoutBase => {
-                        let starts: Vec<String> = schemes.iter().map(|scheme| format!("{scheme}://")).collect();
+                        let starts: Vec<String> = schemes
+                            .iter()
+                            .map(|scheme| format!("{scheme}://"))
+                            .collect();
                         let starts: Vec<&str> = starts.iter().map(String::as_str).collect();
                         format!("does not start with {}", alternatives(&starts))
                     }
@@ -95,14 +122,23 @@ impl<'a> PlanResolver<'a> {
             }
         };
         if !schemes.contains(&url.scheme()) || url.host().is_none() {
-            let message = format!("`{path}`: {} is not a URL of {}", self.quoted_value(path), alternatives(schemes));
+            let message = format!(
+                "`{path}`: {} is not a URL of {}",
+                self.quoted_value(path),
+                alternatives(schemes)
+            );
             self.error(ProblemKind::Value, path, message, example);
             return None;
         }
         // A URL shows up in logs and in the status, so credentials have no place in it.
         if !url.username().is_empty() || url.password().is_some() {
             let message = format!("`{path}`: credentials in a URL are not sent");
-            self.error(ProblemKind::Value, path, message, "send them with `headers`, as `Authorization`");
+            self.error(
+                ProblemKind::Value,
+                path,
+                message,
+                "send them with `headers`, as `Authorization`",
+            );
             return None;
         }
         Some(url)
@@ -116,7 +152,11 @@ impl<'a> PlanResolver<'a> {
     pub(super) fn names_in(&self, table: &str) -> Vec<&'a str> {
         let tree: &'a ConfigNode = self.tree;
         let table = tree.child(table).and_then(ConfigNode::as_table);
-        table.into_iter().flat_map(|table| table.keys()).map(String::as_str).collect()
+        table
+            .into_iter()
+            .flat_map(|table| table.keys())
+            .map(String::as_str)
+            .collect()
     }
 }
 

@@ -1,7 +1,8 @@
 //! Servers of a config.
 //!
-//! Owns the meaning of a server's settings, and what it takes from the defaults. Does not connect. Invariant: a
-//! disabled server is checked only by its keys, so the variables and files that it needs may be missing.
+//! Owns the meaning of a server's settings, and what it takes from the defaults. Does not connect.
+//! Invariant: a disabled server is checked only by its keys, so the variables and files that it
+//! needs may be missing.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,8 +27,8 @@ use moongate_transport::proxy::ProxyAddress;
 use moongate_transport::socket::SocketAddress;
 use moongate_transport::websocket::WebSocketPing;
 use moongate_upstream::{
-    BackoffSettings, BreakerSettings, ConnectTarget, HttpTransport, ListLimits, NetworkSettings, PingSettings,
-    ServerSettings,
+    BackoffSettings, BreakerSettings, ConnectTarget, HttpTransport, ListLimits, NetworkSettings,
+    PingSettings, ServerSettings,
 };
 
 /// Headers that the transport itself sets.
@@ -46,11 +47,18 @@ const RESERVED: [&str; 10] = [
 
 /// Ways to reach a server. The lists below have the settings of one way each.
 const CONNECT_KEYS: [&str; 4] = ["url", "command", "tcp", "unix"];
-const URL_ONLY: [&str; 6] = ["headers", "forward_headers", "transport", "auth", "proxy", "ca"];
+const URL_ONLY: [&str; 6] = [
+    "headers",
+    "forward_headers",
+    "transport",
+    "auth",
+    "proxy",
+    "ca",
+];
 const PROGRAM_ONLY: [&str; 3] = ["args", "env", "cwd"];
 
-/// Limit of the path of a Unix socket in bytes. On Linux the address has 108 with a zero at the end, elsewhere a little
-/// less.
+/// Limit of the path of a Unix socket in bytes. On Linux the address has 108 with a zero at the
+/// end, elsewhere a little less.
 const SOCKET_PATH_MAX: usize = 103;
 
 /// Value of `protocol` for the newest era of the server, in spite of the client's.
@@ -61,7 +69,8 @@ const ICON_MAX: usize = 32 * 1024;
 impl PlanResolver<'_> {
     pub(super) fn servers(&mut self, file: &ConfigFile) -> Vec<ServerSettings> {
         let defaults = ConfigPath::of(&["defaults"]);
-        // Separately, so that a mistake in the defaults is reported once, and even without a server.
+        // Separately, so that a mistake in the defaults is reported once, and even without a
+        // server.
         self.server_options("", &defaults, &file.defaults, None);
         self.network(&defaults, &file.defaults, &ServerOptions::default());
         let mut servers = Vec::new();
@@ -80,21 +89,37 @@ impl PlanResolver<'_> {
 
     /// Warns of a header that clients authenticate with. It is dropped, whatever the config says.
     fn warn_of_forwarded_keys(&mut self, server: &Server, path: &ConfigPath) {
-        let names = server.forward_headers.iter().flatten().map(|(from, _)| from);
+        let names = server
+            .forward_headers
+            .iter()
+            .flatten()
+            .map(|(from, _)| from);
         for from in names.filter(|from| from.eq_ignore_ascii_case(AUTHORIZATION.as_str())) {
             let path = path.key("forward_headers").key(from);
-            let message = format!("`{path}` is never passed on: it holds the client's key for this gateway");
-            self.warn(&path, message, "remove it; clients can send credentials of the server in another header");
+            let message =
+                format!("`{path}` is never passed on: it holds the client's key for this gateway");
+            self.warn(
+                &path,
+                message,
+                "remove it; clients can send credentials of the server in another header",
+            );
         }
     }
 
     fn server_name(&mut self, name: &str, path: &ConfigPath) {
-        let Some(wrong) = server_names::name_problem(name) else { return };
+        let Some(wrong) = server_names::name_problem(name) else {
+            return;
+        };
         let fix = match server_names::legal_name(name) {
             None => "give it a name of letters, digits, `-` and `_`".to_owned(),
             Some(legal) => format!("call it `{legal}`"),
         };
-        self.error_at_key(ProblemKind::Value, path, format!("the name {name:?} {wrong}"), fix);
+        self.error_at_key(
+            ProblemKind::Value,
+            path,
+            format!("the name {name:?} {wrong}"),
+            fix,
+        );
     }
 
     fn server(
@@ -134,12 +159,15 @@ impl PlanResolver<'_> {
         })
     }
 
-    /// Checks an icon. 2025-11-25/basic/index.mdx, `icons`: "Ensure that the icon URI is either a HTTPS or `data:`
-    /// URI."
+    /// Checks an icon. 2025-11-25/basic/index.mdx, `icons`: "Ensure that the icon URI is either a
+    /// HTTPS or `data:` URI."
     fn icon(&mut self, path: &ConfigPath, icon: Option<&str>) -> Option<String> {
         let icon = icon?.trim();
         if !is_icon(icon) {
-            let message = format!("`{path}`: {} is no icon that clients may show", self.quoted_value(path));
+            let message = format!(
+                "`{path}`: {} is no icon that clients may show",
+                self.quoted_value(path)
+            );
             self.error(
                 ProblemKind::Value,
                 path,
@@ -159,7 +187,8 @@ impl PlanResolver<'_> {
         own: &ServerOptions,
         defaults: Option<&ServerOptions>,
     ) -> ServerSettings {
-        // The built-in defaults have every key. One is absent only if the check removed a wrong value.
+        // The built-in defaults have every key. One is absent only if the check removed a wrong
+        // value.
         let all = own.with_defaults(defaults.unwrap_or(&ServerOptions::default()));
         self.prefix(path, own.prefix.as_deref());
         let protocol = self.protocol(path, own, all.protocol);
@@ -172,15 +201,30 @@ impl PlanResolver<'_> {
             title: None,
             icon: None,
             description: None,
-            connect: ConnectTarget::Stdio { command: String::new(), args: Vec::new(), env: Vec::new(), cwd: None },
+            connect: ConnectTarget::Stdio {
+                command: String::new(),
+                args: Vec::new(),
+                env: Vec::new(),
+                cwd: None,
+            },
             metadata: MetadataAccess::Refused,
             as_client: protocol.is_none(),
             is_gateway: false,
             first_era: None,
             protocol: protocol.filter(|protocol| protocol != NEWEST),
             tools: self.items(&path.key("tools"), own.tools.as_ref(), all.tools, true),
-            resources: self.items(&path.key("resources"), own.resources.as_ref(), all.resources, false),
-            prompts: self.items(&path.key("prompts"), own.prompts.as_ref(), all.prompts, true),
+            resources: self.items(
+                &path.key("resources"),
+                own.resources.as_ref(),
+                all.resources,
+                false,
+            ),
+            prompts: self.items(
+                &path.key("prompts"),
+                own.prompts.as_ref(),
+                all.prompts,
+                true,
+            ),
             share: match all.share {
                 Some(FileShare::Session) => SharingMode::Session,
                 Some(FileShare::Principal) => SharingMode::Principal,
@@ -235,7 +279,12 @@ impl PlanResolver<'_> {
         if min > max && !max.is_zero() {
             let path = path.key("backoff");
             let message = format!("`{path}`: the first pause is longer than the longest");
-            self.error_at_key(ProblemKind::Value, &path, message, "make `min` at most as long as `max`");
+            self.error_at_key(
+                ProblemKind::Value,
+                &path,
+                message,
+                "make `min` at most as long as `max`",
+            );
         }
         BackoffSettings { min, max }
     }
@@ -244,7 +293,10 @@ impl PlanResolver<'_> {
         let path = path.key("prefix");
         let Some(prefix) = prefix else { return };
         if !prefix.chars().all(is_name_character) || prefix.len() > 64 {
-            let message = format!("`{path}`: {} cannot stand before names of tools", self.quoted_value(&path));
+            let message = format!(
+                "`{path}`: {} cannot stand before names of tools",
+                self.quoted_value(&path)
+            );
             self.error(
                 ProblemKind::Value,
                 &path,
@@ -254,7 +306,12 @@ impl PlanResolver<'_> {
         }
     }
 
-    fn protocol(&mut self, path: &ConfigPath, own: &ServerOptions, text: Option<String>) -> Option<String> {
+    fn protocol(
+        &mut self,
+        path: &ConfigPath,
+        own: &ServerOptions,
+        text: Option<String>,
+    ) -> Option<String> {
         let path = match own.protocol {
             Some(_) => path.key("protocol"),
             None => ConfigPath::of(&["defaults", "protocol"]),
@@ -265,27 +322,47 @@ impl PlanResolver<'_> {
             return None;
         }
         if text != NEWEST && !self.revisions.contains(&text.as_str()) {
-            let message = format!("`{path}`: {} is not a revision that Moongate speaks", self.quoted_value(&path));
-            let words: Vec<&str> = ["auto", NEWEST].into_iter().chain(self.revisions.iter().copied()).collect();
-            self.error(ProblemKind::Value, &path, message, format!("use {}", alternatives(&words)));
+            let message = format!(
+                "`{path}`: {} is not a revision that Moongate speaks",
+                self.quoted_value(&path)
+            );
+            let words: Vec<&str> = ["auto", NEWEST]
+                .into_iter()
+                .chain(self.revisions.iter().copied())
+                .collect();
+            self.error(
+                ProblemKind::Value,
+                &path,
+                message,
+                format!("use {}", alternatives(&words)),
+            );
         }
         Some(text)
     }
 
     /// Resolves how the server is reached. It must have exactly one way.
     fn connect(&mut self, server: &Server, path: &ConfigPath) -> Option<ConnectTarget> {
-        // Written keys count, not valid ones: a `url` with a mistake is still the way that was meant.
-        let ways: Vec<&str> = CONNECT_KEYS.into_iter().filter(|key| self.is_written(&path.key(key))).collect();
+        // Written keys count, not valid ones: a `url` with a mistake is still the way that was
+        // meant.
+        let ways: Vec<&str> = CONNECT_KEYS
+            .into_iter()
+            .filter(|key| self.is_written(&path.key(key)))
+            .collect();
         match ways[..] {
             [] => {
-                let message =
-                    format!("`{path}` has neither {}", CONNECT_KEYS.map(|way| format!("`{way}`")).join(" nor "));
-                let fix = "add the `url` of its endpoint, the `command` that starts it, or the address of its socket";
+                let message = format!(
+                    "`{path}` has neither {}",
+                    CONNECT_KEYS.map(|way| format!("`{way}`")).join(" nor ")
+                );
+                let fix = "add the `url` of its endpoint, the `command` that starts it, or the \
+                           address of its socket";
                 self.error_at_key(ProblemKind::Missing, path, message, fix);
             }
             [way] => self.reject_foreign_keys(way, server, path),
             [first, second, ..] => {
-                let message = format!("`{path}` has both `{first}` and `{second}`: a server has one way to be reached");
+                let message = format!(
+                    "`{path}` has both `{first}` and `{second}`: a server has one way to be reached"
+                );
                 let fix = "keep one of the two, or make it two servers";
                 self.error_at_key(ProblemKind::Conflict, &path.key(second), message, fix);
             }
@@ -302,22 +379,52 @@ impl PlanResolver<'_> {
     /// Reports settings that belong to another way of reaching the server.
     fn reject_foreign_keys(&mut self, way: &str, server: &Server, path: &ConfigPath) {
         let (strange, owner, fix) = match way {
-            "url" => (&PROGRAM_ONLY[..], "command", "remove it: a server with `url` is not started by the gateway"),
-            "command" => (&URL_ONLY[..], "url", "remove it; a program gets its settings through `env` and `args`"),
-            _ => (&URL_ONLY[..], "url", "remove it: nothing but messages goes over a socket"),
+            "url" => (
+                &PROGRAM_ONLY[..],
+                "command",
+                "remove it: a server with `url` is not started by the gateway",
+            ),
+            "command" => (
+                &URL_ONLY[..],
+                "url",
+                "remove it; a program gets its settings through `env` and `args`",
+            ),
+            _ => (
+                &URL_ONLY[..],
+                "url",
+                "remove it: nothing but messages goes over a socket",
+            ),
         };
-        let also = if matches!(way, "tcp" | "unix") { &PROGRAM_ONLY[..] } else { &[] };
-        let also = also.iter().map(|key| (key, "command", "remove it: who starts that server is not the gateway"));
+        let also = if matches!(way, "tcp" | "unix") {
+            &PROGRAM_ONLY[..]
+        } else {
+            &[]
+        };
+        let also = also.iter().map(|key| {
+            (
+                key,
+                "command",
+                "remove it: who starts that server is not the gateway",
+            )
+        });
         let metadata = path.key("allow_metadata");
         if matches!(way, "command" | "unix") && self.is_written(&metadata) {
             let message = format!("`{metadata}` is only for a server with `url` or `tcp`");
-            self.error_at_key(ProblemKind::Conflict, &metadata, message, "remove it: the gateway opens no connection");
+            self.error_at_key(
+                ProblemKind::Conflict,
+                &metadata,
+                message,
+                "remove it: the gateway opens no connection",
+            );
         }
         for (key, owner, fix) in strange.iter().map(|key| (key, owner, fix)).chain(also) {
             if self.is_written(&path.key(key)) {
                 let message = match way {
                     "tcp" | "unix" => {
-                        format!("`{}` is only for a server with `{owner}`, and this one has `{way}`", path.key(key))
+                        format!(
+                            "`{}` is only for a server with `{owner}`, and this one has `{way}`",
+                            path.key(key)
+                        )
                     }
                     _ => format!("`{}` is only for a server with `{owner}`", path.key(key)),
                 };
@@ -329,7 +436,9 @@ impl PlanResolver<'_> {
             "command" => *kind != ServerKind::Stdio,
             _ => true,
         };
-        let Some(kind) = server.kind.filter(strange) else { return };
+        let Some(kind) = server.kind.filter(strange) else {
+            return;
+        };
         let message = format!("`{path}` is of type `{}`, but has a `{way}`", kind.name());
         let fix = match way {
             "url" => "write `type = \"http\"`, or leave `type` out",
@@ -346,12 +455,18 @@ impl PlanResolver<'_> {
             Some((url::Host::parse(host).ok()?, port))
         });
         let Some((host, port)) = parsed else {
-            let message = format!("`{path}`: {} is not a host and a port", self.quoted_value(path));
-            let fix = "write both, such as \"ledger.internal:9000\" or \"127.0.0.1:9000\"; IPv6 as \"[::1]:9000\"";
+            let message = format!(
+                "`{path}`: {} is not a host and a port",
+                self.quoted_value(path)
+            );
+            let fix = "write both, such as \"ledger.internal:9000\" or \"127.0.0.1:9000\"; IPv6 \
+                       as \"[::1]:9000\"";
             self.error(ProblemKind::Value, path, message, fix);
             return None;
         };
-        Some(ConnectTarget::Socket(SocketAddress::Tcp(format!("{host}:{port}"))))
+        Some(ConnectTarget::Socket(SocketAddress::Tcp(format!(
+            "{host}:{port}"
+        ))))
     }
 
     fn unix(&mut self, path: &ConfigPath, text: &str) -> Option<ConnectTarget> {
@@ -365,7 +480,10 @@ impl PlanResolver<'_> {
                 "write it from the root on, such as \"/run/notes.sock\"; `${HOME}` is your home",
             ))
         } else if text.contains('\0') || text.len() > SOCKET_PATH_MAX {
-            Some(("is longer than the path of a socket can be", "use a path of at most 103 bytes"))
+            Some((
+                "is longer than the path of a socket can be",
+                "use a path of at most 103 bytes",
+            ))
         } else {
             None
         };
@@ -377,7 +495,12 @@ impl PlanResolver<'_> {
         Some(ConnectTarget::Socket(SocketAddress::Unix(text.into())))
     }
 
-    fn program(&mut self, command: &str, server: &Server, path: &ConfigPath) -> Option<ConnectTarget> {
+    fn program(
+        &mut self,
+        command: &str,
+        server: &Server,
+        path: &ConfigPath,
+    ) -> Option<ConnectTarget> {
         let key = path.key("command");
         if command.trim().is_empty() {
             self.error(
@@ -386,9 +509,17 @@ impl PlanResolver<'_> {
                 format!("`{key}` is empty"),
                 "name the program that starts the server",
             );
-        } else if command.contains(char::is_whitespace) && server.args.is_none() && !command.contains('/') {
+        } else if command.contains(char::is_whitespace)
+            && server.args.is_none()
+            && !command.contains('/')
+        {
             let message = format!("`{key}` is one program, not a line for a shell");
-            self.error(ProblemKind::Value, &key, message, "put what follows the program's name into `args`");
+            self.error(
+                ProblemKind::Value,
+                &key,
+                message,
+                "put what follows the program's name into `args`",
+            );
         }
         let env = server.env.clone().unwrap_or_default();
         for (name, value) in &env {
@@ -414,8 +545,13 @@ impl PlanResolver<'_> {
 
     /// Expands `~/`, which a shell would do.
     fn below_home(&self, folder: &str) -> PathBuf {
-        let home = ["HOME", "USERPROFILE"].iter().find_map(|name| self.env.get(*name)).filter(|home| !home.is_empty());
-        let rest = folder.strip_prefix('~').filter(|rest| rest.is_empty() || rest.starts_with(['/', '\\']));
+        let home = ["HOME", "USERPROFILE"]
+            .iter()
+            .find_map(|name| self.env.get(*name))
+            .filter(|home| !home.is_empty());
+        let rest = folder
+            .strip_prefix('~')
+            .filter(|rest| rest.is_empty() || rest.starts_with(['/', '\\']));
         match home.zip(rest) {
             Some((home, rest)) => PathBuf::from(format!("{home}{rest}")),
             None => PathBuf::from(folder),
@@ -434,8 +570,14 @@ impl PlanResolver<'_> {
                     headers.extend(name.map(|name| (name, value)));
                 }
                 Err(_) => {
-                    let message = format!("the value of `{path}` has characters that a header cannot have");
-                    self.error(ProblemKind::Value, &path, message, "remove line breaks and control characters");
+                    let message =
+                        format!("the value of `{path}` has characters that a header cannot have");
+                    self.error(
+                        ProblemKind::Value,
+                        &path,
+                        message,
+                        "remove line breaks and control characters",
+                    );
                 }
             }
         }
@@ -449,15 +591,32 @@ impl PlanResolver<'_> {
         let url = self.url(&path.key("url"), url, &["https", "http", "wss", "ws"])?;
         let transport = self.transport(&url, server, path)?;
         let network = NetworkSettings::default();
-        Some(ConnectTarget::Http { url, socket: None, transport, headers, forward_headers, network })
+        Some(ConnectTarget::Http {
+            url,
+            socket: None,
+            transport,
+            headers,
+            forward_headers,
+            network,
+        })
     }
 
     /// Resolves the transport at a URL. It must agree with the URL's scheme.
-    fn transport(&mut self, url: &url::Url, server: &Server, path: &ConfigPath) -> Option<HttpTransport> {
+    fn transport(
+        &mut self,
+        url: &url::Url,
+        server: &Server,
+        path: &ConfigPath,
+    ) -> Option<HttpTransport> {
         let said = match (server.transport, server.kind) {
             (Some(Transport::Http), Some(ServerKind::Sse)) => {
                 let message = format!("`{path}` is of type `sse`, but its `transport` is `http`");
-                self.error_at_key(ProblemKind::Conflict, &path.key("transport"), message, "remove one of the two");
+                self.error_at_key(
+                    ProblemKind::Conflict,
+                    &path.key("transport"),
+                    message,
+                    "remove one of the two",
+                );
                 return None;
             }
             (Some(Transport::Http), _) => Some((HttpTransport::Streamable, "transport", "http")),
@@ -473,15 +632,23 @@ impl PlanResolver<'_> {
             Some((transport, key, word)) if socket != transport.is_websocket() => {
                 let scheme = url.scheme();
                 let key = path.key(key);
-                let message = format!("`{key}` is `{word}`, but the `url` begins with `{scheme}://`");
-                let fix = "remove it: the URL says what is spoken there, `ws://` and `wss://` are WebSocket";
+                let message =
+                    format!("`{key}` is `{word}`, but the `url` begins with `{scheme}://`");
+                let fix = "remove it: the URL says what is spoken there, `ws://` and `wss://` are \
+                           WebSocket";
                 self.error_at_key(ProblemKind::Conflict, &key, message, fix);
                 None
             }
             _ if socket && self.is_written(&path.key("forward_headers")) => {
                 let message = format!("`{}` is not for a WebSocket", path.key("forward_headers"));
-                let fix = "remove it: a WebSocket has headers only when it is opened, and clients share it";
-                self.error_at_key(ProblemKind::Conflict, &path.key("forward_headers"), message, fix);
+                let fix = "remove it: a WebSocket has headers only when it is opened, and clients \
+                           share it";
+                self.error_at_key(
+                    ProblemKind::Conflict,
+                    &path.key("forward_headers"),
+                    message,
+                    fix,
+                );
                 None
             }
             Some((transport, ..)) => Some(transport),
@@ -493,7 +660,12 @@ impl PlanResolver<'_> {
     fn header_name(&mut self, path: &ConfigPath, name: &str) -> Option<HeaderName> {
         let Ok(name) = HeaderName::try_from(name) else {
             let message = format!("`{path}` is not the name of a header");
-            self.error_at_key(ProblemKind::Value, path, message, "use letters, digits and `-`, such as `X-Tenant`");
+            self.error_at_key(
+                ProblemKind::Value,
+                path,
+                message,
+                "use letters, digits and `-`, such as `X-Tenant`",
+            );
             return None;
         };
         if is_reserved_header(&name) {
@@ -504,7 +676,8 @@ impl PlanResolver<'_> {
         Some(name)
     }
 
-    /// Resolves rules for items. Only the server's own are checked here: those of the defaults were checked there.
+    /// Resolves rules for items. Only the server's own are checked here: those of the defaults were
+    /// checked there.
     fn items(
         &mut self,
         path: &ConfigPath,
@@ -512,21 +685,37 @@ impl PlanResolver<'_> {
         all: Option<ItemFilters>,
         renames: bool,
     ) -> ItemRules {
-        for (name, to) in own.and_then(|own| own.rename.as_ref()).into_iter().flatten() {
+        for (name, to) in own
+            .and_then(|own| own.rename.as_ref())
+            .into_iter()
+            .flatten()
+        {
             let path = path.key("rename").key(name);
             if !renames {
                 let message = format!("`{path}`: resources cannot be renamed");
-                self.error_at_key(ProblemKind::Value, &path, message, "remove it; resources keep their URIs");
+                self.error_at_key(
+                    ProblemKind::Value,
+                    &path,
+                    message,
+                    "remove it; resources keep their URIs",
+                );
             } else if to.is_empty() || !to.chars().all(is_name_character) {
                 let message = format!("`{path}`: {} cannot be a name", self.quoted_value(&path));
-                self.error(ProblemKind::Value, &path, message, "use only letters, digits, `-` and `_`");
+                self.error(
+                    ProblemKind::Value,
+                    &path,
+                    message,
+                    "use only letters, digits, `-` and `_`",
+                );
             }
         }
         for (key, patterns) in own.into_iter().flat_map(ItemFilters::patterns) {
             self.patterns(&path.key(key), patterns);
         }
         let all = all.unwrap_or_default();
-        let globs = |patterns: Option<Vec<String>>| GlobList::new(&patterns.unwrap_or_default()).unwrap_or_default();
+        let globs = |patterns: Option<Vec<String>>| {
+            GlobList::new(&patterns.unwrap_or_default()).unwrap_or_default()
+        };
         ItemRules {
             allow: globs(all.allow),
             deny: globs(all.deny),
@@ -537,17 +726,27 @@ impl PlanResolver<'_> {
     }
 
     /// Compiles patterns, and reports invalid ones.
-    pub(super) fn patterns(&mut self, path: &ConfigPath, patterns: Option<&Vec<String>>) -> Option<GlobList> {
+    pub(super) fn patterns(
+        &mut self,
+        path: &ConfigPath,
+        patterns: Option<&Vec<String>>,
+    ) -> Option<GlobList> {
         let patterns = patterns?;
         for (i, pattern) in patterns.iter().enumerate() {
             let path = path.item(i);
             if GlobList::new(std::slice::from_ref(pattern)).is_err() {
                 let message = format!("`{path}`: {} is not a pattern", self.quoted_value(&path));
-                let fix = "close every `[` and `{`; `*` matches any characters, `?` one, and `\\` takes a meaning away";
+                let fix = "close every `[` and \
+                           `{`; `*` matches any characters, `?` one, and `\\` takes a meaning away";
                 self.error(ProblemKind::Value, &path, message, fix);
             } else if pattern.is_empty() || pattern == "!" {
                 let message = format!("`{path}` is an empty pattern");
-                self.error(ProblemKind::Value, &path, message, "remove it; `*` matches everything");
+                self.error(
+                    ProblemKind::Value,
+                    &path,
+                    message,
+                    "remove it; `*` matches everything",
+                );
             }
         }
         Some(GlobList::new(patterns).unwrap_or_default())

@@ -1,5 +1,5 @@
-//! Place of the persisted state. Owns the name of its file and the usual directories. Does not open it (`session::store`).
-//! Invariant: gateways with different ports or sockets have different files.
+//! Place of the persisted state. Owns the name of its file and the usual directories. Does not open
+//! it (`session::store`). Invariant: gateways with different ports or sockets have different files.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,27 +20,49 @@ impl PlanResolver<'_> {
         let path = ConfigPath::of(&["gateway", "state_dir"]);
         let dir = match gateway.state_dir.as_deref().map(str::trim) {
             Some("") => {
-                self.error(ProblemKind::Value, &path, "`gateway.state_dir` is empty", "name a directory, or remove it");
+                self.error(
+                    ProblemKind::Value,
+                    &path,
+                    "`gateway.state_dir` is empty",
+                    "name a directory, or remove it",
+                );
                 None
             }
             Some(dir) => Some(with_home(dir, self.env)),
             None => usual(self.env, self.platform),
         };
         let place = listen.first().and_then(place);
-        let file = dir.map(|dir| dir.join(format!("state-{}.redb", place.as_deref().unwrap_or("0"))));
+        let file =
+            dir.map(|dir| dir.join(format!("state-{}.redb", place.as_deref().unwrap_or("0"))));
         match gateway.state {
             Some(StateKind::Memory) => StoreSettings::default(),
             Some(StateKind::Embedded) => {
                 if file.is_none() {
                     let path = ConfigPath::of(&["gateway", "state"]);
-                    let message = "`gateway.state` is \"embedded\", but there is no directory to keep it in";
-                    self.error(ProblemKind::Value, &path, message, "set `gateway.state_dir`");
+                    let message =
+                        "`gateway.state` is \"embedded\", but there is no directory to keep it in";
+                    self.error(
+                        ProblemKind::Value,
+                        &path,
+                        message,
+                        "set `gateway.state_dir`",
+                    );
                 }
-                StoreSettings { file, required: true, has_no_directory: false, is_temporary: place.is_none() }
+                StoreSettings {
+                    file,
+                    required: true,
+                    has_no_directory: false,
+                    is_temporary: place.is_none(),
+                }
             }
             // On a port that the system picks, no client comes back after a restart.
             None if place.is_none() => StoreSettings::default(),
-            None => StoreSettings { has_no_directory: file.is_none(), file, required: false, is_temporary: false },
+            None => StoreSettings {
+                has_no_directory: file.is_none(),
+                file,
+                required: false,
+                is_temporary: false,
+            },
         }
     }
 }
@@ -48,9 +70,9 @@ impl PlanResolver<'_> {
 /// Names a listener as part of a file's name. `None` if clients cannot find it after a restart.
 fn place(address: &ListenAddress) -> Option<String> {
     match address {
-        ListenAddress::Tcp(address) | ListenAddress::TcpLines(address) => {
-            Some(address.port()).filter(|port| *port != 0).map(|port| port.to_string())
-        }
+        ListenAddress::Tcp(address) | ListenAddress::TcpLines(address) => Some(address.port())
+            .filter(|port| *port != 0)
+            .map(|port| port.to_string()),
         ListenAddress::Unix(path) => Some(plain(&path.to_string_lossy())),
         ListenAddress::Inherited(name) => Some(plain(name.as_deref().unwrap_or("systemd"))),
     }
@@ -61,7 +83,10 @@ fn plain(text: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     // The end of a path says more than its beginning, and names of files have at most 255 bytes.
     let length = text.chars().count();
-    text.chars().skip(length.saturating_sub(100)).map(plain).collect()
+    text.chars()
+        .skip(length.saturating_sub(100))
+        .map(plain)
+        .collect()
 }
 
 fn with_home(dir: &str, env: &BTreeMap<String, String>) -> PathBuf {
@@ -80,12 +105,21 @@ pub fn usual_state_folder(env: &BTreeMap<String, String>) -> Option<PathBuf> {
 /// Directory of the service manager, or else the user's.
 fn usual(env: &BTreeMap<String, String>, platform: Platform) -> Option<PathBuf> {
     if platform.app_data_folders {
-        return env.get("LOCALAPPDATA").filter(|dir| !dir.is_empty()).map(|dir| PathBuf::from(dir).join("moongate"));
+        return env
+            .get("LOCALAPPDATA")
+            .filter(|dir| !dir.is_empty())
+            .map(|dir| PathBuf::from(dir).join("moongate"));
     }
     // XDG Base Directory Specification: a relative path in these variables is invalid and ignored.
-    let set = |name: &str| env.get(name).map(String::as_str).filter(|value| value.starts_with('/'));
+    let set = |name: &str| {
+        env.get(name)
+            .map(String::as_str)
+            .filter(|value| value.starts_with('/'))
+    };
     // systemd separates several directories by colons.
-    let systemd = set("STATE_DIRECTORY").and_then(|dirs| dirs.split(':').next()).map(PathBuf::from);
+    let systemd = set("STATE_DIRECTORY")
+        .and_then(|dirs| dirs.split(':').next())
+        .map(PathBuf::from);
     let xdg = || set("XDG_STATE_HOME").map(|dir| PathBuf::from(dir).join("moongate"));
     let home = || set("HOME").map(|home| PathBuf::from(home).join(".local/state/moongate"));
     systemd.or_else(xdg).or_else(home)
@@ -98,9 +132,18 @@ mod tests {
     #[test]
     fn the_usual_directory_is_that_of_the_system() {
         let set = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        let env = BTreeMap::from([set("HOME", "/home/ada"), set("LOCALAPPDATA", "C:/Users/ada/AppData/Local")]);
-        assert_eq!(usual(&env, Platform::LINUX), Some("/home/ada/.local/state/moongate".into()));
-        assert_eq!(usual(&env, Platform::WINDOWS), Some("C:/Users/ada/AppData/Local/moongate".into()));
+        let env = BTreeMap::from([
+            set("HOME", "/home/ada"),
+            set("LOCALAPPDATA", "C:/Users/ada/AppData/Local"),
+        ]);
+        assert_eq!(
+            usual(&env, Platform::LINUX),
+            Some("/home/ada/.local/state/moongate".into())
+        );
+        assert_eq!(
+            usual(&env, Platform::WINDOWS),
+            Some("C:/Users/ada/AppData/Local/moongate".into())
+        );
         assert_eq!(usual(&BTreeMap::new(), Platform::WINDOWS), None);
     }
 }

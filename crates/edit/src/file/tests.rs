@@ -25,8 +25,10 @@ fn folder_with_file() -> (tempfile::TempDir, PathBuf) {
 }
 
 fn names(folder: &Path) -> Vec<String> {
-    let mut names: Vec<String> =
-        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    let mut names: Vec<String> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
     names.sort();
     names
 }
@@ -91,12 +93,18 @@ fn one_of_two_writers_wins_and_nobody_mixes() {
     let second = ConfigFile::read(&path).unwrap();
     let result = first.write_in_steps(NEW, &mut |step| {
         if step == WriteStep::Rename {
-            assert!(matches!(second.write("# second\n"), Err(WriteError::Locked { .. })));
+            assert!(matches!(
+                second.write("# second\n"),
+                Err(WriteError::Locked { .. })
+            ));
         }
         Ok(())
     });
     result.unwrap();
-    assert!(matches!(second.write("# second\n"), Err(WriteError::Changed { .. })));
+    assert!(matches!(
+        second.write("# second\n"),
+        Err(WriteError::Changed { .. })
+    ));
     assert_eq!(fs::read_to_string(&path).unwrap(), NEW);
 }
 
@@ -112,7 +120,9 @@ fn threads_that_retry_lose_no_write() {
                         let file = ConfigFile::read(&path).unwrap();
                         match file.write(&format!("{}{n} {round}\n", file.text())) {
                             Ok(_) => break,
-                            Err(WriteError::Changed { .. } | WriteError::Locked { .. }) => std::thread::yield_now(),
+                            Err(WriteError::Changed { .. } | WriteError::Locked { .. }) => {
+                                std::thread::yield_now()
+                            }
                             Err(error) => panic!("{error}"),
                         }
                     }
@@ -120,7 +130,9 @@ fn threads_that_retry_lose_no_write() {
             })
         })
         .collect();
-    writers.into_iter().for_each(|writer| writer.join().unwrap());
+    writers
+        .into_iter()
+        .for_each(|writer| writer.join().unwrap());
     assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 41);
 }
 
@@ -138,7 +150,10 @@ fn a_failure_at_any_step_leaves_the_old_file_or_the_new_one() {
             assert!(result.is_ok() && text == NEW, "{failing:?}");
         } else {
             let error = result.unwrap_err();
-            assert!(matches!(error, WriteError::NoSpace { .. }), "{failing:?}: {error}");
+            assert!(
+                matches!(error, WriteError::NoSpace { .. }),
+                "{failing:?}: {error}"
+            );
             assert_eq!(text, OLD, "{failing:?}");
         }
         assert_eq!(names(dir.path()), ["moongate.toml"], "{failing:?}");
@@ -148,25 +163,34 @@ fn a_failure_at_any_step_leaves_the_old_file_or_the_new_one() {
 
 /// Writes the file, and ends this process before a step.
 fn die_before(dying: WriteStep, path: &Path) {
-    let _ = ConfigFile::read(path).unwrap().write_in_steps(NEW, &mut |step| {
-        if step == dying {
-            std::process::abort();
-        }
-        Ok(())
-    });
+    let _ = ConfigFile::read(path)
+        .unwrap()
+        .write_in_steps(NEW, &mut |step| {
+            if step == dying {
+                std::process::abort();
+            }
+            Ok(())
+        });
 }
 
 #[test]
 fn a_kill_between_any_two_steps_leaves_the_old_file_or_the_new_one() {
-    // Only another process can be killed, so this test starts itself once a step with these variables.
+    // Only another process can be killed, so this test starts itself once a step with these
+    // variables.
     if let Some(path) = std::env::var_os("MOONGATE_EDIT_FILE") {
-        let number: usize = std::env::var("MOONGATE_EDIT_STEP").unwrap().parse().unwrap();
+        let number: usize = std::env::var("MOONGATE_EDIT_STEP")
+            .unwrap()
+            .parse()
+            .unwrap();
         return die_before(STEPS[number], Path::new(&path));
     }
     for (number, step) in STEPS.iter().enumerate() {
         let (dir, path) = folder_with_file();
         let status = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "file::tests::a_kill_between_any_two_steps_leaves_the_old_file_or_the_new_one"])
+            .args([
+                "--exact",
+                "file::tests::a_kill_between_any_two_steps_leaves_the_old_file_or_the_new_one",
+            ])
             .env("MOONGATE_EDIT_FILE", &path)
             .env("MOONGATE_EDIT_STEP", number.to_string())
             .output()
@@ -174,7 +198,11 @@ fn a_kill_between_any_two_steps_leaves_the_old_file_or_the_new_one() {
             .status;
         assert!(!status.success(), "{step:?}");
         let text = fs::read_to_string(&path).unwrap();
-        let expected = if *step == WriteStep::SyncFolder { NEW } else { OLD };
+        let expected = if *step == WriteStep::SyncFolder {
+            NEW
+        } else {
+            OLD
+        };
         assert_eq!(text, expected, "{step:?}");
         // The next write clears away what the killed one left.
         ConfigFile::read(&path).unwrap().write("# later\n").unwrap();
@@ -186,12 +214,21 @@ fn a_kill_between_any_two_steps_leaves_the_old_file_or_the_new_one() {
 #[test]
 fn what_is_no_text_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    assert!(matches!(ConfigFile::read(dir.path()), Err(WriteError::NotText { .. })));
+    assert!(matches!(
+        ConfigFile::read(dir.path()),
+        Err(WriteError::NotText { .. })
+    ));
     let path = dir.path().join("x.toml");
     fs::write(&path, [0xff, 0xfe]).unwrap();
-    assert!(matches!(ConfigFile::read(&path), Err(WriteError::NotText { .. })));
+    assert!(matches!(
+        ConfigFile::read(&path),
+        Err(WriteError::NotText { .. })
+    ));
     File::create(&path).unwrap().set_len(SIZE_MAX + 1).unwrap();
-    assert!(matches!(ConfigFile::read(&path), Err(WriteError::NotText { .. })));
+    assert!(matches!(
+        ConfigFile::read(&path),
+        Err(WriteError::NotText { .. })
+    ));
 }
 
 #[test]
@@ -221,7 +258,11 @@ mod unix {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         // Only root can give files away, as in a container.
         let _ = std::os::unix::fs::chown(&path, Some(1234), Some(5678));
-        let owner = |path: &Path| fs::metadata(path).map(|found| (found.uid(), found.gid())).unwrap();
+        let owner = |path: &Path| {
+            fs::metadata(path)
+                .map(|found| (found.uid(), found.gid()))
+                .unwrap()
+        };
         let before = owner(&path);
         ConfigFile::read(&path).unwrap().write(NEW).unwrap();
         assert_eq!((mode(&path), owner(&path)), (0o640, before));
@@ -237,12 +278,22 @@ mod unix {
         fs::create_dir(&links).unwrap();
         symlink("../moongate.toml", links.join("one.toml")).unwrap();
         symlink("one.toml", links.join("two.toml")).unwrap();
-        ConfigFile::read(&links.join("two.toml")).unwrap().write(NEW).unwrap();
+        ConfigFile::read(&links.join("two.toml"))
+            .unwrap()
+            .write(NEW)
+            .unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), NEW);
-        assert!(fs::symlink_metadata(links.join("two.toml")).unwrap().is_symlink());
+        assert!(
+            fs::symlink_metadata(links.join("two.toml"))
+                .unwrap()
+                .is_symlink()
+        );
         assert_eq!(names(&links), ["one.toml", "two.toml"]);
         symlink("nowhere.toml", links.join("dangling.toml")).unwrap();
-        let error = ConfigFile::read(&links.join("dangling.toml")).unwrap().write(NEW).unwrap_err();
+        let error = ConfigFile::read(&links.join("dangling.toml"))
+            .unwrap()
+            .write(NEW)
+            .unwrap_err();
         assert!(error.to_string().contains("dangling.toml"), "{error}");
     }
 
@@ -255,7 +306,10 @@ mod unix {
         symlink("..data/moongate.toml", dir.path().join("moongate.toml")).unwrap();
         let path = dir.path().join("moongate.toml");
         let error = ConfigFile::read(&path).unwrap().write(NEW).unwrap_err();
-        assert!(matches!(&error, WriteError::Mounted { path: named } if *named == path), "{error}");
+        assert!(
+            matches!(&error, WriteError::Mounted { path: named } if *named == path),
+            "{error}"
+        );
         assert_eq!(fs::read_to_string(&path).unwrap(), OLD);
     }
 
@@ -266,7 +320,11 @@ mod unix {
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o500)).unwrap();
         let looked = ConfigFile::check_writable(&path);
         let result = file.write(NEW);
-        assert_eq!(looked.is_ok(), result.is_ok(), "the look tells what the write meets");
+        assert_eq!(
+            looked.is_ok(),
+            result.is_ok(),
+            "the look tells what the write meets"
+        );
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
         match result {
             // Root writes everywhere.
@@ -277,14 +335,18 @@ mod unix {
             }
         }
         let denied = explain(&path, io::Error::from(io::ErrorKind::ReadOnlyFilesystem));
-        assert!(matches!(denied, WriteError::ReadOnly { .. }) && denied.to_string().contains("moongate.toml"));
+        assert!(
+            matches!(denied, WriteError::ReadOnly { .. })
+                && denied.to_string().contains("moongate.toml")
+        );
     }
 
-    /// Runs this test again in a name space of its own, where the file is mounted alone. `None` where that is not
-    /// allowed.
+    /// Runs this test again in a name space of its own, where the file is mounted alone. `None`
+    /// where that is not allowed.
     #[cfg(target_os = "linux")]
     fn run_mounted(path: &Path, test: &str) -> Option<std::process::Output> {
-        let script = "mount --bind \"$1\" \"$1\" || exit 77; exec \"$0\" --exact \"$2\" --nocapture";
+        let script =
+            "mount --bind \"$1\" \"$1\" || exit 77; exec \"$0\" --exact \"$2\" --nocapture";
         let program = std::env::current_exe().unwrap();
         let output = Command::new("unshare")
             .args(["-rm", "sh", "-c", script])
@@ -310,8 +372,16 @@ mod unix {
         fs::write(&path, format!("{OLD}# longer\n")).unwrap();
         let number = fs::metadata(&path).unwrap().ino();
         let test = "file::tests::unix::a_file_that_is_mounted_alone_is_written_over";
-        let Some(output) = run_mounted(&path, test) else { return eprintln!("skipped: no mount name space") };
+        let Some(output) = run_mounted(&path, test) else {
+            return eprintln!("skipped: no mount name space");
+        };
         assert!(output.status.success(), "{output:?}");
-        assert_eq!((fs::read_to_string(&path).unwrap().as_str(), fs::metadata(&path).unwrap().ino()), (NEW, number));
+        assert_eq!(
+            (
+                fs::read_to_string(&path).unwrap().as_str(),
+                fs::metadata(&path).unwrap().ino()
+            ),
+            (NEW, number)
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! Reader of JSON: values, their places, and comments.
 //!
-//! Owns the parser. Invariant: a key that is there twice is an error, since nobody knows which one counts.
+//! Owns the parser. Invariant: a key that is there twice is an error, since nobody knows which one
+//! counts.
 
 use jsonc_parser::ast;
 use jsonc_parser::common::Ranged as _;
@@ -19,7 +20,10 @@ use crate::source::ReadText;
 pub(crate) fn parse(text: &str) -> Result<ReadText<Option<SpanNode>>, EditError> {
     let comments = scan(text)?;
     // Keys without quotes are JSON5. Clients and our own loader do not read them.
-    let options = ParseOptions { allow_loose_object_property_names: false, ..Default::default() };
+    let options = ParseOptions {
+        allow_loose_object_property_names: false,
+        ..Default::default()
+    };
     let parsed = jsonc_parser::parse_to_ast(text, &CollectOptions::default(), &options)
         .map_err(|error| syntax_error(text, &error))?;
     let (tree, root) = match &parsed.value {
@@ -29,7 +33,11 @@ pub(crate) fn parse(text: &str) -> Result<ReadText<Option<SpanNode>>, EditError>
         }
         None => (Value::Null, None),
     };
-    Ok(ReadText { tree, layout: root, comments })
+    Ok(ReadText {
+        tree,
+        layout: root,
+        comments,
+    })
 }
 
 fn syntax_error(text: &str, error: &ParseError) -> EditError {
@@ -53,24 +61,42 @@ fn scan(text: &str) -> Result<Vec<Range<usize>>, EditError> {
 
 /// Reads a number to the last digit. `serde_json` rounds faster, and not always right.
 fn read_number(text: &str) -> Option<Value> {
-    let whole = text.parse::<i64>().map(Value::from).or_else(|_| text.parse::<u64>().map(Value::from));
-    whole.ok().or_else(|| serde_json::Number::from_f64(text.parse().ok()?).map(Value::Number))
+    let whole = text
+        .parse::<i64>()
+        .map(Value::from)
+        .or_else(|_| text.parse::<u64>().map(Value::from));
+    whole
+        .ok()
+        .or_else(|| serde_json::Number::from_f64(text.parse().ok()?).map(Value::Number))
 }
 
 fn convert(text: &str, value: &ast::Value<'_>) -> Result<(Value, SpanNode), EditError> {
     let range = value.start()..value.end();
     let (value, shape) = match value {
-        ast::Value::StringLit(string) => (Value::String(string.value.clone().into_owned()), NodeShape::Scalar),
+        ast::Value::StringLit(string) => (
+            Value::String(string.value.clone().into_owned()),
+            NodeShape::Scalar,
+        ),
         ast::Value::NumberLit(number) => {
             let parsed = read_number(number.value);
-            (parsed.ok_or_else(|| EditError::unreadable(text, range.start, "not a number"))?, NodeShape::Scalar)
+            (
+                parsed.ok_or_else(|| EditError::unreadable(text, range.start, "not a number"))?,
+                NodeShape::Scalar,
+            )
         }
         ast::Value::BooleanLit(value) => (Value::Bool(value.value), NodeShape::Scalar),
         ast::Value::NullKeyword(_) => (Value::Null, NodeShape::Scalar),
         ast::Value::Array(array) => {
-            let items = array.elements.iter().map(|item| convert(text, item)).collect::<Result<Vec<_>, _>>()?;
+            let items = array
+                .elements
+                .iter()
+                .map(|item| convert(text, item))
+                .collect::<Result<Vec<_>, _>>()?;
             let (values, nodes) = items.into_iter().unzip();
-            (Value::Array(values), NodeShape::Flow(NodeMembers::List(nodes)))
+            (
+                Value::Array(values),
+                NodeShape::Flow(NodeMembers::List(nodes)),
+            )
         }
         ast::Value::Object(object) => {
             let mut values = Map::new();
@@ -80,11 +106,22 @@ fn convert(text: &str, value: &ast::Value<'_>) -> Result<(Value, SpanNode), Edit
                 let name = property.name.as_str().to_owned();
                 let (value, node) = convert(text, &property.value)?;
                 if values.insert(name.clone(), value).is_some() {
-                    return Err(EditError::unreadable(text, key.start, format!("`{name}` is there twice")));
+                    return Err(EditError::unreadable(
+                        text,
+                        key.start,
+                        format!("`{name}` is there twice"),
+                    ));
                 }
-                entries.push(SpanEntry { name, key, value: node });
+                entries.push(SpanEntry {
+                    name,
+                    key,
+                    value: node,
+                });
             }
-            (Value::Object(values), NodeShape::Flow(NodeMembers::Table(entries)))
+            (
+                Value::Object(values),
+                NodeShape::Flow(NodeMembers::Table(entries)),
+            )
         }
     };
     Ok((value, SpanNode { range, shape }))

@@ -25,7 +25,13 @@ pub(crate) struct ValueStyle {
 impl Default for ValueStyle {
     fn default() -> Self {
         let unit = "  ".to_owned();
-        ValueStyle { unit, compact: false, one_line: false, padded: true, multiline_lists: false }
+        ValueStyle {
+            unit,
+            compact: false,
+            one_line: false,
+            padded: true,
+            multiline_lists: false,
+        }
     }
 }
 
@@ -36,15 +42,22 @@ impl ValueStyle {
         let mut unit = None;
         let mut lists = None;
         root.visit(&mut |node| {
-            let Some(members) = node.members() else { return };
-            let Some(first) = members.ranges().into_iter().next() else { return };
+            let Some(members) = node.members() else {
+                return;
+            };
+            let Some(first) = members.ranges().into_iter().next() else {
+                return;
+            };
             let is_multiline = source.opens_line(first.start);
             let outer = source.indent(node.range.start);
             let inner = source.indent(first.start);
             if is_multiline && unit.is_none() {
-                // The first container with lines of its own tells the unit. Mixed tabs and blanks share no
-                // prefix, and tell nothing.
-                unit = inner.strip_prefix(outer).filter(|unit| !unit.is_empty()).map(str::to_owned);
+                // The first container with lines of its own tells the unit. Mixed tabs and blanks
+                // share no prefix, and tell nothing.
+                unit = inner
+                    .strip_prefix(outer)
+                    .filter(|unit| !unit.is_empty())
+                    .map(str::to_owned);
             }
             if matches!(members, NodeMembers::List(_)) {
                 lists = lists.or(Some(is_multiline));
@@ -64,8 +77,12 @@ impl ValueStyle {
 
     /// Follows the last member of a container.
     pub(crate) fn follow(&mut self, source: &SourceText, members: &NodeMembers) {
-        let Some(last) = members.values().last().copied() else { return };
-        let NodeShape::Flow(inner) = &last.shape else { return };
+        let Some(last) = members.values().last().copied() else {
+            return;
+        };
+        let NodeShape::Flow(inner) = &last.shape else {
+            return;
+        };
         let text = &source.text()[last.range.clone()];
         // An empty container, or one with lines of its own, tells nothing about a single line.
         if inner.values().is_empty() || text.contains('\n') {
@@ -85,13 +102,26 @@ impl ValueStyle {
         let deeper = format!("{indent}{}", self.unit);
         match value {
             Value::Object(table) if !table.is_empty() => {
-                let entries = table.iter().map(|(key, value)| self.render_entry(key, &self.render(value, &deeper)));
-                let pad = if self.padded && !self.compact { " " } else { "" };
-                self.join(entries.collect(), ["{", "}"], pad, (indent, &deeper), !self.one_line)
+                let entries = table
+                    .iter()
+                    .map(|(key, value)| self.render_entry(key, &self.render(value, &deeper)));
+                let pad = if self.padded && !self.compact {
+                    " "
+                } else {
+                    ""
+                };
+                self.join(
+                    entries.collect(),
+                    ["{", "}"],
+                    pad,
+                    (indent, &deeper),
+                    !self.one_line,
+                )
             }
             Value::Array(list) if !list.is_empty() => {
                 let items = list.iter().map(|item| self.render(item, &deeper)).collect();
-                // Tables side by side on one line are hard to read, whatever lists of texts look like.
+                // Tables side by side on one line are hard to read, whatever lists of texts look
+                // like.
                 let has_tables = list.iter().any(|item| item.is_object() || item.is_array());
                 let multiline = !self.one_line && (self.multiline_lists || has_tables);
                 self.join(items, ["[", "]"], "", (indent, &deeper), multiline)
@@ -112,6 +142,9 @@ impl ValueStyle {
             let lines = members.join(&format!(",\n{deeper}"));
             return format!("{open}\n{deeper}{lines}\n{indent}{close}");
         }
-        format!("{open}{pad}{}{pad}{close}", members.join(if self.compact { "," } else { ", " }))
+        format!(
+            "{open}{pad}{}{pad}{close}",
+            members.join(if self.compact { "," } else { ", " })
+        )
     }
 }

@@ -43,23 +43,34 @@ pub(crate) struct TomlEntry {
 impl TomlEntry {
     /// Returns the path of the value.
     pub(crate) fn path_in(&self, section: &TomlSection) -> Vec<NodeStep> {
-        section.at.iter().cloned().chain(self.names.iter().cloned().map(NodeStep::Key)).collect()
+        section
+            .at
+            .iter()
+            .cloned()
+            .chain(self.names.iter().cloned().map(NodeStep::Key))
+            .collect()
     }
 }
 
 impl TomlLayout {
     /// Returns all entries with their sections.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (&TomlSection, &TomlEntry)> {
-        self.sections.iter().flat_map(|section| section.entries.iter().map(move |entry| (section, entry)))
+        self.sections
+            .iter()
+            .flat_map(|section| section.entries.iter().map(move |entry| (section, entry)))
     }
 }
 
 /// Reads a text.
 pub(crate) fn parse(text: &str) -> Result<ReadText<TomlLayout>, EditError> {
-    // The strict parser comes first. The tokens below also describe broken texts, and recover from errors
-    // silently.
+    // The strict parser comes first. The tokens below also describe broken texts, and recover from
+    // errors silently.
     let table = DeTable::parse(text).map_err(|error| {
-        EditError::unreadable(text, error.span().map_or(text.len(), |span| span.start), error.message())
+        EditError::unreadable(
+            text,
+            error.span().map_or(text.len(), |span| span.start),
+            error.message(),
+        )
     })?;
     let tree = Value::Object(table_value(table.get_ref()));
     let source = Source::new(text);
@@ -72,13 +83,31 @@ pub(crate) fn parse(text: &str) -> Result<ReadText<TomlLayout>, EditError> {
         _ => events.push(event),
     };
     parse_document(&tokens, &mut receive, &mut ());
-    let mut reader = EventReader { source, events: &events, at: 0 };
-    let layout = reader.sections().ok_or_else(|| EditError::refuse("its layout was not understood"))?;
-    Ok(ReadText { tree, layout, comments })
+    let mut reader = EventReader {
+        source,
+        events: &events,
+        at: 0,
+    };
+    let layout = reader
+        .sections()
+        .ok_or_else(|| EditError::refuse("its layout was not understood"))?;
+    Ok(ReadText {
+        tree,
+        layout,
+        comments,
+    })
 }
 
 fn table_value(table: &DeTable<'_>) -> Map<String, Value> {
-    table.iter().map(|(key, value)| (key.get_ref().clone().into_owned(), plain_value(value.get_ref()))).collect()
+    table
+        .iter()
+        .map(|(key, value)| {
+            (
+                key.get_ref().clone().into_owned(),
+                plain_value(value.get_ref()),
+            )
+        })
+        .collect()
 }
 
 fn plain_value(value: &DeValue<'_>) -> Value {
@@ -90,13 +119,23 @@ fn plain_value(value: &DeValue<'_>) -> Value {
             Err(_) => Value::String(format!("integer {number}")),
         },
         DeValue::Float(number) => {
-            let parsed = number.as_str().parse().ok().and_then(serde_json::Number::from_f64);
+            let parsed = number
+                .as_str()
+                .parse()
+                .ok()
+                .and_then(serde_json::Number::from_f64);
             parsed.map_or_else(|| Value::String(format!("float {number}")), Value::Number)
         }
         DeValue::Boolean(value) => Value::Bool(*value),
-        // A date and a string of the same spelling look alike here. JSON has no dates, so no edit writes one.
+        // A date and a string of the same spelling look alike here. JSON has no dates, so no edit
+        // writes one.
         DeValue::Datetime(time) => Value::String(time.to_string()),
-        DeValue::Array(items) => Value::Array(items.iter().map(|item| plain_value(item.get_ref())).collect()),
+        DeValue::Array(items) => Value::Array(
+            items
+                .iter()
+                .map(|item| plain_value(item.get_ref()))
+                .collect(),
+        ),
         DeValue::Table(table) => Value::Object(table_value(table)),
     }
 }
@@ -129,14 +168,21 @@ impl EventReader<'_> {
                     let (names, _) = self.key()?;
                     let header = open..self.next()?.span().end();
                     let at = section_path(names, kind == EventKind::ArrayTableOpen, &mut elements);
-                    sections.push(TomlSection { header: Some(header), at, entries: Vec::new() });
+                    sections.push(TomlSection {
+                        header: Some(header),
+                        at,
+                        entries: Vec::new(),
+                    });
                 }
                 _ => {
                     let (names, key) = self.key()?;
                     // The `=`.
                     self.next()?;
                     let value = self.value()?;
-                    sections.last_mut()?.entries.push(TomlEntry { names, key, value });
+                    sections
+                        .last_mut()?
+                        .entries
+                        .push(TomlEntry { names, key, value });
                 }
             }
         }
@@ -166,7 +212,10 @@ impl EventReader<'_> {
         let start = event.span().start();
         let (close, is_table) = match event.kind() {
             EventKind::Scalar => {
-                return Some(SpanNode { range: start..event.span().end(), shape: NodeShape::Scalar });
+                return Some(SpanNode {
+                    range: start..event.span().end(),
+                    shape: NodeShape::Scalar,
+                });
             }
             EventKind::ArrayOpen => (EventKind::ArrayClose, false),
             EventKind::InlineTableOpen => (EventKind::InlineTableClose, true),
@@ -183,8 +232,15 @@ impl EventReader<'_> {
             }
         }
         let end = self.next()?.span().end();
-        let members = if is_table { NodeMembers::Table(entries) } else { NodeMembers::List(items) };
-        Some(SpanNode { range: start..end, shape: NodeShape::Flow(members) })
+        let members = if is_table {
+            NodeMembers::Table(entries)
+        } else {
+            NodeMembers::List(items)
+        };
+        Some(SpanNode {
+            range: start..end,
+            shape: NodeShape::Flow(members),
+        })
     }
 
     fn inline_entry(&mut self) -> Option<SpanEntry> {
@@ -193,14 +249,25 @@ impl EventReader<'_> {
         let mut value = self.value()?;
         if names.len() > 1 {
             // A dotted key inside braces spells a table that has no place of its own.
-            value = SpanNode { range: value.range, shape: NodeShape::Alias };
+            value = SpanNode {
+                range: value.range,
+                shape: NodeShape::Alias,
+            };
         }
-        Some(SpanEntry { name: names.into_iter().next()?, key, value })
+        Some(SpanEntry {
+            name: names.into_iter().next()?,
+            key,
+            value,
+        })
     }
 }
 
 /// Finds the path of a header. Names of lists lead into their last elements.
-fn section_path(names: Vec<String>, is_element: bool, elements: &mut HashMap<Vec<NodeStep>, usize>) -> Vec<NodeStep> {
+fn section_path(
+    names: Vec<String>,
+    is_element: bool,
+    elements: &mut HashMap<Vec<NodeStep>, usize>,
+) -> Vec<NodeStep> {
     let mut at = Vec::new();
     let count = names.len();
     for (n, name) in names.into_iter().enumerate() {

@@ -19,14 +19,25 @@ pub(crate) enum QuoteStyle {
 impl QuoteStyle {
     /// Finds the quotes of a value's text.
     pub(crate) fn of_text(text: &str) -> QuoteStyle {
-        if text.starts_with('\'') { QuoteStyle::Literal } else { QuoteStyle::Basic }
+        if text.starts_with('\'') {
+            QuoteStyle::Literal
+        } else {
+            QuoteStyle::Basic
+        }
     }
 }
 
 /// Writes a key, with quotes if it needs them.
 pub(crate) fn render_key(key: &str) -> String {
-    let is_bare = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
-    if is_bare { key.to_owned() } else { render_string(key, QuoteStyle::Basic) }
+    let is_bare = !key.is_empty()
+        && key
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+    if is_bare {
+        key.to_owned()
+    } else {
+        render_string(key, QuoteStyle::Basic)
+    }
 }
 
 /// Writes the line of an entry, with its line end.
@@ -39,20 +50,28 @@ pub(crate) fn render_value(value: &Value, quotes: QuoteStyle) -> String {
     match value {
         Value::String(text) => render_string(text, quotes),
         Value::Array(items) => {
-            let items: Vec<String> = items.iter().map(|item| render_value(item, quotes)).collect();
+            let items: Vec<String> = items
+                .iter()
+                .map(|item| render_value(item, quotes))
+                .collect();
             format!("[{}]", items.join(", "))
         }
         Value::Object(table) if table.is_empty() => "{}".to_owned(),
         Value::Object(table) => {
-            let entry =
-                |(key, value): (&String, &Value)| format!("{} = {}", render_key(key), render_value(value, quotes));
+            let entry = |(key, value): (&String, &Value)| {
+                format!("{} = {}", render_key(key), render_value(value, quotes))
+            };
             let entries: Vec<String> = table.iter().map(entry).collect();
             format!("{{ {} }}", entries.join(", "))
         }
         Value::Number(number) if number.is_f64() => {
             let text = number.to_string();
             // `1e30` is a float in TOML, too.
-            if text.contains(['.', 'e']) { text } else { format!("{text}.0") }
+            if text.contains(['.', 'e']) {
+                text
+            } else {
+                format!("{text}.0")
+            }
         }
         value => value.to_string(),
     }

@@ -1,7 +1,7 @@
 //! Whole sections of TOML: where they go, and what goes out with them.
 //!
-//! Owns headers and the blank lines around sections. Does not write single entries. Invariant: the removal of a section
-//! is the inverse of its insertion.
+//! Owns headers and the blank lines around sections. Does not write single entries. Invariant: the
+//! removal of a section is the inverse of its insertion.
 
 use std::ops::Range;
 
@@ -38,8 +38,15 @@ impl TomlEditor<'_> {
     }
 
     /// Adds an element to a list of tables.
-    pub(super) fn append_section(&self, patch: &mut Patch, at: &[NodeStep], value: &Value) -> Result<(), EditError> {
-        let Value::Object(table) = value else { return Err(refuse(at, "holds tables only")) };
+    pub(super) fn append_section(
+        &self,
+        patch: &mut Patch,
+        at: &[NodeStep],
+        value: &Value,
+    ) -> Result<(), EditError> {
+        let Value::Object(table) = value else {
+            return Err(refuse(at, "holds tables only"));
+        };
         let mut sections = Vec::new();
         render_table(at, table, ["[[", "]]"], &mut sections);
         self.place_sections(patch, at, &sections);
@@ -48,12 +55,15 @@ impl TomlEditor<'_> {
 
     fn place_sections(&self, patch: &mut Patch, container: &[NodeStep], sections: &[String]) {
         let source = self.source;
-        let is_below = |section: &TomlSection| section.header.is_some() && section.at.starts_with(container);
+        let is_below =
+            |section: &TomlSection| section.header.is_some() && section.at.starts_with(container);
         let last = self.layout.sections.iter().rposition(is_below);
         let next = last.and_then(|last| self.layout.sections.get(last + 1)?.header.clone());
         // Without neighbours it goes to the end of the file.
         // Comments right above the next header describe that header, and must stay with it.
-        let place = next.map_or(source.text().len(), |header| source.comments_above(source.line_start(header.start)));
+        let place = next.map_or(source.text().len(), |header| {
+            source.comments_above(source.line_start(header.start))
+        });
         // Some files indent sections below their parent, and a new one stands as its neighbours do.
         let indent = last
             .and_then(|last| self.layout.sections[last].header.as_ref())
@@ -64,11 +74,19 @@ impl TomlEditor<'_> {
         if !indent.is_empty() {
             text = text
                 .lines()
-                .map(|line| if line.is_empty() { "\n".to_owned() } else { format!("{indent}{line}\n") })
+                .map(|line| {
+                    if line.is_empty() {
+                        "\n".to_owned()
+                    } else {
+                        format!("{indent}{line}\n")
+                    }
+                })
                 .collect();
         }
         let starts_open = match source.text()[..place].ends_with('\n') {
-            true => source.previous_line(place).is_some_and(|line| source.is_blank_line(line)),
+            true => source
+                .previous_line(place)
+                .is_some_and(|line| source.is_blank_line(line)),
             false => false,
         };
         if starts_open || (place == 0 && place < source.text().len()) {
@@ -82,9 +100,14 @@ impl TomlEditor<'_> {
     /// True if this file has no blank lines above its headers.
     fn is_tight(&self) -> bool {
         let source = self.source;
-        let headers = self.layout.sections.iter().filter_map(|section| section.header.as_ref());
-        let above =
-            headers.filter_map(|header| source.previous_line(source.comments_above(source.line_start(header.start))));
+        let headers = self
+            .layout
+            .sections
+            .iter()
+            .filter_map(|section| section.header.as_ref());
+        let above = headers.filter_map(|header| {
+            source.previous_line(source.comments_above(source.line_start(header.start)))
+        });
         let above: Vec<usize> = above.collect();
         !above.is_empty() && !above.iter().any(|line| source.is_blank_line(*line))
     }
@@ -99,7 +122,8 @@ impl TomlEditor<'_> {
             }
             let mut last = first;
             // Sections that stand together go as one.
-            while let Some((next, _)) = sections.next_if(|(_, section)| section.at.starts_with(at)) {
+            while let Some((next, _)) = sections.next_if(|(_, section)| section.at.starts_with(at))
+            {
                 last = next;
             }
             found = true;
@@ -111,11 +135,19 @@ impl TomlEditor<'_> {
     fn remove_region(&self, patch: &mut Patch, first: usize, last: usize) {
         let source = self.source;
         let sections = &self.layout.sections;
-        let start = sections[first].header.as_ref().map_or(0, |header| source.line_start(header.start));
-        let Some(mut end) = section_end(&sections[last]).map(|end| source.next_line(end)) else { return };
-        let next = sections.get(last + 1).and_then(|section| section.header.as_ref());
+        let start = sections[first]
+            .header
+            .as_ref()
+            .map_or(0, |header| source.line_start(header.start));
+        let Some(mut end) = section_end(&sections[last]).map(|end| source.next_line(end)) else {
+            return;
+        };
+        let next = sections
+            .get(last + 1)
+            .and_then(|section| section.header.as_ref());
         let next_block = next.map(|header| source.comments_above(source.line_start(header.start)));
-        // Comment lines that touch the next header belong to it. Others beneath go with this section.
+        // Comment lines that touch the next header belong to it. Others beneath go with this
+        // section.
         if next_block.is_none_or(|block| block > end) {
             end = source.comments_beneath(end, |_| true);
         }
@@ -130,7 +162,8 @@ impl TomlEditor<'_> {
         let opens = above.is_none_or(|line| source.is_blank_line(line));
         if opens && region.end < source.text().len() && source.is_blank_line(region.end) {
             region.end = source.next_line(region.end);
-        } else if let (true, true, Some(above)) = (opens, region.end == source.text().len(), above) {
+        } else if let (true, true, Some(above)) = (opens, region.end == source.text().len(), above)
+        {
             region.start = above;
         }
         region
@@ -139,7 +172,11 @@ impl TomlEditor<'_> {
 
 /// Returns the end of a section's last entry, or of its header.
 fn section_end(section: &TomlSection) -> Option<usize> {
-    section.entries.last().map(|entry| entry.value.range.end).or(section.header.as_ref().map(|header| header.end))
+    section
+        .entries
+        .last()
+        .map(|entry| entry.value.range.end)
+        .or(section.header.as_ref().map(|header| header.end))
 }
 
 /// True for a table, and for a list of tables.
@@ -164,11 +201,17 @@ fn render_sections(path: &[NodeStep], value: &Value, out: &mut Vec<String>) {
     }
 }
 
-fn render_table(path: &[NodeStep], table: &Map<String, Value>, [open, close]: [&str; 2], out: &mut Vec<String>) {
+fn render_table(
+    path: &[NodeStep],
+    table: &Map<String, Value>,
+    [open, close]: [&str; 2],
+    out: &mut Vec<String>,
+) {
     // A table of tables needs no header: theirs spell it.
     let needs_header = table.is_empty() || open == "[[" || !table.values().all(holds_tables);
     let gets_section = |value: &Value| {
-        holds_tables(value) && (!needs_header || render_value(value, QuoteStyle::Basic).len() > LINE_MAX)
+        holds_tables(value)
+            && (!needs_header || render_value(value, QuoteStyle::Basic).len() > LINE_MAX)
     };
     if needs_header {
         let mut text = format!("{open}{}{close}\n", header_name(path));
@@ -178,7 +221,11 @@ fn render_table(path: &[NodeStep], table: &Map<String, Value>, [open, close]: [&
         out.push(text);
     }
     for (key, value) in table.iter().filter(|(_, value)| gets_section(value)) {
-        let path: Vec<NodeStep> = path.iter().cloned().chain([NodeStep::Key(key.clone())]).collect();
+        let path: Vec<NodeStep> = path
+            .iter()
+            .cloned()
+            .chain([NodeStep::Key(key.clone())])
+            .collect();
         render_sections(&path, value, out);
     }
 }

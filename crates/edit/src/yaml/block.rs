@@ -1,7 +1,7 @@
 //! Blocks of YAML: members on lines of their own.
 //!
-//! Owns the lines that belong to a member. Does not write values. Invariant: a block that loses its last member becomes
-//! `{}` or `[]`, never null.
+//! Owns the lines that belong to a member. Does not write values. Invariant: a block that loses its
+//! last member becomes `{}` or `[]`, never null.
 
 use std::ops::Range;
 
@@ -27,24 +27,37 @@ pub(super) enum NodeSlot {
 
 impl YamlEditor<'_> {
     pub(super) fn column(&self, at: usize) -> usize {
-        self.source.text()[self.source.line_start(at)..at].chars().count()
+        self.source.text()[self.source.line_start(at)..at]
+            .chars()
+            .count()
     }
 
     /// Finds the place that holds the node at a path.
     pub(super) fn slot(&self, at: &[NodeStep]) -> Result<NodeSlot, EditError> {
-        let Some((last, container)) = at.split_last() else { return Ok(NodeSlot::Root) };
+        let Some((last, container)) = at.split_last() else {
+            return Ok(NodeSlot::Root);
+        };
         let container = self.find(container)?;
         match &container.shape {
             NodeShape::Block(members) => {
-                let index = members.position(last).ok_or_else(|| refuse(at, "comes from a merge key"))?;
+                let index = members
+                    .position(last)
+                    .ok_or_else(|| refuse(at, "comes from a merge key"))?;
                 match members {
                     NodeMembers::Table(entries) => {
                         let key = &entries[index].key;
-                        let colon_end = self.colon_end(key).ok_or_else(|| refuse(at, "has no colon"))?;
-                        Ok(NodeSlot::Entry { colon_end, column: self.column(key.start) })
+                        let colon_end = self
+                            .colon_end(key)
+                            .ok_or_else(|| refuse(at, "has no colon"))?;
+                        Ok(NodeSlot::Entry {
+                            colon_end,
+                            column: self.column(key.start),
+                        })
                     }
                     NodeMembers::List(items) => {
-                        let dash = self.dash(&items[index]).ok_or_else(|| refuse(at, "has no dash"))?;
+                        let dash = self
+                            .dash(&items[index])
+                            .ok_or_else(|| refuse(at, "has no dash"))?;
                         Ok(NodeSlot::Item { dash })
                     }
                 }
@@ -56,7 +69,9 @@ impl YamlEditor<'_> {
     fn colon_end(&self, key: &Range<usize>) -> Option<usize> {
         let rest = &self.source.text()[key.end..];
         let colon = key.end + (rest.len() - rest.trim_start_matches([' ', '\t']).len());
-        self.source.text()[colon..].starts_with(':').then_some(colon + 1)
+        self.source.text()[colon..]
+            .starts_with(':')
+            .then_some(colon + 1)
     }
 
     /// Finds the dash of an item. Anchors and tags may stand between them.
@@ -65,9 +80,13 @@ impl YamlEditor<'_> {
         let before = &self.source.text()[line..item.range.start];
         // The last dash is the item's own: in `- - a` the first one opens the outer list.
         let dash = before.rfind("- ").or_else(|| before.rfind('-'))?;
-        // Anything else before the item means another form of list, and a wrong dash would destroy it.
+        // Anything else before the item means another form of list, and a wrong dash would destroy
+        // it.
         let is_property = |word: &str| word.starts_with(['&', '!']);
-        before[dash + 1..].split_whitespace().all(is_property).then_some(line + dash)
+        before[dash + 1..]
+            .split_whitespace()
+            .all(is_property)
+            .then_some(line + dash)
     }
 
     /// Adds a member as lines behind the last one.
@@ -82,14 +101,17 @@ impl YamlEditor<'_> {
         let mut style = self.style.clone();
         // The neighbours decide about quotes, since one file may have several styles.
         style.follow(self.source, members);
-        let (start, end) = self.member_places(members, members.ranges().len().wrapping_sub(1)).ok_or_else(missing)?;
+        let (start, end) = self
+            .member_places(members, members.ranges().len().wrapping_sub(1))
+            .ok_or_else(missing)?;
         let column = self.column(start);
         let lines = match key {
             Some(key) => style.entry(key, value, column),
             None => style.item(value, column),
         };
         let place = self.end_of_lines(end, column);
-        self.source.insert_lines(patch, place, &format!("{}{lines}", " ".repeat(column)));
+        self.source
+            .insert_lines(patch, place, &format!("{}{lines}", " ".repeat(column)));
         Ok(())
     }
 
@@ -107,11 +129,13 @@ impl YamlEditor<'_> {
         }
     }
 
-    /// Returns the end of a member's lines, with the comment lines beneath that are indented deeper.
+    /// Returns the end of a member's lines, with the comment lines beneath that are indented
+    /// deeper.
     fn end_of_lines(&self, end: usize, column: usize) -> usize {
         // Comments at the member's own column most likely describe the next one.
         let is_owned = |line: usize| self.source.indent(line).len() > column;
-        self.source.comments_beneath(self.source.next_line(end), is_owned)
+        self.source
+            .comments_beneath(self.source.next_line(end), is_owned)
     }
 
     /// Removes a member with its lines.
@@ -143,8 +167,11 @@ impl YamlEditor<'_> {
         if is_only {
             match self.slot(container_at)? {
                 NodeSlot::Root => {}
-                // Without members `servers:` would be null, which is another value than an empty table.
-                NodeSlot::Entry { colon_end, .. } => patch.insert(colon_end, format!(" {}", empty_text(members))),
+                // Without members `servers:` would be null, which is another value than an empty
+                // table.
+                NodeSlot::Entry { colon_end, .. } => {
+                    patch.insert(colon_end, format!(" {}", empty_text(members)))
+                }
                 NodeSlot::Item { .. } | NodeSlot::Flow => return Err(missing()),
             }
         }

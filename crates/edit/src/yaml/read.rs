@@ -1,7 +1,7 @@
 //! Reader of YAML: values, their places, and comments.
 //!
-//! Owns the parsers. The one of the config reads the values, with aliases and merge keys resolved, and its events give
-//! the places.
+//! Owns the parsers. The one of the config reads the values, with aliases and merge keys resolved,
+//! and its events give the places.
 
 use std::ops::Range;
 
@@ -15,13 +15,22 @@ use crate::source::ReadText;
 
 /// Reads a text.
 pub(crate) fn parse(text: &str) -> Result<ReadText<Option<SpanNode>>, EditError> {
-    let options =
-        serde_saphyr::options! { strict_booleans: true, budget: serde_saphyr::budget! { max_depth: DEPTH_MAX } };
-    let tree = serde_saphyr::from_str_with_options::<Value>(text, options).map_err(|error| unreadable(text, &error))?;
-    let mut reader = EventReader { text, events: Parser::new_from_str(text), scalars: Vec::new() };
+    let options = serde_saphyr::options! { strict_booleans: true,
+    budget: serde_saphyr::budget! { max_depth: DEPTH_MAX } };
+    let tree = serde_saphyr::from_str_with_options::<Value>(text, options)
+        .map_err(|error| unreadable(text, &error))?;
+    let mut reader = EventReader {
+        text,
+        events: Parser::new_from_str(text),
+        scalars: Vec::new(),
+    };
     let root = reader.document()?;
     let comments = find_comments(text, &reader.scalars);
-    Ok(ReadText { tree, layout: root, comments })
+    Ok(ReadText {
+        tree,
+        layout: root,
+        comments,
+    })
 }
 
 fn unreadable(text: &str, error: &serde_saphyr::Error) -> EditError {
@@ -30,7 +39,11 @@ fn unreadable(text: &str, error: &serde_saphyr::Error) -> EditError {
     match error.location() {
         Some(location) => {
             let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-            EditError::Unreadable { line: count(location.line()), column: count(location.column()), message }
+            EditError::Unreadable {
+                line: count(location.line()),
+                column: count(location.column()),
+                message,
+            }
         }
         None => EditError::unreadable(text, 0, message),
     }
@@ -43,10 +56,16 @@ fn find_comments(text: &str, scalars: &[Range<usize>]) -> Vec<Range<usize>> {
     while let Some(found) = text[at..].find('#') {
         let start = at + found;
         let before = scalars.partition_point(|scalar| scalar.start <= start);
-        if let Some(scalar) = before.checked_sub(1).map(|before| &scalars[before]).filter(|scalar| start < scalar.end) {
+        if let Some(scalar) = before
+            .checked_sub(1)
+            .map(|before| &scalars[before])
+            .filter(|scalar| start < scalar.end)
+        {
             at = scalar.end;
         } else if text[..start].ends_with([' ', '\t', '\n', '\r']) || start == 0 {
-            let end = text[start..].find(['\n', '\r']).map_or(text.len(), |length| start + length);
+            let end = text[start..]
+                .find(['\n', '\r'])
+                .map_or(text.len(), |length| start + length);
             comments.push(start..end);
             at = end;
         } else {
@@ -68,10 +87,16 @@ impl<'a> EventReader<'a> {
         let text = self.text;
         match self.events.next_event() {
             Some(Ok((event, span))) => Ok((event, span.byte_range().unwrap_or(0..0))),
-            Some(Err(error)) => {
-                Err(EditError::unreadable(text, error.marker().byte_offset().unwrap_or(0), error.info()))
-            }
-            None => Err(EditError::unreadable(text, text.len(), "the document does not end")),
+            Some(Err(error)) => Err(EditError::unreadable(
+                text,
+                error.marker().byte_offset().unwrap_or(0),
+                error.info(),
+            )),
+            None => Err(EditError::unreadable(
+                text,
+                text.len(),
+                "the document does not end",
+            )),
         }
     }
 
@@ -82,7 +107,8 @@ impl<'a> EventReader<'a> {
             match event {
                 Event::StreamEnd => break,
                 Event::StreamStart | Event::DocumentEnd => {}
-                // The config reads one document only, so an edit of another one would have no effect.
+                // The config reads one document only, so an edit of another one would have no
+                // effect.
                 Event::DocumentStart(..) if root.is_some() => {
                     return Err(EditError::refuse("the file has several documents"));
                 }
@@ -101,7 +127,10 @@ impl<'a> EventReader<'a> {
                 if !range.is_empty() {
                     self.scalars.push(range.clone());
                 }
-                Ok(SpanNode { range, shape: NodeShape::Scalar })
+                Ok(SpanNode {
+                    range,
+                    shape: NodeShape::Scalar,
+                })
             }
             Event::SequenceStart(style, ..) => {
                 let mut items = Vec::new();
@@ -118,7 +147,10 @@ impl<'a> EventReader<'a> {
                     }
                 };
                 let range = self.extent(style, range, end, items.first().zip(items.last()));
-                Ok(SpanNode { range, shape: shape(style, NodeMembers::List(items)) })
+                Ok(SpanNode {
+                    range,
+                    shape: shape(style, NodeMembers::List(items)),
+                })
             }
             Event::MappingStart(style, ..) => {
                 let mut entries: Vec<SpanEntry> = Vec::new();
@@ -129,7 +161,10 @@ impl<'a> EventReader<'a> {
                     }
                 };
                 let bounds = entries.first().zip(entries.last()).map(|(first, last)| {
-                    let first = SpanNode { range: first.key.clone(), shape: NodeShape::Scalar };
+                    let first = SpanNode {
+                        range: first.key.clone(),
+                        shape: NodeShape::Scalar,
+                    };
                     (
                         first,
                         SpanNode {
@@ -138,10 +173,21 @@ impl<'a> EventReader<'a> {
                         },
                     )
                 });
-                let range = self.extent(style, range, end, bounds.as_ref().map(|(first, last)| (first, last)));
-                Ok(SpanNode { range, shape: shape(style, NodeMembers::Table(entries)) })
+                let range = self.extent(
+                    style,
+                    range,
+                    end,
+                    bounds.as_ref().map(|(first, last)| (first, last)),
+                );
+                Ok(SpanNode {
+                    range,
+                    shape: shape(style, NodeMembers::Table(entries)),
+                })
             }
-            _ => Ok(SpanNode { range, shape: NodeShape::Alias }),
+            _ => Ok(SpanNode {
+                range,
+                shape: NodeShape::Alias,
+            }),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Writer of YAML values.
 //!
-//! Owns the text of keys and values. Does not decide where they go. Invariant: a text is plain only if no version of YAML
-//! reads it as something else.
+//! Owns the text of keys and values. Does not decide where they go. Invariant: a text is plain only
+//! if no version of YAML reads it as something else.
 
 use serde_json::Value;
 
@@ -48,7 +48,14 @@ pub(crate) struct YamlStyle {
 impl Default for YamlStyle {
     fn default() -> Self {
         let plain = ScalarQuotes::Plain;
-        YamlStyle { unit: 2, list_unit: 2, flow_lists: false, padded: false, quotes: plain, key_quotes: plain }
+        YamlStyle {
+            unit: 2,
+            list_unit: 2,
+            flow_lists: false,
+            padded: false,
+            quotes: plain,
+            key_quotes: plain,
+        }
     }
 }
 
@@ -66,8 +73,8 @@ impl YamlStyle {
         let mut padded = None;
         let column = |at: usize| source.text()[source.line_start(at)..at].chars().count();
         root.visit(&mut |node| {
-            let (NodeShape::Block(NodeMembers::Table(entries)) | NodeShape::Flow(NodeMembers::Table(entries))) =
-                &node.shape
+            let (NodeShape::Block(NodeMembers::Table(entries))
+            | NodeShape::Flow(NodeMembers::Table(entries))) = &node.shape
             else {
                 return;
             };
@@ -76,19 +83,24 @@ impl YamlStyle {
                 let value = &entry.value;
                 match &value.shape {
                     NodeShape::Block(NodeMembers::Table(_)) => {
-                        unit = unit.or(column(value.range.start).checked_sub(key).filter(|unit| *unit > 0));
+                        unit = unit.or(column(value.range.start)
+                            .checked_sub(key)
+                            .filter(|unit| *unit > 0));
                     }
                     NodeShape::Block(NodeMembers::List(_)) => {
-                        // Many files have their lists at the column of the key, so zero is a style of its
-                        // own.
-                        list_unit = list_unit.or(Some(source.indent(value.range.start).len().saturating_sub(key)));
+                        // Many files have their lists at the column of the key, so zero is a style
+                        // of its own.
+                        list_unit = list_unit.or(Some(
+                            source.indent(value.range.start).len().saturating_sub(key),
+                        ));
                         flow_lists = flow_lists.or(Some(false));
                     }
                     NodeShape::Flow(NodeMembers::List(items)) if !items.is_empty() => {
                         flow_lists = flow_lists.or(Some(true));
                     }
                     NodeShape::Flow(NodeMembers::Table(inner)) if !inner.is_empty() => {
-                        padded = padded.or(Some(source.text()[value.range.clone()].starts_with("{ ")));
+                        padded =
+                            padded.or(Some(source.text()[value.range.clone()].starts_with("{ ")));
                     }
                     _ => {}
                 }
@@ -104,8 +116,11 @@ impl YamlStyle {
 
     /// Follows the quotes of a container's last scalar and last key.
     pub(crate) fn follow(&mut self, source: &SourceText, members: &NodeMembers) {
-        let scalars: Vec<&SpanNode> =
-            members.values().into_iter().filter(|value| matches!(value.shape, NodeShape::Scalar)).collect();
+        let scalars: Vec<&SpanNode> = members
+            .values()
+            .into_iter()
+            .filter(|value| matches!(value.shape, NodeShape::Scalar))
+            .collect();
         if let Some(last) = scalars.last() {
             self.quotes = ScalarQuotes::of_text(&source.text()[last.range.clone()]);
         }
@@ -124,8 +139,11 @@ impl YamlStyle {
     pub(crate) fn is_inline(&self, value: &Value) -> bool {
         match value {
             Value::Object(table) => table.is_empty(),
-            // Tables in a list stand on lines of their own even here: in brackets nobody could read them.
-            Value::Array(items) => items.is_empty() || (self.flow_lists && !items.iter().any(Value::is_object)),
+            // Tables in a list stand on lines of their own even here: in brackets nobody could read
+            // them.
+            Value::Array(items) => {
+                items.is_empty() || (self.flow_lists && !items.iter().any(Value::is_object))
+            }
             _ => true,
         }
     }
@@ -144,19 +162,33 @@ impl YamlStyle {
         match value {
             Value::Object(table) => {
                 let column = key_column + self.unit;
-                let lines = table.iter().map(|(key, value)| " ".repeat(column) + &self.entry(key, value, column));
+                let lines = table
+                    .iter()
+                    .map(|(key, value)| " ".repeat(column) + &self.entry(key, value, column));
                 lines.collect()
             }
             Value::Array(items) => {
                 let column = key_column + self.list_unit;
-                items.iter().map(|item| " ".repeat(column) + &self.item(item, column)).collect()
+                items
+                    .iter()
+                    .map(|item| " ".repeat(column) + &self.item(item, column))
+                    .collect()
             }
-            value => format!("{}{}\n", " ".repeat(key_column + self.unit), self.flow(value)),
+            value => format!(
+                "{}{}\n",
+                " ".repeat(key_column + self.unit),
+                self.flow(value)
+            ),
         }
     }
 
     /// Writes the first member of a container as lines beneath a key.
-    pub(crate) fn child_lines(&self, key: Option<&String>, value: &Value, key_column: usize) -> String {
+    pub(crate) fn child_lines(
+        &self,
+        key: Option<&String>,
+        value: &Value,
+        key_column: usize,
+    ) -> String {
         let container = match key {
             Some(key) => Value::Object(serde_json::Map::from_iter([(key.clone(), value.clone())])),
             None => Value::Array(vec![value.clone()]),
@@ -170,7 +202,10 @@ impl YamlStyle {
             Value::Object(table) if !table.is_empty() => {
                 // The entries stand below the first one, behind the dash and its blank.
                 let inner = column + 2;
-                let entries: Vec<String> = table.iter().map(|(key, value)| self.entry(key, value, inner)).collect();
+                let entries: Vec<String> = table
+                    .iter()
+                    .map(|(key, value)| self.entry(key, value, inner))
+                    .collect();
                 format!("- {}", entries.join(&" ".repeat(inner)))
             }
             value => format!("- {}\n", self.flow(value)),
@@ -187,7 +222,9 @@ impl YamlStyle {
             }
             Value::Object(table) if table.is_empty() => "{}".to_owned(),
             Value::Object(table) => {
-                let entry = |(key, value): (&String, &Value)| format!("{}: {}", self.key(key), self.flow(value));
+                let entry = |(key, value): (&String, &Value)| {
+                    format!("{}: {}", self.key(key), self.flow(value))
+                };
                 let entries: Vec<String> = table.iter().map(entry).collect();
                 let blank = if self.padded { " " } else { "" };
                 format!("{{{blank}{}{blank}}}", entries.join(", "))
@@ -206,7 +243,9 @@ fn scalar(text: &str, quotes: ScalarQuotes) -> String {
     match quotes {
         ScalarQuotes::Plain if is_plain(text) => text.to_owned(),
         // Single quotes know no escapes, and a line break inside them would be folded into a blank.
-        ScalarQuotes::Single if !text.chars().any(char::is_control) => format!("'{}'", text.replace('\'', "''")),
+        ScalarQuotes::Single if !text.chars().any(char::is_control) => {
+            format!("'{}'", text.replace('\'', "''"))
+        }
         // YAML reads the escapes of JSON.
         _ => Value::from(text).to_string(),
     }
@@ -215,9 +254,11 @@ fn scalar(text: &str, quotes: ScalarQuotes) -> String {
 /// True if a text needs no quotes, in blocks and between brackets.
 fn is_plain(text: &str) -> bool {
     let is_reserved = RESERVED.iter().any(|word| text.eq_ignore_ascii_case(word));
-    let starts_well = text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_' || first == '/');
+    let starts_well =
+        text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_' || first == '/');
     let is_safe = |letter: char| letter.is_ascii_alphanumeric() || "_-./+@%$~ :".contains(letter);
     // A colon before a blank begins a value. Blanks at the end or in a row may get lost in folding.
-    let has_mark = text.contains(": ") || text.ends_with(':') || text.ends_with(' ') || text.contains("  ");
+    let has_mark =
+        text.contains(": ") || text.ends_with(':') || text.ends_with(' ') || text.contains("  ");
     starts_well && !is_reserved && text.chars().all(is_safe) && !has_mark
 }

@@ -11,8 +11,8 @@
 //! --- after                     or: --- refused: part of the message
 //! ```
 //!
-//! A path has keys with dots between them, in quotes if need be, and `list[name=x]` for the element with that name.
-//! `UPDATE_EXPECTED=1` writes the texts after; read the difference.
+//! A path has keys with dots between them, in quotes if need be, and `list[name=x]` for the element
+//! with that name. `UPDATE_EXPECTED=1` writes the texts after; read the difference.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -38,7 +38,10 @@ fn parse_path(text: &str) -> Vec<PathStep> {
         if let Some(item) = rest.strip_prefix('[') {
             let (item, after) = item.split_once(']').unwrap();
             let (field, value) = item.split_once('=').unwrap();
-            steps.push(PathStep::Item { field: field.to_owned(), value: value.to_owned() });
+            steps.push(PathStep::Item {
+                field: field.to_owned(),
+                value: value.to_owned(),
+            });
             rest = after;
         } else if let Some(key) = rest.strip_prefix('"') {
             let (key, after) = key.split_once('"').unwrap();
@@ -82,11 +85,16 @@ fn parse_cases(text: &str) -> Vec<GoldenCase> {
     let mut part = "";
     for line in text.lines() {
         if let Some(name) = line.strip_prefix("=== ") {
-            cases.push(GoldenCase { name: name.to_owned(), ..GoldenCase::default() });
+            cases.push(GoldenCase {
+                name: name.to_owned(),
+                ..GoldenCase::default()
+            });
             part = "head";
             continue;
         }
-        let Some(case) = cases.last_mut() else { continue };
+        let Some(case) = cases.last_mut() else {
+            continue;
+        };
         match (line, part) {
             ("--- before", _) => part = "before",
             ("--- after", _) => part = "after",
@@ -97,7 +105,9 @@ fn parse_cases(text: &str) -> Vec<GoldenCase> {
             (_, "before") => case.before += &format!("{line}\n"),
             (_, "after") => case.after += &format!("{line}\n"),
             (_, "head") if line.starts_with("< ") => case.inverse.push(line[2..].to_owned()),
-            (_, "head") if line.contains(' ') && !line.contains(", ") || line.starts_with("set ") => {
+            (_, "head")
+                if line.contains(' ') && !line.contains(", ") || line.starts_with("set ") =>
+            {
                 case.operations.push(line.to_owned());
             }
             (_, "head") => case.variants = line.split(", ").map(str::to_owned).collect(),
@@ -114,8 +124,12 @@ fn write_cases(cases: &[GoldenCase]) -> String {
         if !case.variants.is_empty() {
             writeln!(out, "{}", case.variants.join(", ")).unwrap();
         }
-        case.operations.iter().for_each(|line| writeln!(out, "{line}").unwrap());
-        case.inverse.iter().for_each(|line| writeln!(out, "< {line}").unwrap());
+        case.operations
+            .iter()
+            .for_each(|line| writeln!(out, "{line}").unwrap());
+        case.inverse
+            .iter()
+            .for_each(|line| writeln!(out, "< {line}").unwrap());
         write!(out, "--- before\n{}", case.before).unwrap();
         match &case.refused {
             Some(why) => writeln!(out, "--- refused: {why}").unwrap(),
@@ -141,13 +155,24 @@ impl GoldenCase {
 
     fn plain(&self, text: &str) -> String {
         let text = text.trim_start_matches('\u{feff}').replace("\r\n", "\n");
-        if text.is_empty() || text.ends_with('\n') { text } else { text + "\n" }
+        if text.is_empty() || text.ends_with('\n') {
+            text
+        } else {
+            text + "\n"
+        }
     }
 
     /// Makes the edits. Returns the text after, if the case holds or is to be updated.
     fn check(&self, format: Format, update: bool) -> Result<String, String> {
         let run = |text: &str, lines: &[String]| {
-            edit(format, text, &lines.iter().map(|line| parse_edit(line)).collect::<Vec<_>>())
+            edit(
+                format,
+                text,
+                &lines
+                    .iter()
+                    .map(|line| parse_edit(line))
+                    .collect::<Vec<_>>(),
+            )
         };
         let before = self.varied(&self.before);
         let result = run(&before, &self.operations);
@@ -161,7 +186,8 @@ impl GoldenCase {
             return Err(format!("has another text after:\n{after}{:?}", after));
         }
         if !self.inverse.is_empty() {
-            let back = run(&after, &self.inverse).map_err(|error| format!("does not lead back: {error}"))?;
+            let back = run(&after, &self.inverse)
+                .map_err(|error| format!("does not lead back: {error}"))?;
             if back != before {
                 return Err(format!("leads back to another text:\n{back}{back:?}"));
             }
@@ -171,9 +197,15 @@ impl GoldenCase {
 }
 
 fn check_file(name: &str, format: Format, at_least: usize) {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/it/goldens").join(name);
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/it/goldens")
+        .join(name);
     let mut cases = parse_cases(&std::fs::read_to_string(&path).unwrap());
-    assert!(cases.len() >= at_least, "the cases were found: {}", cases.len());
+    assert!(
+        cases.len() >= at_least,
+        "the cases were found: {}",
+        cases.len()
+    );
     let update = std::env::var_os("UPDATE_EXPECTED").is_some();
     let mut problems = String::new();
     for case in &mut cases {

@@ -1,6 +1,7 @@
 //! Properties of edits: random texts with comments in them, and random servers and tools.
 //!
-//! Texts are written in the styles that people use. Values are those of configs, with odd characters.
+//! Texts are written in the styles that people use. Values are those of configs, with odd
+//! characters.
 
 use moongate_edit::{Edit, EditAction, Format, PathStep, edit};
 use proptest::prelude::*;
@@ -26,7 +27,11 @@ impl TextWriter {
 
     fn comment(&mut self) -> String {
         self.comments += 1;
-        let mark = if self.format == Format::Json { "//" } else { "#" };
+        let mark = if self.format == Format::Json {
+            "//"
+        } else {
+            "#"
+        };
         format!("{mark} comment {} # \"", self.comments)
     }
 
@@ -36,7 +41,11 @@ impl TextWriter {
             let comment = self.comment();
             self.out += &format!("{pad}{comment}\n");
         }
-        let behind = if self.chance() { format!(" {}", self.comment()) } else { String::new() };
+        let behind = if self.chance() {
+            format!(" {}", self.comment())
+        } else {
+            String::new()
+        };
         self.out += &format!("{pad}{text}{behind}\n");
         if self.chance() && self.format != Format::Json {
             self.out += "\n";
@@ -67,7 +76,11 @@ fn list(writer: &mut TextWriter, indent: usize, server: &TestServer, head: &str,
     }
     writer.line(indent, &format!("{head}["));
     for (n, item) in deny.iter().enumerate() {
-        let comma = if n + 1 < deny.len() || server.trailing { "," } else { "" };
+        let comma = if n + 1 < deny.len() || server.trailing {
+            ","
+        } else {
+            ""
+        };
         writer.line(indent + 2, &format!("{}{comma}", quoted(item)));
     }
     writer.line(indent, &format!("]{tail}"));
@@ -78,7 +91,11 @@ fn write_toml(writer: &mut TextWriter, servers: &[TestServer], style: u8) {
         writer.line(0, "[servers]");
     }
     for server in servers {
-        let name = if server.name.is_ascii() { server.name.clone() } else { quoted(&server.name) };
+        let name = if server.name.is_ascii() {
+            server.name.clone()
+        } else {
+            quoted(&server.name)
+        };
         match style {
             0 => {
                 writer.line(0, &format!("[servers.{name}]"));
@@ -102,14 +119,25 @@ fn write_json(writer: &mut TextWriter, servers: &[TestServer], style: u8) {
     writer.line(0, "{");
     writer.line(2, "\"servers\": {");
     for (n, server) in servers.iter().enumerate() {
-        let comma = if n + 1 < servers.len() || server.trailing { "," } else { "" };
+        let comma = if n + 1 < servers.len() || server.trailing {
+            ","
+        } else {
+            ""
+        };
         let name = quoted(&server.name);
         if style == 0 {
-            writer.line(4, &format!("{name}: {{ \"url\": {} }}{comma}", quoted(&server.url)));
+            writer.line(
+                4,
+                &format!("{name}: {{ \"url\": {} }}{comma}", quoted(&server.url)),
+            );
             continue;
         }
         writer.line(4, &format!("{name}: {{"));
-        let more = if server.deny.is_some() || server.trailing { "," } else { "" };
+        let more = if server.deny.is_some() || server.trailing {
+            ","
+        } else {
+            ""
+        };
         writer.line(6, &format!("\"url\": {}{more}", quoted(&server.url)));
         if server.deny.is_some() {
             writer.line(6, "\"tools\": {");
@@ -140,7 +168,10 @@ fn write_yaml(writer: &mut TextWriter, servers: &[TestServer], style: u8) {
         }
         writer.line(6, "deny:");
         for item in deny {
-            writer.line(if server.trailing { 8 } else { 6 }, &format!("- {}", quoted(item)));
+            writer.line(
+                if server.trailing { 8 } else { 6 },
+                &format!("- {}", quoted(item)),
+            );
         }
     }
 }
@@ -156,8 +187,20 @@ struct TestText {
 
 fn any_server() -> impl Strategy<Value = TestServer> {
     let deny = proptest::option::of(proptest::collection::vec("[a-z*_]{1,6}", 1..4));
-    ("[a-z]{1,5}|[a-zé]{2}", "[ -~é\\n]{0,8}", deny, any::<bool>(), any::<bool>())
-        .prop_map(|(name, url, deny, multiline, trailing)| TestServer { name, url, deny, multiline, trailing })
+    (
+        "[a-z]{1,5}|[a-zé]{2}",
+        "[ -~é\\n]{0,8}",
+        deny,
+        any::<bool>(),
+        any::<bool>(),
+    )
+        .prop_map(|(name, url, deny, multiline, trailing)| TestServer {
+            name,
+            url,
+            deny,
+            multiline,
+            trailing,
+        })
 }
 
 fn any_text() -> impl Strategy<Value = TestText> {
@@ -168,7 +211,13 @@ fn any_text() -> impl Strategy<Value = TestText> {
             let format = FORMATS[format];
             servers.sort_by(|one, two| one.name.cmp(&two.name));
             servers.dedup_by(|one, two| one.name == two.name);
-            let mut writer = TextWriter { format, out: String::new(), comments: 0, noise, at: 0 };
+            let mut writer = TextWriter {
+                format,
+                out: String::new(),
+                comments: 0,
+                noise,
+                at: 0,
+            };
             match format {
                 Format::Toml => write_toml(&mut writer, &servers, style),
                 Format::Json => write_json(&mut writer, &servers, style),
@@ -184,7 +233,12 @@ fn any_text() -> impl Strategy<Value = TestText> {
             if mark {
                 text.insert(0, '\u{feff}');
             }
-            TestText { format, text, servers, comments: writer.comments }
+            TestText {
+                format,
+                text,
+                servers,
+                comments: writer.comments,
+            }
         },
     )
 }
@@ -197,8 +251,20 @@ fn any_value() -> impl Strategy<Value = Value> {
         any::<bool>().prop_map(Value::from),
         // Eighths: the test's own readers round others.
         (-9000..9000_i32).prop_map(|eighths| Value::from(f64::from(eighths) / 8.0)),
-        proptest::sample::select(vec!["yes", "null", "1", "0x1", "~", "a: b", "- a", "#", "'", "2026-01-01", ""])
-            .prop_map(Value::from),
+        proptest::sample::select(vec![
+            "yes",
+            "null",
+            "1",
+            "0x1",
+            "~",
+            "a: b",
+            "- a",
+            "#",
+            "'",
+            "2026-01-01",
+            ""
+        ])
+        .prop_map(Value::from),
     ];
     leaf.prop_recursive(3, 12, 3, |inner| {
         prop_oneof![
@@ -218,7 +284,9 @@ fn tree(format: Format, text: &str) -> Value {
     match format {
         Format::Toml => toml::from_str(text).unwrap(),
         Format::Json => {
-            jsonc_parser::parse_to_serde_value(text, &jsonc_parser::ParseOptions::default()).unwrap().unwrap()
+            jsonc_parser::parse_to_serde_value(text, &jsonc_parser::ParseOptions::default())
+                .unwrap()
+                .unwrap()
         }
         Format::Yaml => serde_saphyr::from_str(text).unwrap(),
     }
@@ -227,14 +295,17 @@ fn tree(format: Format, text: &str) -> Value {
 /// Numbers of the comments in a text, in their order.
 fn comments(text: &str) -> Vec<usize> {
     let numbers = text.split(" comment ").skip(1);
-    numbers.map(|rest| rest.split(' ').next().unwrap().parse().unwrap()).collect()
+    numbers
+        .map(|rest| rest.split(' ').next().unwrap().parse().unwrap())
+        .collect()
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn a_tool_that_is_switched_off_and_on_leaves_no_trace(text in any_text(), pick in any::<proptest::sample::Index>()) {
+    fn a_tool_that_is_switched_off_and_on_leaves_no_trace(text in any_text(),
+        pick in any::<proptest::sample::Index>()) {
         let name = pick.get(&text.servers).name.clone();
         let deny = ["servers", &name, "tools", "deny"];
         let off = [Edit::new(at(&deny), EditAction::AddItem("switched off".to_owned()))];
@@ -255,22 +326,27 @@ proptest! {
     }
 
     #[test]
-    fn a_server_that_is_added_and_removed_leaves_no_trace(text in any_text(), value in any_value(), name in "[A-Z. é]{0,3}[A-Z]") {
+    fn a_server_that_is_added_and_removed_leaves_no_trace(text in any_text(), value in any_value(),
+        name in "[A-Z. é]{0,3}[A-Z]") {
         let value = json!({ "command": "x", "more": value });
         let path = at(&["servers", &name]);
-        let after = edit(text.format, &text.text, &[Edit::new(path.clone(), EditAction::Set(value.clone()))]).unwrap();
+        let after = edit(text.format, &text.text,
+            &[Edit::new(path.clone(), EditAction::Set(value.clone()))]).unwrap();
         prop_assert_eq!(comments(&after), (1..=text.comments).collect::<Vec<_>>());
         let mut wanted = tree(text.format, &text.text);
         wanted["servers"][&name] = value;
         prop_assert_eq!(tree(text.format, &after), wanted);
-        prop_assert_eq!(edit(text.format, &after, &[Edit::new(path, EditAction::Remove)]).unwrap(), text.text);
+        prop_assert_eq!(edit(text.format, &after, &[Edit::new(path, EditAction::Remove)]).unwrap(),
+            text.text);
     }
 
     #[test]
-    fn a_server_that_is_removed_takes_only_its_own_comments(text in any_text(), pick in any::<proptest::sample::Index>()) {
+    fn a_server_that_is_removed_takes_only_its_own_comments(text in any_text(),
+        pick in any::<proptest::sample::Index>()) {
         let index = pick.index(text.servers.len());
         let name = &text.servers[index].name;
-        let after = edit(text.format, &text.text, &[Edit::new(at(&["servers", name]), EditAction::Remove)]).unwrap();
+        let after = edit(text.format, &text.text,
+            &[Edit::new(at(&["servers", name]), EditAction::Remove)]).unwrap();
         let mut wanted = tree(text.format, &text.text);
         wanted["servers"].as_object_mut().unwrap().shift_remove(name);
         let mut found = tree(text.format, &after);
@@ -287,10 +363,12 @@ proptest! {
     }
 
     #[test]
-    fn a_value_that_is_set_is_read_back(text in any_text(), value in any_value(), pick in any::<proptest::sample::Index>()) {
+    fn a_value_that_is_set_is_read_back(text in any_text(), value in any_value(),
+        pick in any::<proptest::sample::Index>()) {
         let name = &pick.get(&text.servers).name;
         let path = at(&["servers", name, "url"]);
-        let after = edit(text.format, &text.text, &[Edit::new(path, EditAction::Set(value.clone()))]).unwrap();
+        let after = edit(text.format, &text.text,
+            &[Edit::new(path, EditAction::Set(value.clone()))]).unwrap();
         let mut wanted = tree(text.format, &text.text);
         wanted["servers"][name]["url"] = value;
         prop_assert_eq!(tree(text.format, &after), wanted);
@@ -298,7 +376,8 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_edited_or_refused(format in 0..3_usize, text in "[a-c\\[\\]{}:,=#\"'.\\n &*|>/-]{0,60}") {
+    fn any_text_is_edited_or_refused(format in 0..3_usize, text in "[a-c\\[\\]{}:,=#\"'.\\n \
+        &*|>/-]{0,60}") {
         let edits = [
             Edit::new(at(&["a", "b"]), EditAction::AddItem("x".to_owned())),
             Edit::new(at(&["c"]), EditAction::Set(json!({ "d": [1] }))),

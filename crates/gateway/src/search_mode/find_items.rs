@@ -1,7 +1,7 @@
 //! Searches of a model: the items that fit its words, as text.
 //!
-//! Owns the words of the answers. Does not rank (`moongate_search`). Invariant: an answer has nothing of an item that the
-//! caller may not use, and one item cannot write a line of another.
+//! Owns the words of the answers. Does not rank (`moongate_search`). Invariant: an answer has
+//! nothing of an item that the caller may not use, and one item cannot write a line of another.
 
 use std::sync::Arc;
 
@@ -42,22 +42,37 @@ impl Endpoint {
         let principal = &caller.principal;
         let era = moongate_protocol::era_of(caller.revision);
         let visible = self.visible_servers(principal, &snapshot);
-        let servers: Vec<&Arc<RunningServer>> = visible.iter().map(|visible| visible.server).collect();
-        // A server that the caller may not see gets the answer of one that does not exist. A refusal of its
-        // own would tell its name.
+        let servers: Vec<&Arc<RunningServer>> =
+            visible.iter().map(|visible| visible.server).collect();
+        // A server that the caller may not see gets the answer of one that does not exist. A
+        // refusal of its own would tell its name.
         if let Some(server) = &query.server
             && !servers.iter().any(|visible| visible.name == *server)
         {
-            let text = format!("There is no server \"{}\". Servers: {}.", repeated(server), names_of(&servers));
+            let text = format!(
+                "There is no server \"{}\". Servers: {}.",
+                repeated(server),
+                names_of(&servers)
+            );
             return error_result(&text);
         }
         let is_searched = |kind: ItemKind, route: &CatalogRoute| {
-            query.server.as_ref().is_none_or(|name| *name == route.upstream.name)
+            query
+                .server
+                .as_ref()
+                .is_none_or(|name| *name == route.upstream.name)
                 && route.form_for(era).is_some()
                 && self.permits(principal, kind, route)
         };
-        // The filter goes into the ranking. A filter afterwards would let hidden items use up the limit.
-        let found = self.indexes().rank(&snapshot, query.group, &query.text, query.limit, is_searched);
+        // The filter goes into the ranking. A filter afterwards would let hidden items use up the
+        // limit.
+        let found = self.indexes().rank(
+            &snapshot,
+            query.group,
+            &query.text,
+            query.limit,
+            is_searched,
+        );
         // No match is no error: the model should try other words, and not report a failure.
         if found.items.is_empty() {
             return text_result(&no_match_text(query, &servers));
@@ -72,17 +87,26 @@ impl Endpoint {
             ItemGroup::Resources => ("resources", "Read with read_resource."),
             ItemGroup::Prompts => ("prompts", "Get with get_prompt."),
         };
-        let mut lines = vec![format!("{} of {} {plural}. {how}", found.items.len(), found.total)];
+        let mut lines = vec![format!(
+            "{} of {} {plural}. {how}",
+            found.items.len(),
+            found.total
+        )];
         for item in &found.items {
             let form = item.route.form_or_main(era);
             lines.push(match query.full {
-                true => json_text(&self.listed_for(query.client, item.kind, &item.route, form)).to_owned(),
+                true => json_text(&self.listed_for(query.client, item.kind, &item.route, form))
+                    .to_owned(),
                 false => self.summarize(item.kind, &item.route, form).to_lines(),
             });
         }
         if found.has_more {
             // At the highest limit, advice to raise it would only lead to a refusal.
-            let higher = if query.limit < LIMIT_MAX { format!(", or limit {LIMIT_MAX}") } else { String::new() };
+            let higher = if query.limit < LIMIT_MAX {
+                format!(", or limit {LIMIT_MAX}")
+            } else {
+                String::new()
+            };
             lines.push(format!("More: search again with other words{higher}."));
         }
         lines.join("\n")
@@ -91,17 +115,36 @@ impl Endpoint {
 
 /// Writes the answer to a search that found nothing in these servers.
 pub(super) fn no_match_text(query: &ItemQuery, servers: &[&Arc<RunningServer>]) -> String {
-    let is_searched = |server: &&&Arc<RunningServer>| query.server.as_ref().is_none_or(|name| *name == server.name);
+    let is_searched = |server: &&&Arc<RunningServer>| {
+        query
+            .server
+            .as_ref()
+            .is_none_or(|name| *name == server.name)
+    };
     let searched: Vec<&Arc<RunningServer>> = servers.iter().filter(is_searched).copied().collect();
     let not_ready = not_ready_text(searched.iter().copied());
     // Where no server answers, other words find nothing either.
-    let is_any_ready = searched.iter().any(|server| state_note(server.status().state).is_none());
-    let advice = if is_any_ready || not_ready.is_empty() { " Try other words." } else { "" };
-    format!("No good match for \"{}\".{not_ready}{advice} Servers: {}.", repeated(&query.text), names_of(servers))
+    let is_any_ready = searched
+        .iter()
+        .any(|server| state_note(server.status().state).is_none());
+    let advice = if is_any_ready || not_ready.is_empty() {
+        " Try other words."
+    } else {
+        ""
+    };
+    format!(
+        "No good match for \"{}\".{not_ready}{advice} Servers: {}.",
+        repeated(&query.text),
+        names_of(servers)
+    )
 }
 
 fn names_of(servers: &[&Arc<RunningServer>]) -> String {
-    servers.iter().map(|server| server.name.as_str()).collect::<Vec<_>>().join(", ")
+    servers
+        .iter()
+        .map(|server| server.name.as_str())
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// Returns the beginning of a caller's text in one line.

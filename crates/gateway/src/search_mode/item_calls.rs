@@ -1,7 +1,8 @@
 //! Calls of items through meta-tools: like any other call, with an answer that helps a model.
 //!
-//! Owns the call that a meta-tool stands for, and what is added to its end. Does not route it. Invariant: arguments and
-//! results keep their bytes, apart from a text that is appended to a refusal.
+//! Owns the call that a meta-tool stands for, and what is added to its end. Does not route it.
+//! Invariant: arguments and results keep their bytes, apart from a text that is appended to a
+//! refusal.
 
 use std::sync::Arc;
 
@@ -14,7 +15,8 @@ use crate::search_mode::named_items::arguments_text;
 use crate::search_mode::text_result::{append_text, content_result, error_result, text_block};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{
-    Call, Caller, DeferredCheck, Error, Exchange, ExchangeEvent, ItemKind, McpErrorKind, McpMethod, Outcome, TaskMode,
+    Call, Caller, DeferredCheck, Error, Exchange, ExchangeEvent, ItemKind, McpErrorKind, McpMethod,
+    Outcome, TaskMode,
 };
 
 /// Item that a call names.
@@ -35,7 +37,12 @@ impl NamedItem {
 
 impl Endpoint {
     /// Starts the call of an item, in place of the call of a meta-tool.
-    pub(super) fn call_named_item(&self, caller: &Arc<Caller>, mut call: Call, item: NamedItem) -> Exchange {
+    pub(super) fn call_named_item(
+        &self,
+        caller: &Arc<Caller>,
+        mut call: Call,
+        item: NamedItem,
+    ) -> Exchange {
         let (method, member) = match item.kind {
             ItemKind::Tools => (McpMethod::CallTool, "name"),
             ItemKind::Prompts => (McpMethod::GetPrompt, "name"),
@@ -45,20 +52,27 @@ impl Endpoint {
         // Built from scratch, since these were the members of the meta-tool's call.
         call.params = JsonObject::new().with(member, RawJson::string(&item.key));
         if let Some(arguments) = &item.arguments {
-            call.params.set(ByteString::literal("arguments"), arguments.clone());
+            call.params
+                .set(ByteString::literal("arguments"), arguments.clone());
         }
-        // The client offered a task for a tool call. A read or a prompt, which this becomes, has none.
+        // The client offered a task for a tool call. A read or a prompt, which this becomes, has
+        // none.
         if item.kind != ItemKind::Tools {
             call.task_mode = TaskMode::Never;
         }
         if item.read_only {
-            // Checked with the route's definition. A look at the catalogue here could see an older one.
+            // Checked with the route's definition. A look at the catalogue here could see an older
+            // one.
             call.deferred_check = Some(read_only_check(item.key.clone()));
         }
         // The path of direct calls, so that search mode cannot loosen a rule.
         let exchange = self.call_item(caller, call);
         let server = exchange.server().cloned();
-        let guide = Arc::new(CallGuide { endpoint: self.clone_endpoint(), caller: caller.clone(), item });
+        let guide = Arc::new(CallGuide {
+            endpoint: self.clone_endpoint(),
+            caller: caller.clone(),
+            item,
+        });
         let completed = exchange.then(move |event| {
             let guide = guide.clone();
             async move { guide.complete(event).await }
@@ -94,18 +108,29 @@ impl CallGuide {
 
     async fn complete_end(self: Arc<Self>, end: Result<Outcome, Error>) -> Result<Outcome, Error> {
         match end {
-            Err(error) if matches!(error.kind, McpErrorKind::UnknownName | McpErrorKind::UnknownResource) => {
+            Err(error)
+                if matches!(
+                    error.kind,
+                    McpErrorKind::UnknownName | McpErrorKind::UnknownResource
+                ) =>
+            {
                 let guide = self.clone();
                 // The comparison of names walks the catalogue, and would hold up other calls here.
-                self.endpoint.in_background(move |endpoint| error_result(&guide.unknown(endpoint))).await
+                self.endpoint
+                    .in_background(move |endpoint| error_result(&guide.unknown(endpoint)))
+                    .await
             }
-            // A result, since the model must choose `call_tool` instead. A protocol error may never reach it.
+            // A result, since the model must choose `call_tool` instead. A protocol error may never
+            // reach it.
             Err(error) if self.item.read_only && error.kind == McpErrorKind::InvalidParams => {
                 Ok(error_result(&error.message))
             }
             end if moongate_protocol::refuses_arguments(&end) || self.is_refused_read(&end) => {
                 let guide = self.clone();
-                let hint = self.endpoint.in_background(move |endpoint| guide.hint(endpoint)).await?;
+                let hint = self
+                    .endpoint
+                    .in_background(move |endpoint| guide.hint(endpoint))
+                    .await?;
                 self.as_tool_end(self.with_hint(end, hint))
             }
             end => self.as_tool_end(end),
@@ -124,7 +149,8 @@ impl CallGuide {
     fn hint(&self, endpoint: &Endpoint) -> Option<String> {
         let id = self.item.id();
         match (id.0, endpoint.item_signature(&self.caller, &id)) {
-            // The one server with resources is asked for those in no list, too. So its refusal may mean a wrong URI.
+            // The one server with resources is asked for those in no list, too. So its refusal may
+            // mean a wrong URI.
             (ItemKind::Resources, None) => Some(endpoint.finding_text(&self.caller.principal, &id)),
             (ItemKind::Resources, Some(_)) => None,
             (_, signature) => signature.map(|signature| arguments_text(&id.1, &signature)),
@@ -132,7 +158,11 @@ impl CallGuide {
     }
 
     /// Adds the signature to the server's refusal.
-    fn with_hint(&self, end: Result<Outcome, Error>, hint: Option<String>) -> Result<Outcome, Error> {
+    fn with_hint(
+        &self,
+        end: Result<Outcome, Error>,
+        hint: Option<String>,
+    ) -> Result<Outcome, Error> {
         let Some(hint) = hint else { return end };
         match end {
             Ok(mut outcome) => {
@@ -158,7 +188,9 @@ impl CallGuide {
     fn as_tool_result(&self, outcome: Outcome) -> Outcome {
         match self.item.kind {
             ItemKind::Tools => outcome,
-            ItemKind::Resources | ItemKind::Templates => content_result(&resource_blocks(&outcome.result)),
+            ItemKind::Resources | ItemKind::Templates => {
+                content_result(&resource_blocks(&outcome.result))
+            }
             ItemKind::Prompts => content_result(&prompt_blocks(&outcome.result)),
         }
     }
@@ -166,30 +198,46 @@ impl CallGuide {
 
 /// Returns true for a server's own error, apart from one that the client's program answers.
 fn is_server_error(error: &Error) -> bool {
-    matches!(error.kind, McpErrorKind::ServerError(_)) && !moongate_protocol::demands_elicitations(error)
+    matches!(error.kind, McpErrorKind::ServerError(_))
+        && !moongate_protocol::demands_elicitations(error)
 }
 
 /// Embeds the contents of a resource as they are.
 fn resource_blocks(result: &JsonObject) -> Vec<RawJson> {
-    let contents = result.get("contents").and_then(RawJson::as_array).unwrap_or_default();
+    let contents = result
+        .get("contents")
+        .and_then(RawJson::as_array)
+        .unwrap_or_default();
     let embedded = |content: RawJson| {
-        JsonObject::new().with("type", RawJson::literal("\"resource\"")).with("resource", content).to_raw()
+        JsonObject::new()
+            .with("type", RawJson::literal("\"resource\""))
+            .with("resource", content)
+            .to_raw()
     };
     contents.into_iter().map(embedded).collect()
 }
 
 /// Returns the content of a prompt's messages. Several messages each get a line with their role.
 fn prompt_blocks(result: &JsonObject) -> Vec<RawJson> {
-    let messages = result.get("messages").and_then(RawJson::as_array).unwrap_or_default();
+    let messages = result
+        .get("messages")
+        .and_then(RawJson::as_array)
+        .unwrap_or_default();
     let mut blocks = Vec::new();
     for message in messages.iter().filter_map(RawJson::as_object) {
-        // A result of a tool has no roles. Without these lines several speakers would look like one.
+        // A result of a tool has no roles. Without these lines several speakers would look like
+        // one.
         if let Some(role) = message.get_string("role").filter(|_| messages.len() > 1) {
             blocks.push(text_block(&format!("{role}:")));
         }
         let content = message.get("content");
-        // A message has one block. An array is spread, since an array within the content would be invalid.
-        blocks.extend(content.into_iter().flat_map(|content| content.as_array().unwrap_or(vec![content.clone()])));
+        // A message has one block. An array is spread, since an array within the content would be
+        // invalid.
+        blocks.extend(
+            content
+                .into_iter()
+                .flat_map(|content| content.as_array().unwrap_or(vec![content.clone()])),
+        );
     }
     blocks
 }

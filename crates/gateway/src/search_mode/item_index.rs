@@ -1,7 +1,8 @@
 //! Indexes of the catalogue for search mode, built when somebody first searches.
 //!
-//! Owns one index a group of items, which all endpoints and principals share. Does not decide who sees an item: the
-//! filter of each search does. Invariant: only servers whose items changed are read again.
+//! Owns one index a group of items, which all endpoints and principals share. Does not decide who
+//! sees an item: the filter of each search does. Invariant: only servers whose items changed are
+//! read again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -40,8 +41,8 @@ pub(crate) struct ItemIndexes {
 /// Index of one group, as of one snapshot.
 #[derive(Default)]
 struct GroupIndex {
-    // Weak, or the index would keep a replaced catalogue in memory until the next search. It also keeps the
-    // address from reuse, so equal pointers mean the same snapshot.
+    // Weak, or the index would keep a replaced catalogue in memory until the next search. It also
+    // keeps the address from reuse, so equal pointers mean the same snapshot.
     snapshot: Weak<Snapshot>,
     index: SearchIndex<ItemId>,
     /// Digest of each server's items.
@@ -50,12 +51,16 @@ struct GroupIndex {
 
 impl Default for ItemIndexes {
     fn default() -> Self {
-        ItemIndexes { groups: Default::default(), searches: Arc::new(Semaphore::new(SEARCHES_MAX)) }
+        ItemIndexes {
+            groups: Default::default(),
+            searches: Arc::new(Semaphore::new(SEARCHES_MAX)),
+        }
     }
 }
 
 impl ItemIndexes {
-    /// Returns the index of a group for a snapshot. Takes long after a change, so no async task may call it.
+    /// Returns the index of a group for a snapshot. Takes long after a change, so no async task may
+    /// call it.
     pub(super) fn load(&self, group: ItemGroup, snapshot: &Arc<Snapshot>) -> SearchIndex<ItemId> {
         // Held during an update: a second search waits for that one, and does not repeat it.
         let mut cached = self.groups[group as usize].lock();
@@ -64,7 +69,8 @@ impl ItemIndexes {
             // Noted last: after a panic in the update, the next search updates again.
             cached.snapshot = Arc::downgrade(snapshot);
         }
-        // A copy shares its words and costs little. A search under the lock would hold up all others.
+        // A copy shares its words and costs little. A search under the lock would hold up all
+        // others.
         cached.index.clone()
     }
 }
@@ -84,26 +90,50 @@ impl GroupIndex {
         let mut servers: BTreeMap<ByteString, Vec<(ItemKind, &CatalogRoute)>> = BTreeMap::new();
         for kind in group.kinds() {
             for route in snapshot.iter(*kind).filter(|route| !route.hidden) {
-                servers.entry(route.upstream.name.clone()).or_default().push((*kind, route));
+                servers
+                    .entry(route.upstream.name.clone())
+                    .or_default()
+                    .push((*kind, route));
             }
         }
-        let gone = self.digests.keys().filter(|name| !servers.contains_key(*name)).cloned().collect::<Vec<_>>();
+        let gone = self
+            .digests
+            .keys()
+            .filter(|name| !servers.contains_key(*name))
+            .cloned()
+            .collect::<Vec<_>>();
         for name in gone {
             self.index.remove_server(&name);
             self.digests.remove(&name);
         }
         for (name, items) in servers {
-            let about = items.first().and_then(|(_, route)| route.upstream.about()).unwrap_or_default();
-            let title =
-                items.first().and_then(|(_, route)| route.upstream.settings.title.as_deref()).unwrap_or_default();
-            // A change of any server makes a new snapshot. The digest spares the servers that did not change.
+            let about = items
+                .first()
+                .and_then(|(_, route)| route.upstream.about())
+                .unwrap_or_default();
+            let title = items
+                .first()
+                .and_then(|(_, route)| route.upstream.settings.title.as_deref())
+                .unwrap_or_default();
+            // A change of any server makes a new snapshot. The digest spares the servers that did
+            // not change.
             let digest = digest(title, &about, &items);
             if self.digests.get(&name) == Some(&digest) {
                 continue;
             }
-            let texts: Vec<ItemTexts> = items.iter().map(|(kind, route)| ItemTexts::read(*kind, route)).collect();
+            let texts: Vec<ItemTexts> = items
+                .iter()
+                .map(|(kind, route)| ItemTexts::read(*kind, route))
+                .collect();
             let documents = texts.iter().map(ItemTexts::document);
-            self.index.replace_server(ServerDocument { name: &name, title, description: &about }, documents);
+            self.index.replace_server(
+                ServerDocument {
+                    name: &name,
+                    title,
+                    description: &about,
+                },
+                documents,
+            );
             self.digests.insert(name, digest);
         }
     }
@@ -111,8 +141,16 @@ impl GroupIndex {
 
 /// Digest of everything that the index reads of a server.
 fn digest(title: &str, about: &str, items: &[(ItemKind, &CatalogRoute)]) -> u64 {
-    let parts: Vec<(ItemKind, &[u8], &[u8])> =
-        items.iter().map(|(kind, route)| (*kind, route.exposed.as_bytes(), &route.form.listed.bytes()[..])).collect();
+    let parts: Vec<(ItemKind, &[u8], &[u8])> = items
+        .iter()
+        .map(|(kind, route)| {
+            (
+                *kind,
+                route.exposed.as_bytes(),
+                &route.form.listed.bytes()[..],
+            )
+        })
+        .collect();
     // Fixed keys suffice. A server that forges a collision makes only its own entries stale.
     BuildHasherDefault::<DefaultHasher>::default().hash_one((title, about, parts))
 }
@@ -126,14 +164,21 @@ mod tests {
     use moongate_jsonrpc::json::JsonObject;
 
     fn snapshot(server: &str, tools: &[&str]) -> Arc<Snapshot> {
-        let tool = |name: &&str| JsonObject::parse(Bytes::from(format!(r#"{{"name":"{name}"}}"#))).unwrap();
+        let tool = |name: &&str| {
+            JsonObject::parse(Bytes::from(format!(r#"{{"name":"{name}"}}"#))).unwrap()
+        };
         let entry = testing::running_server(server, ItemKind::Tools, tools.iter().map(tool));
-        let rules = NameRules { separator: "__".to_owned(), max_length: 64 };
+        let rules = NameRules {
+            separator: "__".to_owned(),
+            max_length: 64,
+        };
         Arc::new(testing::snapshot(&[entry], &rules))
     }
 
     fn found(indexes: &ItemIndexes, snapshot: &Arc<Snapshot>, query: &str) -> Vec<String> {
-        let hits = indexes.load(ItemGroup::Tools, snapshot).search(query, |_| true, 5);
+        let hits = indexes
+            .load(ItemGroup::Tools, snapshot)
+            .search(query, |_| true, 5);
         hits.into_iter().map(|hit| hit.id.1.to_string()).collect()
     }
 

@@ -1,6 +1,7 @@
 //! Summary of an item: how to use it, what keeps it from running, and what it does.
 //!
-//! Owns the words. Does not search (`ranked_items.rs`). Invariant: each part is one line, whatever a server wrote.
+//! Owns the words. Does not search (`ranked_items.rs`). Invariant: each part is one line, whatever
+//! a server wrote.
 
 use crate::catalog_route::{CatalogRoute, ItemForm};
 use crate::endpoint::Endpoint;
@@ -24,17 +25,38 @@ pub(super) struct ItemSummary {
 
 impl Endpoint {
     /// Summarizes a form of an item as this endpoint shows it.
-    pub(super) fn summarize(&self, kind: ItemKind, route: &CatalogRoute, form: &ItemForm) -> ItemSummary {
+    pub(super) fn summarize(
+        &self,
+        kind: ItemKind,
+        route: &CatalogRoute,
+        form: &ItemForm,
+    ) -> ItemSummary {
         let definition = self.listed_definition(kind, route, form);
         let members = definition.as_object().unwrap_or_default();
-        let key = if self.keeps_local_names() { &route.local } else { &route.exposed };
+        let key = if self.keeps_local_names() {
+            &route.local
+        } else {
+            &route.exposed
+        };
         let is_split = self.search_rules().is_some_and(|rules| rules.split_calls);
         // Without the split one tool makes all calls, so the remark would only cost context.
-        let reads = (kind == ItemKind::Tools && is_split && is_read_only(&members)).then_some("reads only");
-        let notes = reads.into_iter().chain(state_note(route.upstream.status().state)).collect();
-        let description = members.get_string("description").or_else(|| members.get_string("title"));
-        let about = description.map(|text| moongate_search::summary(&text)).unwrap_or_default();
-        ItemSummary { signature: signature_of(kind, key, &members), notes, about }
+        let reads =
+            (kind == ItemKind::Tools && is_split && is_read_only(&members)).then_some("reads only");
+        let notes = reads
+            .into_iter()
+            .chain(state_note(route.upstream.status().state))
+            .collect();
+        let description = members
+            .get_string("description")
+            .or_else(|| members.get_string("title"));
+        let about = description
+            .map(|text| moongate_search::summary(&text))
+            .unwrap_or_default();
+        ItemSummary {
+            signature: signature_of(kind, key, &members),
+            notes,
+            about,
+        }
     }
 }
 
@@ -57,33 +79,63 @@ impl ItemSummary {
 pub(super) fn is_read_only(tool: &JsonObject) -> bool {
     let annotations = tool.get_object("annotations");
     // A missing hint counts as no, as the specification has it for `readOnlyHint`.
-    annotations.is_some_and(|hints| hints.get("readOnlyHint").is_some_and(|hint| hint.bytes() == "true"))
+    annotations.is_some_and(|hints| {
+        hints
+            .get("readOnlyHint")
+            .is_some_and(|hint| hint.bytes() == "true")
+    })
 }
 
 fn signature_of(kind: ItemKind, key: &str, members: &JsonObject) -> String {
     match kind {
-        ItemKind::Tools => {
-            moongate_search::signature(key, members.get("inputSchema").map(json_text).unwrap_or_default())
-        }
+        ItemKind::Tools => moongate_search::signature(
+            key,
+            members
+                .get("inputSchema")
+                .map(json_text)
+                .unwrap_or_default(),
+        ),
         ItemKind::Prompts => prompt_signature(key, members),
         ItemKind::Resources | ItemKind::Templates => {
-            let about = ["name", "mimeType"].into_iter().filter_map(|member| members.get_string(member));
-            let about = about.map(|text| moongate_search::summary(&text)).collect::<Vec<_>>().join(", ");
+            let about = ["name", "mimeType"]
+                .into_iter()
+                .filter_map(|member| members.get_string(member));
+            let about = about
+                .map(|text| moongate_search::summary(&text))
+                .collect::<Vec<_>>()
+                .join(", ");
             format!("{} ({about})", one_line(key))
         }
     }
 }
 
 fn prompt_signature(name: &str, prompt: &JsonObject) -> String {
-    let arguments = prompt.get("arguments").and_then(RawJson::as_array).unwrap_or_default();
+    let arguments = prompt
+        .get("arguments")
+        .and_then(RawJson::as_array)
+        .unwrap_or_default();
     let argument = |argument: JsonObject| {
-        let is_required = argument.get("required").is_some_and(|required| required.bytes() == "true");
+        let is_required = argument
+            .get("required")
+            .is_some_and(|required| required.bytes() == "true");
         let name = argument.get_string("name")?;
         // A server chooses the name of an argument: `summary` bounds it, and keeps it in one line.
-        Some(format!("{}{}", moongate_search::summary(&name), if is_required { "" } else { "?" }))
+        Some(format!(
+            "{}{}",
+            moongate_search::summary(&name),
+            if is_required { "" } else { "?" }
+        ))
     };
-    let arguments = arguments.iter().take(PROMPT_ARGUMENTS_MAX).filter_map(RawJson::as_object).filter_map(argument);
-    format!("{}({})", one_line(name), arguments.collect::<Vec<_>>().join(", "))
+    let arguments = arguments
+        .iter()
+        .take(PROMPT_ARGUMENTS_MAX)
+        .filter_map(RawJson::as_object)
+        .filter_map(argument);
+    format!(
+        "{}({})",
+        one_line(name),
+        arguments.collect::<Vec<_>>().join(", ")
+    )
 }
 
 /// Returns a text of others in one line.

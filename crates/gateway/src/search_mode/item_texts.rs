@@ -25,17 +25,31 @@ impl ItemTexts {
         let own_name = match kind {
             ItemKind::Tools | ItemKind::Prompts => route.local.clone(),
             // The key is a URI, which says less than the name.
-            ItemKind::Resources | ItemKind::Templates => text("name").unwrap_or_else(|| route.local.clone()),
+            ItemKind::Resources | ItemKind::Templates => {
+                text("name").unwrap_or_else(|| route.local.clone())
+            }
         };
         let parts = [text("title"), text("description")];
-        let description = parts.iter().flatten().map(ByteString::as_str).collect::<Vec<_>>().join("\n");
+        let description = parts
+            .iter()
+            .flatten()
+            .map(ByteString::as_str)
+            .collect::<Vec<_>>()
+            .join("\n");
         let arguments = match kind {
-            ItemKind::Tools => listed.get("inputSchema").map(|schema| argument_texts(json_text(schema))),
+            ItemKind::Tools => listed
+                .get("inputSchema")
+                .map(|schema| argument_texts(json_text(schema))),
             ItemKind::Prompts => Some(prompt_arguments(&listed)),
             ItemKind::Resources | ItemKind::Templates => None,
         };
         let arguments = arguments.unwrap_or_default();
-        ItemTexts { id: (kind, route.exposed.clone()), own_name, description, arguments }
+        ItemTexts {
+            id: (kind, route.exposed.clone()),
+            own_name,
+            description,
+            arguments,
+        }
     }
 
     pub(super) fn document(&self) -> ToolDocument<'_, ItemId> {
@@ -55,11 +69,19 @@ pub(super) fn json_text(raw: &RawJson) -> &str {
 }
 
 fn prompt_arguments(prompt: &JsonObject) -> Vec<ArgumentText> {
-    let arguments = prompt.get("arguments").and_then(RawJson::as_array).unwrap_or_default();
-    let text = |argument: &JsonObject, key: &str| argument.get_string(key).map(|text| text.to_string());
+    let arguments = prompt
+        .get("arguments")
+        .and_then(RawJson::as_array)
+        .unwrap_or_default();
+    let text =
+        |argument: &JsonObject, key: &str| argument.get_string(key).map(|text| text.to_string());
     let read = |argument: JsonObject| {
         let description = text(&argument, "description").unwrap_or_default();
         text(&argument, "name").map(|name| ArgumentText { name, description })
     };
-    arguments.iter().filter_map(RawJson::as_object).filter_map(read).collect()
+    arguments
+        .iter()
+        .filter_map(RawJson::as_object)
+        .filter_map(read)
+        .collect()
 }

@@ -1,7 +1,7 @@
 //! Arguments of meta-tools, as models send them.
 //!
-//! Owns the checks, and the words for what is wrong. Does not run tools. Invariant: each problem names the argument and
-//! says what would be right.
+//! Owns the checks, and the words for what is wrong. Does not run tools. Invariant: each problem
+//! names the argument and says what would be right.
 
 use bytes::Bytes;
 
@@ -30,45 +30,77 @@ pub(super) struct MetaArguments {
 impl MetaArguments {
     /// Reads the arguments of a call. None at all are an empty object.
     pub(super) fn read(tool: MetaTool, raw: Option<&RawJson>) -> Result<Self, ArgumentProblem> {
-        let object = object_text(raw).ok().map(|object| object.map_or(Some(JsonObject::new()), |raw| raw.as_object()));
-        let empty = MetaArguments { tool, members: JsonObject::new() };
+        let object = object_text(raw)
+            .ok()
+            .map(|object| object.map_or(Some(JsonObject::new()), |raw| raw.as_object()));
+        let empty = MetaArguments {
+            tool,
+            members: JsonObject::new(),
+        };
         match object.flatten() {
             Some(members) => Ok(MetaArguments { tool, members }),
-            None => Err(empty.problem("The arguments must be one JSON object, without a key twice.")),
+            None => {
+                Err(empty.problem("The arguments must be one JSON object, without a key twice."))
+            }
         }
     }
 
-    /// Names the members that the tool does not have, if there are any: "`a` is no argument of call_tool".
+    /// Names the members that the tool does not have, if there are any: "`a` is no argument of
+    /// call_tool".
     pub(super) fn stray_members(&self) -> Option<String> {
         let is_stray = |key: &&str| self.given(key).is_some() && !self.tool.has_argument(key);
-        let keys = self.members.iter().map(|(key, _)| key.as_str()).filter(is_stray).take(STRAY_MAX);
-        let names: Vec<String> = keys.map(|key| format!("`{}`", moongate_search::summary(key))).collect();
-        let verb = if names.len() == 1 { "is no argument" } else { "are no arguments" };
-        (!names.is_empty()).then(|| format!("{} {verb} of {}", names.join(" and "), self.tool.name()))
+        let keys = self
+            .members
+            .iter()
+            .map(|(key, _)| key.as_str())
+            .filter(is_stray)
+            .take(STRAY_MAX);
+        let names: Vec<String> = keys
+            .map(|key| format!("`{}`", moongate_search::summary(key)))
+            .collect();
+        let verb = if names.len() == 1 {
+            "is no argument"
+        } else {
+            "are no arguments"
+        };
+        (!names.is_empty())
+            .then(|| format!("{} {verb} of {}", names.join(" and "), self.tool.name()))
     }
 
     /// Returns a text that must be there, without spaces around it.
     pub(super) fn text(&self, key: &str) -> Result<ByteString, ArgumentProblem> {
         // An empty text finds nothing. Its refusal shows how to call instead.
-        self.optional_text(key)?.ok_or_else(|| self.problem(&format!("`{key}` is missing.")))
+        self.optional_text(key)?
+            .ok_or_else(|| self.problem(&format!("`{key}` is missing.")))
     }
 
     /// Returns a text without spaces around it, if it is there.
     pub(super) fn optional_text(&self, key: &str) -> Result<Option<ByteString>, ArgumentProblem> {
-        let Some(raw) = self.given(key) else { return Ok(None) };
-        let text = raw.as_text().ok_or_else(|| self.problem(&format!("`{key}` must be a string.")))?;
+        let Some(raw) = self.given(key) else {
+            return Ok(None);
+        };
+        let text = raw
+            .as_text()
+            .ok_or_else(|| self.problem(&format!("`{key}` must be a string.")))?;
         Ok(Some(trimmed(&text)).filter(|text| !text.is_empty()))
     }
 
     /// Returns the number of hits that are wanted.
     pub(super) fn limit(&self) -> Result<usize, ArgumentProblem> {
-        let Some(raw) = self.given("limit") else { return Ok(LIMIT_DEFAULT) };
+        let Some(raw) = self.given("limit") else {
+            return Ok(LIMIT_DEFAULT);
+        };
         // Some models write whole numbers as `5.0`, or as a text.
-        let number = raw.as_text().map_or_else(|| raw.parse_as().ok(), |text| text.trim().parse::<f64>().ok());
+        let number = raw.as_text().map_or_else(
+            || raw.parse_as().ok(),
+            |text| text.trim().parse::<f64>().ok(),
+        );
         let number = number.filter(|number| number.fract() == 0.0);
         match number {
             Some(number) if (1.0..=LIMIT_MAX as f64).contains(&number) => Ok(number as usize),
-            _ => Err(self.problem(&format!("`limit` must be an integer from 1 to {LIMIT_MAX}."))),
+            _ => Err(self.problem(&format!(
+                "`limit` must be an integer from 1 to {LIMIT_MAX}."
+            ))),
         }
     }
 
@@ -83,20 +115,40 @@ impl MetaArguments {
 
     /// Returns the names of tools. A lone name needs no array, and an array may be a text.
     pub(super) fn names(&self) -> Result<Vec<ByteString>, ArgumentProblem> {
-        let wrong = || self.problem(&format!("`names` must be an array of 1 to {NAMES_MAX} names of tools."));
+        let wrong = || {
+            self.problem(&format!(
+                "`names` must be an array of 1 to {NAMES_MAX} names of tools."
+            ))
+        };
         let raw = self.given("names").ok_or_else(wrong)?;
-        let several = |raw: &RawJson| raw.as_array()?.iter().map(RawJson::as_text).collect::<Option<Vec<_>>>();
+        let several = |raw: &RawJson| {
+            raw.as_array()?
+                .iter()
+                .map(RawJson::as_text)
+                .collect::<Option<Vec<_>>>()
+        };
         let names = match raw.as_text() {
-            Some(text) => parse_text(&text).as_ref().and_then(several).or(Some(vec![text])),
+            Some(text) => parse_text(&text)
+                .as_ref()
+                .and_then(several)
+                .or(Some(vec![text])),
             None => several(raw),
         };
         let names = names.ok_or_else(wrong)?;
-        if names.is_empty() || names.len() > NAMES_MAX { Err(wrong()) } else { Ok(names.iter().map(trimmed).collect()) }
+        if names.is_empty() || names.len() > NAMES_MAX {
+            Err(wrong())
+        } else {
+            Ok(names.iter().map(trimmed).collect())
+        }
     }
 
     /// Returns the bytes of an object, if it is there. Models often write one as a string.
     pub(super) fn object(&self, key: &str) -> Result<Option<RawJson>, ArgumentProblem> {
-        let wrong = || self.problem(&format!("`{key}` must be a JSON object, such as {{\"path\": \"a.txt\"}}."));
+        let wrong = || {
+            self.problem(&format!(
+                "`{key}` must be a JSON object, such as {{\"path\": \"a.txt\"}}."
+            ))
+        };
         object_text(self.given(key)).map_err(|()| wrong())
     }
 
@@ -106,14 +158,21 @@ impl MetaArguments {
     }
 
     pub(super) fn problem(&self, text: &str) -> ArgumentProblem {
-        // Each problem repeats the signature, so that the model can correct its call without another step.
-        ArgumentProblem(format!("{text}\nArguments of {}: {}", self.tool.name(), self.tool.signature()))
+        // Each problem repeats the signature, so that the model can correct its call without
+        // another step.
+        ArgumentProblem(format!(
+            "{text}\nArguments of {}: {}",
+            self.tool.name(),
+            self.tool.signature()
+        ))
     }
 }
 
 /// Returns an object's bytes: as they are, or out of a string that holds them.
 fn object_text(raw: Option<&RawJson>) -> Result<Option<RawJson>, ()> {
-    let Some(raw) = raw.filter(|raw| !raw.is_null()) else { return Ok(None) };
+    let Some(raw) = raw.filter(|raw| !raw.is_null()) else {
+        return Ok(None);
+    };
     if raw.is_object() {
         return Ok(Some(raw.clone()));
     }
@@ -123,7 +182,10 @@ fn object_text(raw: Option<&RawJson>) -> Result<Option<RawJson>, ()> {
         return Ok(None);
     }
     // Unwrapped once only. A text within this text is a mistake that the model should see.
-    parse_text(&text).filter(RawJson::is_object).map(Some).ok_or(())
+    parse_text(&text)
+        .filter(RawJson::is_object)
+        .map(Some)
+        .ok_or(())
 }
 
 /// Returns the JSON that a text holds.
@@ -150,20 +212,45 @@ mod tests {
     #[test]
     fn what_is_wrong_is_answered_with_what_is_right() {
         let search = |json| read(MetaTool::SearchTools, json).unwrap();
-        let signature = "\nArguments of search_tools: search_tools(query: string, server?: string, ";
+        let signature =
+            "\nArguments of search_tools: search_tools(query: string, server?: string, ";
         let missing = problem(search("{}").text("query"));
-        assert!(missing.starts_with(&format!("`query` is missing.{signature}")), "{missing}");
-        assert!(problem(search(r#"{"query":" "}"#).text("query")).starts_with("`query` is missing."));
-        assert!(problem(search(r#"{"query":7}"#).text("query")).starts_with("`query` must be a string."));
-        for limit in ["0", "21", "-1", "2.5", "\"many\"", "\"21\"", "\"NaN\"", "[]", "1e99"] {
+        assert!(
+            missing.starts_with(&format!("`query` is missing.{signature}")),
+            "{missing}"
+        );
+        assert!(
+            problem(search(r#"{"query":" "}"#).text("query")).starts_with("`query` is missing.")
+        );
+        assert!(
+            problem(search(r#"{"query":7}"#).text("query"))
+                .starts_with("`query` must be a string.")
+        );
+        for limit in [
+            "0", "21", "-1", "2.5", "\"many\"", "\"21\"", "\"NaN\"", "[]", "1e99",
+        ] {
             let json = format!(r#"{{"limit":{limit}}}"#);
             let arguments = read(MetaTool::SearchTools, json.leak()).unwrap();
-            assert!(problem(arguments.limit()).starts_with("`limit` must be an integer from 1 to 20."), "{limit}");
+            assert!(
+                problem(arguments.limit()).starts_with("`limit` must be an integer from 1 to 20."),
+                "{limit}"
+            );
         }
-        assert!(problem(search(r#"{"detail":"all"}"#).wants_full()).contains("\"signature\" or \"full\""));
-        for names in ["{}", r#"{"names":[]}"#, r#"{"names":[7]}"#, r#"{"names":{}}"#] {
+        assert!(
+            problem(search(r#"{"detail":"all"}"#).wants_full())
+                .contains("\"signature\" or \"full\"")
+        );
+        for names in [
+            "{}",
+            r#"{"names":[]}"#,
+            r#"{"names":[7]}"#,
+            r#"{"names":{}}"#,
+        ] {
             let arguments = read(MetaTool::DescribeTool, names).unwrap();
-            assert!(problem(arguments.names()).contains("describe_tool(names: string[])"), "{names}");
+            assert!(
+                problem(arguments.names()).contains("describe_tool(names: string[])"),
+                "{names}"
+            );
         }
         for raw in ["[]", "7", r#"{"a":1,"a":2}"#, r#""[]""#] {
             assert!(read(MetaTool::CallTool, raw).is_err(), "{raw}");
@@ -173,15 +260,35 @@ mod tests {
     #[test]
     fn slips_of_models_are_accepted() {
         let search = read(MetaTool::SearchTools, r#"{"limit":5.0,"server":null}"#).unwrap();
-        assert_eq!((search.limit(), search.optional_text("server")), (Ok(5), Ok(None)));
+        assert_eq!(
+            (search.limit(), search.optional_text("server")),
+            (Ok(5), Ok(None))
+        );
         let whole = read(MetaTool::SearchTools, r#""{\"query\":\"x\"}""#).unwrap();
         assert_eq!(whole.text("query").as_deref(), Ok("x"));
         let number = read(MetaTool::SearchTools, r#"{"limit":" 3","server":" "}"#).unwrap();
-        assert_eq!((number.limit(), number.optional_text("server")), (Ok(3), Ok(None)));
-        for (names, read_as) in [(r#""a ""#, &["a"][..]), (r#""[\"a\", \" b\"]""#, &["a", "b"]), (r#"["a"]"#, &["a"])] {
-            let arguments = read(MetaTool::DescribeTool, format!(r#"{{"names":{names}}}"#).leak()).unwrap();
+        assert_eq!(
+            (number.limit(), number.optional_text("server")),
+            (Ok(3), Ok(None))
+        );
+        for (names, read_as) in [
+            (r#""a ""#, &["a"][..]),
+            (r#""[\"a\", \" b\"]""#, &["a", "b"]),
+            (r#"["a"]"#, &["a"]),
+        ] {
+            let arguments = read(
+                MetaTool::DescribeTool,
+                format!(r#"{{"names":{names}}}"#).leak(),
+            )
+            .unwrap();
             let named = arguments.names().unwrap();
-            assert!(named.iter().map(ByteString::as_str).eq(read_as.iter().copied()), "{names}");
+            assert!(
+                named
+                    .iter()
+                    .map(ByteString::as_str)
+                    .eq(read_as.iter().copied()),
+                "{names}"
+            );
         }
         assert!(MetaArguments::read(MetaTool::ListServers, None).is_ok());
     }
@@ -190,9 +297,15 @@ mod tests {
     fn members_of_no_argument_are_named() {
         let stray = |json| read(MetaTool::CallTool, json).unwrap().stray_members();
         assert_eq!(stray(r#"{"name":"a","arguments":{},"args":null}"#), None);
-        assert_eq!(stray(r#"{"name":"a","args":{}}"#).as_deref(), Some("`args` is no argument of call_tool"));
+        assert_eq!(
+            stray(r#"{"name":"a","args":{}}"#).as_deref(),
+            Some("`args` is no argument of call_tool")
+        );
         let two = stray(r#"{"name":"a","b\nc":1,"d":2}"#);
-        assert_eq!(two.as_deref(), Some("`b c` and `d` are no arguments of call_tool"));
+        assert_eq!(
+            two.as_deref(),
+            Some("`b c` and `d` are no arguments of call_tool")
+        );
         let long = format!(r#"{{"name":"a","{}":1}}"#, "x".repeat(100_000));
         assert!(stray(long.leak()).is_some_and(|text| text.len() < 400));
     }
@@ -200,13 +313,33 @@ mod tests {
     #[test]
     fn objects_keep_their_bytes_and_may_be_strings() {
         let object = |json| read(MetaTool::CallTool, json).unwrap().object("arguments");
-        assert_eq!(object(r#"{"arguments":{ "n":1.0 }}"#).unwrap().unwrap().bytes(), r#"{ "n":1.0 }"#.as_bytes());
-        assert_eq!(object(r#"{"arguments":"{ \"n\":1.0 }"}"#).unwrap().unwrap().bytes(), r#"{ "n":1.0 }"#.as_bytes());
+        assert_eq!(
+            object(r#"{"arguments":{ "n":1.0 }}"#)
+                .unwrap()
+                .unwrap()
+                .bytes(),
+            r#"{ "n":1.0 }"#.as_bytes()
+        );
+        assert_eq!(
+            object(r#"{"arguments":"{ \"n\":1.0 }"}"#)
+                .unwrap()
+                .unwrap()
+                .bytes(),
+            r#"{ "n":1.0 }"#.as_bytes()
+        );
         for none in ["{}", r#"{"arguments":null}"#, r#"{"arguments":""}"#] {
             assert_eq!(object(none), Ok(None), "{none}");
         }
-        for wrong in [r#"{"arguments":[]}"#, r#"{"arguments":"no"}"#, r#"{"arguments":7}"#, r#"{"arguments":"[1]"}"#] {
-            assert!(problem(object(wrong)).starts_with("`arguments` must be a JSON object"), "{wrong}");
+        for wrong in [
+            r#"{"arguments":[]}"#,
+            r#"{"arguments":"no"}"#,
+            r#"{"arguments":7}"#,
+            r#"{"arguments":"[1]"}"#,
+        ] {
+            assert!(
+                problem(object(wrong)).starts_with("`arguments` must be a JSON object"),
+                "{wrong}"
+            );
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Meta-tools: the gateway's own tools, which find and call those of servers.
 //!
-//! Owns their names and definitions. Does not run them. Invariant: a definition is the same bytes in every list, so that
-//! clients' prompt caches stay valid.
+//! Owns their names and definitions. Does not run them. Invariant: a definition is the same bytes
+//! in every list, so that clients' prompt caches stay valid.
 
 use std::sync::LazyLock;
 
@@ -13,7 +13,8 @@ use moongate_jsonrpc::json::{JsonObject, RawJson};
 /// Definitions in the order of [`MetaTool::ALL`].
 static DEFINITIONS: LazyLock<Vec<RawJson>> = LazyLock::new(|| {
     // No panic in service: a test fails first if the file does not parse.
-    let definitions: Vec<Value> = serde_json::from_str(include_str!("meta_tools.json")).unwrap_or_default();
+    let definitions: Vec<Value> =
+        serde_json::from_str(include_str!("meta_tools.json")).unwrap_or_default();
     definitions.iter().map(RawJson::from_value).collect()
 });
 
@@ -69,9 +70,10 @@ impl MetaTool {
     pub(super) fn is_enabled(self, rules: &SearchRules) -> bool {
         match self {
             MetaTool::CallReadonlyTool => rules.split_calls,
-            MetaTool::SearchResources | MetaTool::ReadResource | MetaTool::SearchPrompts | MetaTool::GetPrompt => {
-                rules.resources
-            }
+            MetaTool::SearchResources
+            | MetaTool::ReadResource
+            | MetaTool::SearchPrompts
+            | MetaTool::GetPrompt => rules.resources,
             _ => true,
         }
     }
@@ -84,7 +86,10 @@ impl MetaTool {
     /// Returns the definition as lists show it.
     pub(super) fn definition(self) -> RawJson {
         // Only the order ties a definition to its variant. A test compares their names.
-        DEFINITIONS.get(self as usize).cloned().unwrap_or(RawJson::NULL)
+        DEFINITIONS
+            .get(self as usize)
+            .cloned()
+            .unwrap_or(RawJson::NULL)
     }
 
     /// Returns the members of its definition.
@@ -94,14 +99,20 @@ impl MetaTool {
 
     /// Returns true if it has an argument of this name.
     pub(super) fn has_argument(self, name: &str) -> bool {
-        let properties = self.members().get_object("inputSchema").and_then(|schema| schema.get_object("properties"));
+        let properties = self
+            .members()
+            .get_object("inputSchema")
+            .and_then(|schema| schema.get_object("properties"));
         properties.is_some_and(|properties| properties.get(name).is_some())
     }
 
     /// Returns the line that says how to call it.
     pub(super) fn signature(self) -> String {
         let definition = self.members();
-        let schema = definition.get("inputSchema").map(|schema| schema.bytes().clone()).unwrap_or_default();
+        let schema = definition
+            .get("inputSchema")
+            .map(|schema| schema.bytes().clone())
+            .unwrap_or_default();
         moongate_search::signature(self.name(), &String::from_utf8_lossy(&schema))
     }
 }

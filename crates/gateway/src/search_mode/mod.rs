@@ -1,7 +1,7 @@
 //! Search mode: an endpoint lists a few tools that find and call all others.
 //!
-//! Owns the step from the name of a meta-tool to its answer. Does not decide who may use an item (`permitted.rs`).
-//! Invariant: an endpoint in full mode runs nothing of this folder.
+//! Owns the step from the name of a meta-tool to its answer. Does not decide who may use an item
+//! (`permitted.rs`). Invariant: an endpoint in full mode runs nothing of this folder.
 
 mod find_items;
 mod item_calls;
@@ -39,22 +39,36 @@ type LocalAnswer = Box<dyn FnOnce(&Endpoint, &Caller) -> Outcome + Send>;
 
 impl Endpoint {
     /// Starts the call of a tool where the lists have meta-tools. Other names are tools of servers.
-    pub(super) fn call_in_search_mode(&self, rules: &SearchRules, caller: &Arc<Caller>, mut call: Call) -> Exchange {
+    pub(super) fn call_in_search_mode(
+        &self,
+        rules: &SearchRules,
+        caller: &Arc<Caller>,
+        mut call: Call,
+    ) -> Exchange {
         let name = call.params.get_string("name");
         // A meta-tool that is switched off must not catch a call of a server's tool with its name.
-        let tool = name.and_then(|name| MetaTool::from_name(&name)).filter(|tool| tool.is_enabled(rules));
-        let Some(tool) = tool else { return self.call_item(caller, call) };
+        let tool = name
+            .and_then(|name| MetaTool::from_name(&name))
+            .filter(|tool| tool.is_enabled(rules));
+        let Some(tool) = tool else {
+            return self.call_item(caller, call);
+        };
         let local_call = LocalCall::from_call(&call);
         let raw = call.params.get("arguments").cloned();
-        // The request's headers are compared with the tool that the request names, which is not the one that runs.
-        let checked = call.deferred_check.take().map_or(Ok(()), |check| check(&tool.members(), raw.as_ref()));
+        // The request's headers are compared with the tool that the request names, which is not the
+        // one that runs.
+        let checked = call
+            .deferred_check
+            .take()
+            .map_or(Ok(()), |check| check(&tool.members(), raw.as_ref()));
         if let Err(error) = checked.and_then(|()| check_task_mode(tool, &call)) {
             return self.answer_locally(caller, local_call, Err(error));
         }
         let arguments = MetaArguments::read(tool, raw.as_ref());
         match arguments.and_then(|arguments| self.start_meta_tool(tool, &arguments, caller, call)) {
             Ok(exchange) => exchange,
-            // A result: the model reads it and corrects the call. A protocol error may stop at the client.
+            // A result: the model reads it and corrects the call. A protocol error may stop at the
+            // client.
             Err(problem) => self.answer_locally(caller, local_call, Ok(error_result(&problem.0))),
         }
     }
@@ -73,45 +87,78 @@ impl Endpoint {
         let query = |group, full| -> Result<ItemQuery, ArgumentProblem> {
             let text = arguments.text("query")?;
             let server = arguments.optional_text("server")?;
-            Ok(ItemQuery { group, text, server, limit: arguments.limit()?, full, client: caller.revision })
+            Ok(ItemQuery {
+                group,
+                text,
+                server,
+                limit: arguments.limit()?,
+                full,
+                client: caller.revision,
+            })
         };
         let answer: LocalAnswer = match tool {
             MetaTool::CallTool | MetaTool::CallReadonlyTool => {
                 let key = arguments.text("name")?;
                 let values = arguments.object("arguments")?;
                 let read_only = tool == MetaTool::CallReadonlyTool;
-                let item = NamedItem { kind: ItemKind::Tools, key, arguments: values, read_only };
+                let item = NamedItem {
+                    kind: ItemKind::Tools,
+                    key,
+                    arguments: values,
+                    read_only,
+                };
                 return Ok(self.call_named_item(caller, call, item));
             }
             MetaTool::ReadResource => {
                 let key = arguments.text("uri")?;
-                let item = NamedItem { kind: ItemKind::Resources, key, arguments: None, read_only: false };
+                let item = NamedItem {
+                    kind: ItemKind::Resources,
+                    key,
+                    arguments: None,
+                    read_only: false,
+                };
                 return Ok(self.call_named_item(caller, call, item));
             }
             MetaTool::GetPrompt => {
                 let key = arguments.text("name")?;
                 let values = arguments.object("arguments")?;
-                let item = NamedItem { kind: ItemKind::Prompts, key, arguments: values, read_only: false };
+                let item = NamedItem {
+                    kind: ItemKind::Prompts,
+                    key,
+                    arguments: values,
+                    read_only: false,
+                };
                 return Ok(self.call_named_item(caller, call, item));
             }
-            MetaTool::SearchTools => answer_query(query(ItemGroup::Tools, arguments.wants_full()?)?),
+            MetaTool::SearchTools => {
+                answer_query(query(ItemGroup::Tools, arguments.wants_full()?)?)
+            }
             MetaTool::SearchResources => answer_query(query(ItemGroup::Resources, false)?),
             MetaTool::SearchPrompts => answer_query(query(ItemGroup::Prompts, false)?),
             MetaTool::DescribeTool => {
                 let names = arguments.names()?;
                 Box::new(move |endpoint, caller| endpoint.describe_tools(caller, &names))
             }
-            MetaTool::ListServers => Box::new(|endpoint, caller| endpoint.list_servers(&caller.principal)),
+            MetaTool::ListServers => {
+                Box::new(|endpoint, caller| endpoint.list_servers(&caller.principal))
+            }
         };
         Ok(self.answer_from_catalog(caller, LocalCall::from_call(&call), answer))
     }
 
-    fn answer_from_catalog(&self, caller: &Arc<Caller>, local_call: LocalCall, answer: LocalAnswer) -> Exchange {
+    fn answer_from_catalog(
+        &self,
+        caller: &Arc<Caller>,
+        local_call: LocalCall,
+        answer: LocalAnswer,
+    ) -> Exchange {
         let endpoint = self.clone_endpoint();
         let caller = caller.clone();
         Exchange::start_with(async move {
             let asking = caller.clone();
-            let end = endpoint.in_background(move |endpoint| answer(endpoint, &asking)).await;
+            let end = endpoint
+                .in_background(move |endpoint| answer(endpoint, &asking))
+                .await;
             endpoint.answer_locally(&caller, local_call, end)
         })
     }
@@ -137,23 +184,42 @@ impl Endpoint {
     }
 
     /// Renders the meta-tools that this endpoint lists.
-    pub(super) fn list_meta_tools(&self, rules: &SearchRules, snapshot: &Snapshot, with_tasks: bool) -> Vec<RawJson> {
+    pub(super) fn list_meta_tools(
+        &self,
+        rules: &SearchRules,
+        snapshot: &Snapshot,
+        with_tasks: bool,
+    ) -> Vec<RawJson> {
         let may_be_task = with_tasks && self.task_capabilities().is_some();
         let render = |tool: MetaTool| match may_be_task && tool.calls_tools() {
-            true => moongate_protocol::offer_as_task(&tool.definition()).unwrap_or_else(|| tool.definition()),
+            true => moongate_protocol::offer_as_task(&tool.definition())
+                .unwrap_or_else(|| tool.definition()),
             false => tool.definition(),
         };
-        self.listed_meta_tools(rules, snapshot).map(render).collect()
+        self.listed_meta_tools(rules, snapshot)
+            .map(render)
+            .collect()
     }
 
-    fn listed_meta_tools(&self, rules: &SearchRules, snapshot: &Snapshot) -> impl Iterator<Item = MetaTool> {
+    fn listed_meta_tools(
+        &self,
+        rules: &SearchRules,
+        snapshot: &Snapshot,
+    ) -> impl Iterator<Item = MetaTool> {
         let is_listed = |tool: &MetaTool| match tool {
             // The principal does not count here: a search for denied items finds nothing anyway.
-            MetaTool::SearchResources | MetaTool::ReadResource => self.has_items(ItemGroup::Resources, snapshot),
-            MetaTool::SearchPrompts | MetaTool::GetPrompt => self.has_items(ItemGroup::Prompts, snapshot),
+            MetaTool::SearchResources | MetaTool::ReadResource => {
+                self.has_items(ItemGroup::Resources, snapshot)
+            }
+            MetaTool::SearchPrompts | MetaTool::GetPrompt => {
+                self.has_items(ItemGroup::Prompts, snapshot)
+            }
             _ => true,
         };
-        MetaTool::ALL.into_iter().filter(|tool| tool.is_enabled(rules)).filter(is_listed)
+        MetaTool::ALL
+            .into_iter()
+            .filter(|tool| tool.is_enabled(rules))
+            .filter(is_listed)
     }
 
     /// Returns true if any server of this endpoint lists items of a group.
@@ -163,18 +229,30 @@ impl Endpoint {
     }
 }
 
-/// Refuses members that a meta-tool does not have. Those that a tool was meant to get must not vanish: it would run without
-/// them.
+/// Refuses members that a meta-tool does not have. Those that a tool was meant to get must not
+/// vanish: it would run without them.
 fn refuse_stray_members(
     tool: MetaTool,
     arguments: &MetaArguments,
     stray: String,
 ) -> Result<LocalAnswer, ArgumentProblem> {
-    let kind = if tool == MetaTool::GetPrompt { ItemKind::Prompts } else { ItemKind::Tools };
-    let key = arguments.text("name").ok().filter(|_| tool.has_argument("arguments"));
+    let kind = if tool == MetaTool::GetPrompt {
+        ItemKind::Prompts
+    } else {
+        ItemKind::Tools
+    };
+    let key = arguments
+        .text("name")
+        .ok()
+        .filter(|_| tool.has_argument("arguments"));
     // Without a name there is nothing else to show than the meta-tool itself.
-    let id = (kind, key.ok_or_else(|| arguments.problem(&format!("{stray}.")))?);
-    Ok(Box::new(move |endpoint, caller| endpoint.refuse_misplaced(caller, &id, &stray)))
+    let id = (
+        kind,
+        key.ok_or_else(|| arguments.problem(&format!("{stray}.")))?,
+    );
+    Ok(Box::new(move |endpoint, caller| {
+        endpoint.refuse_misplaced(caller, &id, &stray)
+    }))
 }
 
 fn answer_query(query: ItemQuery) -> LocalAnswer {

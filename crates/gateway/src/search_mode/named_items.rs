@@ -1,7 +1,7 @@
 //! Items that a model names: their definitions, and what is said about a name that does not exist.
 //!
-//! Owns the words. Does not compare names (`nearest_names.rs`) or start calls (`item_calls.rs`). Invariant: an item that
-//! the caller may not use looks unknown.
+//! Owns the words. Does not compare names (`nearest_names.rs`) or start calls (`item_calls.rs`).
+//! Invariant: an item that the caller may not use looks unknown.
 
 use std::sync::Arc;
 
@@ -30,16 +30,20 @@ impl Endpoint {
             let text = match self.find_visible(caller, &snapshot, &id) {
                 Some((route, form)) => {
                     is_found = true;
-                    json_text(&self.listed_for(caller.revision, ItemKind::Tools, route, form)).to_owned()
+                    json_text(&self.listed_for(caller.revision, ItemKind::Tools, route, form))
+                        .to_owned()
                 }
                 None => self.unknown_text(principal, &id),
             };
             blocks.push(text_block(&text));
         }
         let mut outcome = content_result(&blocks);
-        // One wrong name must not spoil the definitions of the others, so only a complete miss is an error.
+        // One wrong name must not spoil the definitions of the others, so only a complete miss is
+        // an error.
         if !is_found {
-            outcome.result.set(ByteString::literal("isError"), RawJson::literal("true"));
+            outcome
+                .result
+                .set(ByteString::literal("isError"), RawJson::literal("true"));
         }
         outcome
     }
@@ -50,7 +54,9 @@ impl Endpoint {
         let how = signature.map(|signature| arguments_text(&id.1, &signature));
         let how = how.unwrap_or_else(|| self.unknown_text(&caller.principal, id));
         let what = words_of(id.0).0;
-        error_result(&format!("{stray}: the arguments of a {what} go into `arguments`. Nothing was called.\n{how}"))
+        error_result(&format!(
+            "{stray}: the arguments of a {what} go into `arguments`. Nothing was called.\n{how}"
+        ))
     }
 
     /// Returns the line that says how to use an item, if the caller may see it.
@@ -66,11 +72,19 @@ impl Endpoint {
         let is_listed = |tool: &MetaTool| {
             let rules = self.search_rules();
             let snapshot = self.generation.snapshot.load();
-            rules.is_some_and(|rules| self.listed_meta_tools(rules, &snapshot).any(|listed| listed == *tool))
+            rules.is_some_and(|rules| {
+                self.listed_meta_tools(rules, &snapshot)
+                    .any(|listed| listed == *tool)
+            })
         };
         match MetaTool::from_name(key).filter(|tool| *kind == ItemKind::Tools && is_listed(tool)) {
             Some(tool) => format!("{} is called directly: {}", tool.name(), tool.signature()),
-            None => format!("Unknown {}: {}. {}", words_of(*kind).0, repeated(key), self.finding_text(principal, id)),
+            None => format!(
+                "Unknown {}: {}. {}",
+                words_of(*kind).0,
+                repeated(key),
+                self.finding_text(principal, id)
+            ),
         }
     }
 
@@ -80,11 +94,18 @@ impl Endpoint {
         let (what, search, group) = words_of(*kind);
         let near = self.nearest_keys(&snapshot, principal, *kind, key);
         if !near.is_empty() {
-            let near = near.iter().map(ByteString::as_str).collect::<Vec<_>>().join(", ");
+            let near = near
+                .iter()
+                .map(ByteString::as_str)
+                .collect::<Vec<_>>()
+                .join(", ");
             return format!("Nearest: {near}. Find others with {search}.");
         }
         let visible = self.visible_servers(principal, &snapshot);
-        let named = visible.iter().map(|visible| visible.server).filter(|server| self.is_of_server(server, key));
+        let named = visible
+            .iter()
+            .map(|visible| visible.server)
+            .filter(|server| self.is_of_server(server, key));
         let not_ready = not_ready_text(named);
         match not_ready.trim_start() {
             "" if self.has_items(group, &snapshot) => format!("Find {what}s with {search}."),
@@ -122,6 +143,8 @@ fn words_of(kind: ItemKind) -> (&'static str, &'static str, ItemGroup) {
     match kind {
         ItemKind::Tools => ("tool", "search_tools", ItemGroup::Tools),
         ItemKind::Prompts => ("prompt", "search_prompts", ItemGroup::Prompts),
-        ItemKind::Resources | ItemKind::Templates => ("resource", "search_resources", ItemGroup::Resources),
+        ItemKind::Resources | ItemKind::Templates => {
+            ("resource", "search_resources", ItemGroup::Resources)
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Nearest names: what a caller may have meant by a name that does not exist.
 //!
-//! Owns the choice. Does not compare spellings (`moongate-search`), and does not look at meaning: `find_items.rs` does.
-//! Invariant: only what the caller may use is named.
+//! Owns the choice. Does not compare spellings (`moongate-search`), and does not look at meaning:
+//! `find_items.rs` does. Invariant: only what the caller may use is named.
 
 use crate::catalog::Snapshot;
 use crate::endpoint::Endpoint;
@@ -23,18 +23,25 @@ impl Endpoint {
         kind: ItemKind,
         wanted: &str,
     ) -> Vec<ByteString> {
-        let visible = snapshot.iter(kind).filter(|route| !route.hidden && self.permits(principal, kind, route));
+        let visible = snapshot
+            .iter(kind)
+            .filter(|route| !route.hidden && self.permits(principal, kind, route));
         let mut near: Vec<(usize, &ByteString)> = visible
             .take(COMPARED_MAX)
             .filter_map(|route| {
                 // Models often leave the prefix out.
                 let names = [&route.exposed, &route.local];
-                let edits = names.into_iter().filter_map(|name| few_edits_or_beginning(wanted, name));
+                let edits = names
+                    .into_iter()
+                    .filter_map(|name| few_edits_or_beginning(wanted, name));
                 Some((edits.min()?, &route.exposed))
             })
             .collect();
         // Equally near names sort by spelling, so that the same mistake gets the same answer.
         near.sort_unstable();
-        near.into_iter().take(NEAREST_MAX).map(|(_, key)| key.clone()).collect()
+        near.into_iter()
+            .take(NEAREST_MAX)
+            .map(|(_, key)| key.clone())
+            .collect()
     }
 }

@@ -1,7 +1,7 @@
 //! Searches of operators: the tools that a model would find at an endpoint.
 //!
-//! Owns the form of their hits. Does not rank, and knows no keys. Invariant: the words and the ranking are those of search
-//! mode, whether the endpoint is in it or not.
+//! Owns the form of their hits. Does not rank, and knows no keys. Invariant: the words and the
+//! ranking are those of search mode, whether the endpoint is in it or not.
 
 use crate::Gateway;
 use crate::catalog::estimate_tokens;
@@ -45,7 +45,8 @@ pub struct FoundTool {
 /// Size of the list that clients of an endpoint get in search mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SearchModeList {
-    /// True if they get it. False if the endpoint has full lists, and this is what it could have instead.
+    /// True if they get it. False if the endpoint has full lists, and this is what it could have
+    /// instead.
     pub is_listed: bool,
     /// Number of tools: the meta-tools, and those that are always listed.
     pub tools: usize,
@@ -61,8 +62,9 @@ impl SearchModeList {
 }
 
 impl Gateway {
-    /// Measures the list of tools that an endpoint gives in search mode, to a caller whose key has no rules. Returns `None`
-    /// without such an endpoint, and for that of one server, which has full lists always.
+    /// Measures the list of tools that an endpoint gives in search mode, to a caller whose key has
+    /// no rules. Returns `None` without such an endpoint, and for that of one server, which has
+    /// full lists always.
     pub fn search_mode_list(&self, endpoint: &str) -> Option<SearchModeList> {
         let endpoint = self.current.load().endpoints.get(endpoint)?.clone();
         let own = endpoint.search_rules();
@@ -76,29 +78,63 @@ impl Gateway {
             let is_always = rules.always.matches(&route.exposed) && !is_meta_name(&route.exposed);
             is_always && !route.hidden && endpoint.offers(ItemKind::Tools, route)
         };
-        let always = snapshot.iter(ItemKind::Tools).filter(|route| is_shown(route));
+        let always = snapshot
+            .iter(ItemKind::Tools)
+            .filter(|route| is_shown(route));
         let mut tools = endpoint.list_meta_tools(rules, &snapshot, false);
-        tools.extend(always.map(|route| endpoint.listed_definition(ItemKind::Tools, route, &route.form)));
+        tools.extend(
+            always.map(|route| endpoint.listed_definition(ItemKind::Tools, route, &route.form)),
+        );
         let is_listed = own.is_some();
-        Some(SearchModeList { is_listed, tools: tools.len(), bytes: tools.iter().map(|tool| tool.bytes().len()).sum() })
+        Some(SearchModeList {
+            is_listed,
+            tools: tools.len(),
+            bytes: tools.iter().map(|tool| tool.bytes().len()).sum(),
+        })
     }
 
-    /// Returns the names of the tools that fit some words, best first. Blocks for the time of the search.
-    pub fn rank_tools(&self, coverage: &EndpointCoverage, words: &str, limit: usize) -> Vec<ByteString> {
+    /// Returns the names of the tools that fit some words, best first. Blocks for the time of the
+    /// search.
+    pub fn rank_tools(
+        &self,
+        coverage: &EndpointCoverage,
+        words: &str,
+        limit: usize,
+    ) -> Vec<ByteString> {
         let is_covered = |_, route: &CatalogRoute| coverage.has_tool(route);
-        let ranked = self.context.item_indexes.rank(&self.snapshot(), ItemGroup::Tools, words, limit, is_covered);
-        ranked.items.into_iter().map(|item| item.route.exposed.clone()).collect()
+        let ranked = self.context.item_indexes.rank(
+            &self.snapshot(),
+            ItemGroup::Tools,
+            words,
+            limit,
+            is_covered,
+        );
+        ranked
+            .items
+            .into_iter()
+            .map(|item| item.route.exposed.clone())
+            .collect()
     }
 
-    /// Finds the tools that fit some words at an endpoint. Returns `None` if there is no such endpoint.
-    pub async fn find_tools(&self, endpoint: &str, words: &str, limit: usize) -> Option<Result<FoundTools, Error>> {
+    /// Finds the tools that fit some words at an endpoint. Returns `None` if there is no such
+    /// endpoint.
+    pub async fn find_tools(
+        &self,
+        endpoint: &str,
+        words: &str,
+        limit: usize,
+    ) -> Option<Result<FoundTools, Error>> {
         let endpoint = self.current.load().endpoints.get(endpoint)?.clone();
         let words = words.to_owned();
         let found = endpoint.in_background(move |endpoint| {
             let snapshot = endpoint.generation.snapshot.load_full();
-            // `offers` and not `permits`: an operator is no principal, so rules of keys do not apply.
+            // `offers` and not `permits`: an operator is no principal, so rules of keys do not
+            // apply.
             let is_offered = |kind: ItemKind, route: &CatalogRoute| endpoint.offers(kind, route);
-            let found = endpoint.indexes().rank(&snapshot, ItemGroup::Tools, &words, limit, is_offered);
+            let found =
+                endpoint
+                    .indexes()
+                    .rank(&snapshot, ItemGroup::Tools, &words, limit, is_offered);
             let tools = found.items.into_iter().map(|item| {
                 let summary = endpoint.summarize(item.kind, &item.route, &item.route.form);
                 FoundTool {
@@ -111,21 +147,35 @@ impl Gateway {
                     matched_words: item.matched_words,
                 }
             });
-            FoundTools { total: found.total, tools: tools.collect() }
+            FoundTools {
+                total: found.total,
+                tools: tools.collect(),
+            }
         });
         Some(found.await)
     }
 
-    /// Returns the text with which `search_tools` would answer a caller whose key has no rules. `None`: no such endpoint.
+    /// Returns the text with which `search_tools` would answer a caller whose key has no rules.
+    /// `None`: no such endpoint.
     pub async fn search_text(&self, endpoint: &str, words: &str) -> Option<Result<String, Error>> {
         let endpoint = self.current.load().endpoints.get(endpoint)?.clone();
         let group = ItemGroup::Tools;
         let text = ByteString::from(words);
-        let query = ItemQuery { group, text, server: None, limit: LIMIT_DEFAULT, full: false, client: "" };
+        let query = ItemQuery {
+            group,
+            text,
+            server: None,
+            limit: LIMIT_DEFAULT,
+            full: false,
+            client: "",
+        };
         let answer = endpoint.in_background(move |endpoint| {
             let snapshot = endpoint.generation.snapshot.load_full();
             let is_offered = |kind: ItemKind, route: &CatalogRoute| endpoint.offers(kind, route);
-            let found = endpoint.indexes().rank(&snapshot, group, &query.text, query.limit, is_offered);
+            let found =
+                endpoint
+                    .indexes()
+                    .rank(&snapshot, group, &query.text, query.limit, is_offered);
             if found.items.is_empty() {
                 return no_match_text(&query, &endpoint.servers().collect::<Vec<_>>());
             }

@@ -1,7 +1,7 @@
 //! Ranked items: those that fit some words best, among those that somebody may see.
 //!
-//! Owns the step from the index to the catalogue. Does not rank (`moongate_search`), and writes no text. Invariant: what
-//! the filter hides changes nothing in the answer.
+//! Owns the step from the index to the catalogue. Does not rank (`moongate_search`), and writes no
+//! text. Invariant: what the filter hides changes nothing in the answer.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -32,7 +32,8 @@ pub(super) struct RankedItem {
 }
 
 impl ItemIndexes {
-    /// Finds the items that fit some words, among those that `is_visible` lets through. Takes long after a change.
+    /// Finds the items that fit some words, among those that `is_visible` lets through. Takes long
+    /// after a change.
     pub(super) fn rank(
         &self,
         snapshot: &Arc<Snapshot>,
@@ -42,7 +43,8 @@ impl ItemIndexes {
         is_visible: impl Fn(ItemKind, &CatalogRoute) -> bool,
     ) -> RankedItems {
         let index = self.load(group, snapshot);
-        // Counted in the filter, which sees each item once. A second walk would look up every route again.
+        // Counted in the filter, which sees each item once. A second walk would look up every route
+        // again.
         let total = Cell::new(0);
         let is_searched = |(kind, key): &ItemId| {
             let route = snapshot.find_exposed(*kind, key);
@@ -57,8 +59,17 @@ impl ItemIndexes {
         let items = hits.into_iter().filter_map(|hit| {
             let (kind, key) = hit.id;
             let route = snapshot.find_exposed(kind, &key)?.clone();
-            Some(RankedItem { kind, route, score: hit.score, matched_words: hit.matched_words })
+            Some(RankedItem {
+                kind,
+                route,
+                score: hit.score,
+                matched_words: hit.matched_words,
+            })
         });
-        RankedItems { items: items.collect(), total: total.get(), has_more }
+        RankedItems {
+            items: items.collect(),
+            total: total.get(),
+            has_more,
+        }
     }
 }

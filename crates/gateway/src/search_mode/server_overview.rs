@@ -1,7 +1,7 @@
 //! Servers of an endpoint, for models: in the instructions, and in the answer of `list_servers`.
 //!
-//! Owns the words about servers and their states. Does not decide who may know a server (`visible_servers.rs`). Invariant:
-//! instructions fit where clients cut them.
+//! Owns the words about servers and their states. Does not decide who may know a server
+//! (`visible_servers.rs`). Invariant: instructions fit where clients cut them.
 
 use std::sync::Arc;
 
@@ -25,14 +25,25 @@ impl Endpoint {
         let servers = self.visible_servers(principal, &snapshot);
         let mut lines = vec![format!("{}.", count(servers.len(), "server"))];
         for VisibleServer { server, tools } in servers {
-            let about = server.about().map(|text| moongate_search::summary(&text)).unwrap_or_default();
-            let about = if about.is_empty() { about } else { format!(" {about}") };
+            let about = server
+                .about()
+                .map(|text| moongate_search::summary(&text))
+                .unwrap_or_default();
+            let about = if about.is_empty() {
+                about
+            } else {
+                format!(" {about}")
+            };
             let state = match server.status().state {
                 UpstreamState::Ready => "ready",
                 UpstreamState::Stopped => "starts on the first call",
                 state => state_note(state).unwrap_or_default(),
             };
-            lines.push(format!("{}: {}, {state}.{about}", server.display_title(), count(tools, "tool")));
+            lines.push(format!(
+                "{}: {}, {state}.{about}",
+                server.display_title(),
+                count(tools, "tool")
+            ));
         }
         text_result(&lines.join("\n"))
     }
@@ -40,10 +51,19 @@ impl Endpoint {
 
 /// Writes the instructions of search mode: how to use it, and a line for each of these servers.
 pub(crate) fn search_instructions(servers: &[&Arc<RunningServer>]) -> String {
-    let mut text = "Tools are not listed here: find them with search_tools, then call them with call_tool.".to_owned();
+    let mut text =
+        "Tools are not listed here: find them with search_tools, then call them with call_tool."
+            .to_owned();
     for (n, server) in servers.iter().enumerate() {
-        let about = server.about().map(|text| moongate_search::summary(&text)).unwrap_or_default();
-        let words: Vec<&str> = about.split(' ').filter(|word| !word.is_empty()).take(WORDS_MAX).collect();
+        let about = server
+            .about()
+            .map(|text| moongate_search::summary(&text))
+            .unwrap_or_default();
+        let words: Vec<&str> = about
+            .split(' ')
+            .filter(|word| !word.is_empty())
+            .take(WORDS_MAX)
+            .collect();
         let colon = if words.is_empty() { "" } else { ": " };
         let line = format!("\n- {}{colon}{}", server.display_title(), words.join(" "));
         let is_last = n + 1 == servers.len();
@@ -71,11 +91,24 @@ pub(super) fn state_note(state: UpstreamState) -> Option<&'static str> {
     }
 }
 
-/// Writes which of these servers are not ready, and why, as a sentence after a space. Nothing if all are.
+/// Writes which of these servers are not ready, and why, as a sentence after a space. Nothing if
+/// all are.
 pub(super) fn not_ready_text<'a>(servers: impl Iterator<Item = &'a Arc<RunningServer>>) -> String {
-    let note = |server: &Arc<RunningServer>| Some((server.settings.name.clone(), state_note(server.status().state)?));
-    let waiting: Vec<String> = servers.filter_map(note).map(|(name, why)| format!("{name} ({why})")).collect();
-    if waiting.is_empty() { String::new() } else { format!(" Not ready: {}.", waiting.join(", ")) }
+    let note = |server: &Arc<RunningServer>| {
+        Some((
+            server.settings.name.clone(),
+            state_note(server.status().state)?,
+        ))
+    };
+    let waiting: Vec<String> = servers
+        .filter_map(note)
+        .map(|(name, why)| format!("{name} ({why})"))
+        .collect();
+    if waiting.is_empty() {
+        String::new()
+    } else {
+        format!(" Not ready: {}.", waiting.join(", "))
+    }
 }
 
 fn count(number: usize, what: &str) -> String {

@@ -1,7 +1,8 @@
 //! Incremental decoder of chunked bodies.
 //!
-//! Owns the state between two reads, and no buffer. Does not know connections. Invariant: the result does not depend on
-//! how the bytes were split, and bytes that another recipient could read differently are an error.
+//! Owns the state between two reads, and no buffer. Does not know connections. Invariant: the
+//! result does not depend on how the bytes were split, and bytes that another recipient could read
+//! differently are an error.
 
 use bytes::BytesMut;
 
@@ -50,7 +51,13 @@ enum ChunkState {
 
 impl ChunkedDecoder {
     pub(super) fn new() -> Self {
-        ChunkedDecoder { state: ChunkState::Size, remaining: 0, digits: 0, line_length: 0, trailer_lines: 0 }
+        ChunkedDecoder {
+            state: ChunkState::Size,
+            remaining: 0,
+            digits: 0,
+            line_length: 0,
+            trailer_lines: 0,
+        }
     }
 
     pub(super) fn is_finished(&self) -> bool {
@@ -64,7 +71,8 @@ impl ChunkedDecoder {
             if self.state == ChunkState::Data {
                 let data = &input[used..];
                 // A chunk may be longer than what was read, and on 32 bits longer than any buffer.
-                let taken = usize::try_from(self.remaining).map_or(data.len(), |left| left.min(data.len()));
+                let taken =
+                    usize::try_from(self.remaining).map_or(data.len(), |left| left.min(data.len()));
                 out.extend_from_slice(&data[..taken]);
                 used += taken;
                 self.remaining -= taken as u64;
@@ -79,37 +87,55 @@ impl ChunkedDecoder {
         Ok(used)
     }
 
-    /// Advances by one byte. RFC 9112, section 7.1: chunk = chunk-size [ chunk-ext ] CRLF chunk-data CRLF. A bare line
-    /// feed ends no line: section 2.2 lets recipients be lenient only in heads.
+    /// Advances by one byte. RFC 9112, section 7.1: chunk = chunk-size [ chunk-ext ] CRLF
+    /// chunk-data CRLF. A bare line feed ends no line: section 2.2 lets recipients be lenient only
+    /// in heads.
     fn step(&mut self, byte: u8) -> Result<ChunkState, ParseError> {
         match (self.state, byte) {
             (ChunkState::Size, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => self.digit(byte),
-            // RFC 9112, section 7.1: "chunk-size = 1*HEXDIG". Some recipients read an empty size as zero,
-            // which ends the body.
+            // RFC 9112, section 7.1: "chunk-size = 1*HEXDIG". Some recipients read an empty size as
+            // zero, which ends the body.
             (ChunkState::Size, _) if self.digits == 0 => Err(ParseError("a chunk has no size")),
-            (ChunkState::Size | ChunkState::Space, b'\r') | (ChunkState::Extension, b'\r') => Ok(ChunkState::SizeEnd),
-            (ChunkState::Size | ChunkState::Space, b';') => self.extend_line(LINE_MAX, ChunkState::Extension),
-            (ChunkState::Size | ChunkState::Space, b' ' | b'\t') => self.extend_line(LINE_MAX, ChunkState::Space),
+            (ChunkState::Size | ChunkState::Space, b'\r') | (ChunkState::Extension, b'\r') => {
+                Ok(ChunkState::SizeEnd)
+            }
+            (ChunkState::Size | ChunkState::Space, b';') => {
+                self.extend_line(LINE_MAX, ChunkState::Extension)
+            }
+            (ChunkState::Size | ChunkState::Space, b' ' | b'\t') => {
+                self.extend_line(LINE_MAX, ChunkState::Space)
+            }
             (ChunkState::Size | ChunkState::Space, b'\n') => {
                 Err(ParseError("the size of a chunk ends in a line feed alone"))
             }
             (ChunkState::Size | ChunkState::Space, _) => {
                 Err(ParseError("the size of a chunk is no hexadecimal number"))
             }
-            // Recipients that end the line here and those that do not would see two different bodies.
-            (ChunkState::Extension, b'\n') => Err(ParseError("an extension of a chunk ends in a line feed alone")),
+            // Recipients that end the line here and those that do not would see two different
+            // bodies.
+            (ChunkState::Extension, b'\n') => Err(ParseError(
+                "an extension of a chunk ends in a line feed alone",
+            )),
             (ChunkState::Extension, _) => self.extend_line(LINE_MAX, ChunkState::Extension),
             (ChunkState::SizeEnd, b'\n') => {
                 // A size of zero marks the last chunk; a trailer may follow it.
                 (self.line_length, self.digits) = (0, 0);
-                Ok(if self.remaining == 0 { ChunkState::Line } else { ChunkState::Data })
+                Ok(if self.remaining == 0 {
+                    ChunkState::Line
+                } else {
+                    ChunkState::Data
+                })
             }
             (ChunkState::DataReturn, b'\r') => Ok(ChunkState::DataEnd),
             (ChunkState::DataEnd, b'\n') => Ok(ChunkState::Size),
             // Never skipped: the next response on this connection would begin in the wrong place.
-            (ChunkState::DataReturn | ChunkState::DataEnd, _) => Err(ParseError("a chunk is longer than its size")),
+            (ChunkState::DataReturn | ChunkState::DataEnd, _) => {
+                Err(ParseError("a chunk is longer than its size"))
+            }
             (ChunkState::Line, b'\r') => Ok(ChunkState::LastEnd),
-            (ChunkState::Line | ChunkState::TrailerName | ChunkState::TrailerValue, _) => self.trailer(byte),
+            (ChunkState::Line | ChunkState::TrailerName | ChunkState::TrailerValue, _) => {
+                self.trailer(byte)
+            }
             (ChunkState::TrailerEnd, b'\n') => Ok(ChunkState::Line),
             (ChunkState::LastEnd, b'\n') => Ok(ChunkState::Finished),
             (ChunkState::SizeEnd | ChunkState::TrailerEnd | ChunkState::LastEnd, _) => {
@@ -119,15 +145,21 @@ impl ChunkedDecoder {
         }
     }
 
-    /// Checks one byte of a trailer line. The line is ignored, but it has to be a header: RFC 9112, section 7.1.2 has
-    /// "trailer-section = *( field-line CRLF )".
+    /// Checks one byte of a trailer line. The line is ignored, but it has to be a header: RFC 9112,
+    /// section 7.1.2 has "trailer-section = *( field-line CRLF )".
     fn trailer(&mut self, byte: u8) -> Result<ChunkState, ParseError> {
         let next = match (self.state, byte) {
-            (_, b'\n') => return Err(ParseError("a line of the trailer ends in a line feed alone")),
+            (_, b'\n') => {
+                return Err(ParseError(
+                    "a line of the trailer ends in a line feed alone",
+                ));
+            }
             (ChunkState::TrailerValue, b'\r') => return Ok(ChunkState::TrailerEnd),
             (ChunkState::TrailerValue, b'\t' | b' '..=b'~' | 0x80..) => ChunkState::TrailerValue,
             (ChunkState::TrailerName, b':') => ChunkState::TrailerValue,
-            (ChunkState::Line | ChunkState::TrailerName, byte) if is_token(byte) => ChunkState::TrailerName,
+            (ChunkState::Line | ChunkState::TrailerName, byte) if is_token(byte) => {
+                ChunkState::TrailerName
+            }
             _ => return Err(ParseError("a line of the trailer is no header")),
         };
         if self.state == ChunkState::Line {
@@ -155,7 +187,9 @@ impl ChunkedDecoder {
         self.line_length += 1;
         match self.line_length > limit {
             false => Ok(next),
-            true if limit == LINE_MAX => Err(ParseError("the extensions of a chunk are longer than 4 KiB")),
+            true if limit == LINE_MAX => Err(ParseError(
+                "the extensions of a chunk are longer than 4 KiB",
+            )),
             true => Err(ParseError("the trailer is longer than 16 KiB")),
         }
     }
@@ -206,10 +240,18 @@ mod tests {
             ("0000000000000002\r\nok\r\n0\r\n\r\n", "ok"),
             ("2\r\nok\r\n0\r\nA: b\r\nC: d\r\n\r\n", "ok"),
         ] {
-            assert_eq!(decode_all_ways(bytes.as_bytes()), Ok((text.into(), bytes.len(), true)), "{bytes:?}");
+            assert_eq!(
+                decode_all_ways(bytes.as_bytes()),
+                Ok((text.into(), bytes.len(), true)),
+                "{bytes:?}"
+            );
             // Bytes after the body are not consumed.
             let more = format!("{bytes}HTTP/1.1 200 OK\r\n");
-            assert_eq!(decode_all_ways(more.as_bytes()), Ok((text.into(), bytes.len(), true)), "{more:?}");
+            assert_eq!(
+                decode_all_ways(more.as_bytes()),
+                Ok((text.into(), bytes.len(), true)),
+                "{more:?}"
+            );
         }
     }
 
@@ -221,27 +263,57 @@ mod tests {
             (";x\r\n", "a chunk has no size"),
             ("+2\r\nok\r\n", "a chunk has no size"),
             ("-2\r\nok\r\n", "a chunk has no size"),
-            ("0x2\r\nok\r\n", "the size of a chunk is no hexadecimal number"),
-            ("2g\r\nok\r\n", "the size of a chunk is no hexadecimal number"),
-            ("2 2\r\nok\r\n", "the size of a chunk is no hexadecimal number"),
+            (
+                "0x2\r\nok\r\n",
+                "the size of a chunk is no hexadecimal number",
+            ),
+            (
+                "2g\r\nok\r\n",
+                "the size of a chunk is no hexadecimal number",
+            ),
+            (
+                "2 2\r\nok\r\n",
+                "the size of a chunk is no hexadecimal number",
+            ),
             ("2\nok\r\n", "the size of a chunk ends in a line feed alone"),
-            ("2 \nok\r\n", "the size of a chunk ends in a line feed alone"),
-            ("2;x\nok\r\n", "an extension of a chunk ends in a line feed alone"),
+            (
+                "2 \nok\r\n",
+                "the size of a chunk ends in a line feed alone",
+            ),
+            (
+                "2;x\nok\r\n",
+                "an extension of a chunk ends in a line feed alone",
+            ),
             ("2\rok\r\n", "a carriage return stands alone"),
             ("2;\r\r\nok\r\n", "a carriage return stands alone"),
             ("2\r\nok!\r\n", "a chunk is longer than its size"),
             ("2\r\nok\n0\r\n\r\n", "a chunk is longer than its size"),
             ("2\r\nok0\r\n\r\n", "a chunk is longer than its size"),
             ("2\r\nok\r0\r\n\r\n", "a chunk is longer than its size"),
-            ("00000000000000002\r\nok\r\n", "the size of a chunk has more than 16 digits"),
-            ("fffffffffffffffff\r\n", "the size of a chunk has more than 16 digits"),
+            (
+                "00000000000000002\r\nok\r\n",
+                "the size of a chunk has more than 16 digits",
+            ),
+            (
+                "fffffffffffffffff\r\n",
+                "the size of a chunk has more than 16 digits",
+            ),
             ("0\r\n\n", "a line of the trailer ends in a line feed alone"),
-            ("0\r\nA: b\n\r\n", "a line of the trailer ends in a line feed alone"),
+            (
+                "0\r\nA: b\n\r\n",
+                "a line of the trailer ends in a line feed alone",
+            ),
             ("0\r\nA: b\rC\r\n\r\n", "a carriage return stands alone"),
-            ("0\r\nno field\r\n\r\n", "a line of the trailer is no header"),
+            (
+                "0\r\nno field\r\n\r\n",
+                "a line of the trailer is no header",
+            ),
             ("0\r\nA : b\r\n\r\n", "a line of the trailer is no header"),
             ("0\r\n: b\r\n\r\n", "a line of the trailer is no header"),
-            ("0\r\nA: b\r\n c\r\n\r\n", "a line of the trailer is no header"),
+            (
+                "0\r\nA: b\r\n c\r\n\r\n",
+                "a line of the trailer is no header",
+            ),
             ("0\r\nA: \x01\r\n\r\n", "a line of the trailer is no header"),
             ("0\r\n\r!", "a carriage return stands alone"),
         ] {
@@ -255,24 +327,48 @@ mod tests {
         let fits = extension(usize::from(LINE_MAX) - 1);
         // The limit is for each chunk: a stream may be long.
         let many = fits.repeat(20) + "0\r\n\r\n";
-        assert_eq!(decode(&[many.as_bytes()]), Ok(("ok".repeat(20).into(), many.len(), true)));
+        assert_eq!(
+            decode(&[many.as_bytes()]),
+            Ok(("ok".repeat(20).into(), many.len(), true))
+        );
         let long = extension(usize::from(LINE_MAX));
-        assert_eq!(decode(&[long.as_bytes()]), Err("the extensions of a chunk are longer than 4 KiB"));
+        assert_eq!(
+            decode(&[long.as_bytes()]),
+            Err("the extensions of a chunk are longer than 4 KiB")
+        );
         let trailer = |lines| format!("0\r\n{}\r\n", "A: b\r\n".repeat(lines));
-        assert_eq!(decode(&[trailer(100).as_bytes()]), Ok((vec![], 100 * 6 + 5, true)));
-        assert_eq!(decode(&[trailer(101).as_bytes()]), Err("the trailer has more than 100 lines"));
+        assert_eq!(
+            decode(&[trailer(100).as_bytes()]),
+            Ok((vec![], 100 * 6 + 5, true))
+        );
+        assert_eq!(
+            decode(&[trailer(101).as_bytes()]),
+            Err("the trailer has more than 100 lines")
+        );
         let trailer = |length: usize| format!("0\r\nA:{}\r\n\r\n", "b".repeat(length - 2));
         let longest = usize::from(TRAILER_MAX);
-        assert_eq!(decode(&[trailer(longest).as_bytes()]), Ok((vec![], longest + 7, true)));
-        assert_eq!(decode(&[trailer(longest + 1).as_bytes()]), Err("the trailer is longer than 16 KiB"));
+        assert_eq!(
+            decode(&[trailer(longest).as_bytes()]),
+            Ok((vec![], longest + 7, true))
+        );
+        assert_eq!(
+            decode(&[trailer(longest + 1).as_bytes()]),
+            Err("the trailer is longer than 16 KiB")
+        );
     }
 
     #[test]
     fn a_chunk_of_the_largest_size_is_only_long() {
         let mut chunks = ChunkedDecoder::new();
         let mut out = BytesMut::new();
-        assert_eq!(chunks.decode(b"ffffffffffffffff\r\nabc", &mut out).unwrap(), 21);
-        assert_eq!((&out[..], chunks.remaining, chunks.is_finished()), (&b"abc"[..], u64::MAX - 3, false));
+        assert_eq!(
+            chunks.decode(b"ffffffffffffffff\r\nabc", &mut out).unwrap(),
+            21
+        );
+        assert_eq!(
+            (&out[..], chunks.remaining, chunks.is_finished()),
+            (&b"abc"[..], u64::MAX - 3, false)
+        );
     }
 
     fn written(parts: &[Vec<u8>], extension: &str, trailer: &str) -> Vec<u8> {
@@ -308,7 +404,8 @@ mod tests {
 
         #[test]
         fn any_bytes_are_read_the_same_however_they_are_cut(
-            bytes in prop::collection::vec(prop::sample::select(b"0123af \t;x\r\n:".to_vec()), 0..60),
+            bytes in prop::collection::vec(prop::sample::select(b"0123af \t;x\r\n:".to_vec()),
+                0..60),
         ) {
             let _ = decode_all_ways(&bytes);
         }

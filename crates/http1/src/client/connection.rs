@@ -1,10 +1,11 @@
 //! Client side of one HTTP/1.1 connection to a server.
 //!
-//! Owns the socket, the sending of one request at a time and the reading of its response. Knows no pool or messages.
-//! Invariant: the connection moves bytes only while it is polled, and holds no buffer while it waits for input.
+//! Owns the socket, the sending of one request at a time and the reading of its response. Knows no
+//! pool or messages. Invariant: the connection moves bytes only while it is polled, and holds no
+//! buffer while it waits for input.
 //!
-//! A general client keeps a buffer for each direction and a channel to the task that drives it. That costs some 18 KiB
-//! more for each waiting call, and 13,000 instructions more for each call.
+//! A general client keeps a buffer for each direction and a channel to the task that drives it.
+//! That costs some 18 KiB more for each waiting call, and 13,000 instructions more for each call.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -46,15 +47,24 @@ pub(super) struct ClientConnection {
 
 impl ClientConnection {
     pub(super) fn new(stream: HttpIo) -> Self {
-        ClientConnection { stream, request: None, send_error: None, keep_alive: true }
+        ClientConnection {
+            stream,
+            request: None,
+            send_error: None,
+            keep_alive: true,
+        }
     }
 
     /// Sends a request and waits for the head of its response. The body follows on this connection.
-    pub(super) async fn exchange(&mut self, request: Box<EncodedRequest>) -> Result<Response<BodyDecoder>, SendError> {
+    pub(super) async fn exchange(
+        &mut self,
+        request: Box<EncodedRequest>,
+    ) -> Result<Response<BodyDecoder>, SendError> {
         self.request = Some(request);
         let mut reading = HeadReader::default();
         std::future::poll_fn(|cx| {
-            self.poll_send_rest(cx).map_err(|(request, error)| SendError::NotSent(request, error))?;
+            self.poll_send_rest(cx)
+                .map_err(|(request, error)| SendError::NotSent(request, error))?;
             self.poll_head(cx, &mut reading).map_err(SendError::Broken)
         })
         .await
@@ -66,15 +76,21 @@ impl ClientConnection {
         self.keep_alive && self.request.is_none() && self.stream.is_idle()
     }
 
-    /// Asks the kernel whether an idle connection is still open. The runtime may not have been told yet.
+    /// Asks the kernel whether an idle connection is still open. The runtime may not have been told
+    /// yet.
     pub(super) fn peek_is_open(&self) -> bool {
         self.stream.peek_is_idle()
     }
 
-    /// Sends as much of the rest of the request as the connection accepts. A server may respond early and refuse the
-    /// rest; that response counts. Fails if no byte was sent at all.
-    pub(super) fn poll_send_rest(&mut self, cx: &mut Context<'_>) -> Result<(), (Box<EncodedRequest>, io::Error)> {
-        let Some(request) = &mut self.request else { return Ok(()) };
+    /// Sends as much of the rest of the request as the connection accepts. A server may respond
+    /// early and refuse the rest; that response counts. Fails if no byte was sent at all.
+    pub(super) fn poll_send_rest(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Result<(), (Box<EncodedRequest>, io::Error)> {
+        let Some(request) = &mut self.request else {
+            return Ok(());
+        };
         match request.poll_send(Pin::new(&mut self.stream), cx) {
             Poll::Pending => Ok(()),
             Poll::Ready(Ok(())) => {
@@ -116,15 +132,22 @@ impl ClientConnection {
             };
             self.keep_alive = false;
             return Poll::Ready(Err(match (error, self.send_error.take()) {
-                // The refusal of the request is the cause, and the end of the connection its consequence.
-                (ConnectionError::Io(_) | ConnectionError::Closed(_), Some(refused)) => ConnectionError::Io(refused),
+                // The refusal of the request is the cause, and the end of the connection its
+                // consequence.
+                (ConnectionError::Io(_) | ConnectionError::Closed(_), Some(refused)) => {
+                    ConnectionError::Io(refused)
+                }
                 (error, _) => error,
             }));
         }
     }
 
     /// Reads available bytes and passes them to `take`. An empty slice is the end.
-    pub(super) fn poll_read<T>(&mut self, cx: &mut Context<'_>, take: impl FnOnce(&[u8]) -> T) -> Poll<io::Result<T>> {
+    pub(super) fn poll_read<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        take: impl FnOnce(&[u8]) -> T,
+    ) -> Poll<io::Result<T>> {
         let mut space = [const { MaybeUninit::uninit() }; READ_SIZE];
         let mut buffer = ReadBuf::uninit(&mut space);
         ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer))?;
@@ -157,7 +180,8 @@ impl HeadReader {
         let mut buffered = std::mem::take(&mut self.buffered);
         let mut bytes = bytes;
         if !buffered.is_empty() {
-            // The end of a head, LF LF or LF CR LF, may be split over two reads: two bytes are looked at again.
+            // The end of a head, LF LF or LF CR LF, may be split over two reads: two bytes are
+            // looked at again.
             let seen = buffered.len().saturating_sub(2);
             buffered.extend_from_slice(bytes);
             // A parse from the start at every piece would make a head sent byte by byte quadratic.
@@ -176,10 +200,13 @@ impl HeadReader {
             bytes = &bytes[length..];
             if !head.response.status().is_informational() {
                 let (body, used) = BodyDecoder::new(head.framing, bytes)?;
-                return Ok(Some((head.response.map(|()| body), head.keep_alive && used == bytes.len())));
+                return Ok(Some((
+                    head.response.map(|()| body),
+                    head.keep_alive && used == bytes.len(),
+                )));
             }
-            // RFC 9110, section 15.2: a client must be able to parse any number of 1xx responses. The limit bounds a
-            // server that sends nothing else.
+            // RFC 9110, section 15.2: a client must be able to parse any number of 1xx responses.
+            // The limit bounds a server that sends nothing else.
             self.interim += 1;
             if self.interim > INTERIM_MAX {
                 return Err(ParseError("more than 16 interim answers came before it"));
@@ -206,7 +233,9 @@ mod tests {
     /// Returns both ends of a connection.
     async fn pair() -> (ClientConnection, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap())
+            .await
+            .unwrap();
         let (server, _) = listener.accept().await.unwrap();
         server.set_nodelay(true).unwrap();
         (ClientConnection::new(HttpIo::Tcp(client)), server)
@@ -218,16 +247,29 @@ mod tests {
     }
 
     /// Returns the status and text of a response, or the error.
-    async fn answer(connection: &mut ClientConnection, request: Box<EncodedRequest>) -> Result<(u16, String), String> {
+    async fn answer(
+        connection: &mut ClientConnection,
+        request: Box<EncodedRequest>,
+    ) -> Result<(u16, String), String> {
         let failed = |failure| match failure {
             SendError::NotSent(_, error) => format!("unsent: {error}"),
             SendError::Broken(broken) => broken.to_string(),
         };
-        let (head, mut body) = connection.exchange(request).await.map_err(failed)?.into_parts();
+        let (head, mut body) = connection
+            .exchange(request)
+            .await
+            .map_err(failed)?
+            .into_parts();
         let mut text = BytesMut::new();
-        while std::future::poll_fn(|cx| body.poll_fill(connection, cx, &mut text)).await.map_err(|e| e.to_string())? {}
+        while std::future::poll_fn(|cx| body.poll_fill(connection, cx, &mut text))
+            .await
+            .map_err(|e| e.to_string())?
+        {}
         assert!(body.is_finished());
-        Ok((head.status.as_u16(), String::from_utf8(text.to_vec()).unwrap()))
+        Ok((
+            head.status.as_u16(),
+            String::from_utf8(text.to_vec()).unwrap(),
+        ))
     }
 
     /// Waits until the connection shows the data or its end.
@@ -237,11 +279,17 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(20), waiting).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(20), waiting)
+            .await
+            .unwrap();
     }
 
-    /// Runs a server that reads one request, writes `pieces` one after another, and closes if told to.
-    async fn meet(pieces: Vec<Vec<u8>>, close: bool) -> (Result<(u16, String), String>, ClientConnection, TcpStream) {
+    /// Runs a server that reads one request, writes `pieces` one after another, and closes if told
+    /// to.
+    async fn meet(
+        pieces: Vec<Vec<u8>>,
+        close: bool,
+    ) -> (Result<(u16, String), String>, ClientConnection, TcpStream) {
         let (mut connection, mut server) = pair().await;
         let serving = async move {
             let _ = server.read(&mut [0; 4096]).await.unwrap();
@@ -261,29 +309,53 @@ mod tests {
     #[tokio::test]
     async fn answers_are_read_however_they_are_cut() {
         for (text, expected, keep_alive) in [
-            ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", (200, "ok"), true),
             (
-                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\no\r\n1;x\r\nk\r\n0\r\nA: b\r\n\r\n",
+                "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+                (200, "ok"),
+                true,
+            ),
+            (
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: \
+                 chunked\r\n\r\n1\r\no\r\n1;x\r\nk\r\n0\r\nA: b\r\n\r\n",
                 (200, "ok"),
                 true,
             ),
             ("HTTP/1.1 204 No Content\r\n\r\n", (204, ""), true),
-            ("HTTP/1.1 404 Not Found\r\nConnection: close\r\nContent-Length: 1\r\n\r\n!", (404, "!"), false),
             (
-                "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 X\r\nA: b\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n!",
+                "HTTP/1.1 404 Not Found\r\nConnection: close\r\nContent-Length: 1\r\n\r\n!",
+                (404, "!"),
+                false,
+            ),
+            (
+                "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 X\r\nA: b\r\n\r\nHTTP/1.1 200 \
+                 OK\r\nContent-Length: 1\r\n\r\n!",
                 (200, "!"),
                 true,
             ),
-            ("HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\n!", (200, "!"), false),
+            (
+                "HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\n!",
+                (200, "!"),
+                false,
+            ),
         ] {
             let bytes = text.as_bytes();
             let cuts = (0..bytes.len()).map(|at| vec![bytes[..at].to_vec(), bytes[at..].to_vec()]);
             for pieces in cuts.chain([bytes.chunks(1).map(<[u8]>::to_vec).collect()]) {
-                let pieces = pieces.into_iter().filter(|piece| !piece.is_empty()).collect();
+                let pieces = pieces
+                    .into_iter()
+                    .filter(|piece| !piece.is_empty())
+                    .collect();
                 let (answered, connection, _server) = meet(pieces, false).await;
-                assert_eq!(answered, Ok((expected.0, expected.1.to_owned())), "{text:?}");
                 assert_eq!(
-                    (connection.is_ready(), connection.is_ready() && connection.peek_is_open()),
+                    answered,
+                    Ok((expected.0, expected.1.to_owned())),
+                    "{text:?}"
+                );
+                assert_eq!(
+                    (
+                        connection.is_ready(),
+                        connection.is_ready() && connection.peek_is_open()
+                    ),
                     (keep_alive, keep_alive),
                     "{text:?}"
                 );
@@ -295,17 +367,29 @@ mod tests {
     async fn a_body_without_a_length_ends_with_its_connection() {
         let pieces = ["HTTP/1.1 200 OK\r\n\r\n", "o", "k"].map(|piece| piece.as_bytes().to_vec());
         let (answered, connection, _server) = meet(pieces.to_vec(), true).await;
-        assert_eq!((answered, connection.is_ready()), (Ok((200, "ok".to_owned())), false));
+        assert_eq!(
+            (answered, connection.is_ready()),
+            (Ok((200, "ok".to_owned())), false)
+        );
     }
 
     #[tokio::test]
     async fn answers_that_break_off_or_are_wrong_say_so_and_end_the_connection() {
         const WRONG: &str = "the answer cannot be read as HTTP/1.1: ";
         let interim = "HTTP/1.1 100 Continue\r\n\r\n".repeat(INTERIM_MAX + 1);
-        let long = format!("HTTP/1.1 200 OK\r\nA: {}", "b".repeat(decode_head::HEAD_MAX));
+        let long = format!(
+            "HTTP/1.1 200 OK\r\nA: {}",
+            "b".repeat(decode_head::HEAD_MAX)
+        );
         for (text, why) in [
-            ("", "the server closed the connection without an answer".to_owned()),
-            ("HTTP/1.1 2", "the server closed the connection within the head of the answer".to_owned()),
+            (
+                "",
+                "the server closed the connection without an answer".to_owned(),
+            ),
+            (
+                "HTTP/1.1 2",
+                "the server closed the connection within the head of the answer".to_owned(),
+            ),
             (
                 "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok",
                 "the server closed the connection within an answer".to_owned(),
@@ -322,8 +406,14 @@ mod tests {
                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n",
                 format!("{WRONG}it has both a Transfer-Encoding and a Content-Length"),
             ),
-            ("220 mail.example.com ESMTP\r\n", format!("{WRONG}it does not begin as an answer of HTTP/1")),
-            (&*interim, format!("{WRONG}more than 16 interim answers came before it")),
+            (
+                "220 mail.example.com ESMTP\r\n",
+                format!("{WRONG}it does not begin as an answer of HTTP/1"),
+            ),
+            (
+                &*interim,
+                format!("{WRONG}more than 16 interim answers came before it"),
+            ),
             (&*long, format!("{WRONG}its head is longer than 64 KiB")),
         ] {
             let (answered, connection, _server) = meet(vec![text.as_bytes().to_vec()], true).await;
@@ -362,9 +452,17 @@ mod tests {
         let large = 32 << 20;
         let (mut connection, mut server) = pair().await;
         let serving = async {
-            server.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n").await.unwrap();
+            server
+                .write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n")
+                .await
+                .unwrap();
             let mut all = server.take(large as u64);
-            assert!(tokio::io::copy(&mut all, &mut tokio::io::sink()).await.unwrap() == large as u64);
+            assert!(
+                tokio::io::copy(&mut all, &mut tokio::io::sink())
+                    .await
+                    .unwrap()
+                    == large as u64
+            );
             let mut server = all.into_inner();
             server.write_all(b"1\r\n!\r\n0\r\n\r\n").await.unwrap();
             server
@@ -377,7 +475,10 @@ mod tests {
     async fn a_refusal_counts_though_the_rest_of_the_request_was_not_taken() {
         let (mut connection, mut server) = pair().await;
         let serving = async {
-            server.write_all(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno").await.unwrap();
+            server
+                .write_all(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno")
+                .await
+                .unwrap();
             server
         };
         let (answered, _server) = tokio::join!(answer(&mut connection, request(32 << 20)), serving);
@@ -412,11 +513,19 @@ mod tests {
             server.write_all(&vec![b'y'; length]).await.unwrap();
         };
         let reading = async {
-            let mut body = connection.exchange(request(2)).await.ok().unwrap().into_body();
+            let mut body = connection
+                .exchange(request(2))
+                .await
+                .ok()
+                .unwrap()
+                .into_body();
             assert_eq!(body.length(), Some(length as u64));
             let mut all = BytesMut::with_capacity(length);
             let start = all.as_ptr();
-            while std::future::poll_fn(|cx| body.poll_fill(&mut connection, cx, &mut all)).await.unwrap() {}
+            while std::future::poll_fn(|cx| body.poll_fill(&mut connection, cx, &mut all))
+                .await
+                .unwrap()
+            {}
             assert_eq!((all.len(), all.as_ptr()), (length, start));
             assert!(all.iter().all(|b| *b == b'y'));
         };

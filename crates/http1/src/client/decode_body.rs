@@ -1,7 +1,7 @@
 //! Response bodies, read from their connections on demand.
 //!
-//! Owns the state of the body and the bytes that came with its head. Does not own the connection. Invariant: no more is
-//! read than is asked for, and each byte is copied at most once.
+//! Owns the state of the body and the bytes that came with its head. Does not own the connection.
+//! Invariant: no more is read than is asked for, and each byte is copied at most once.
 
 use std::io;
 use std::pin::pin;
@@ -32,7 +32,8 @@ enum BodyRemaining {
 }
 
 impl BodyDecoder {
-    /// Creates a decoder for a body that starts with `bytes`, and returns how many of them belong to it.
+    /// Creates a decoder for a body that starts with `bytes`, and returns how many of them belong
+    /// to it.
     pub(super) fn new(framing: BodyFraming, bytes: &[u8]) -> Result<(Self, usize), ParseError> {
         let mut left = match framing {
             BodyFraming::Length(length) => BodyRemaining::Length(length),
@@ -41,7 +42,13 @@ impl BodyDecoder {
         };
         let mut ahead = BytesMut::new();
         let used = left.decode(bytes, &mut ahead)?;
-        Ok((BodyDecoder { remaining: left, buffered: ahead.freeze() }, used))
+        Ok((
+            BodyDecoder {
+                remaining: left,
+                buffered: ahead.freeze(),
+            },
+            used,
+        ))
     }
 
     /// True if the whole body was read from the connection.
@@ -104,7 +111,9 @@ impl BodyDecoder {
                 // An incomplete body leaves the connection at an unknown position.
                 failed => {
                     connection.keep_alive = false;
-                    return Poll::Ready(Err(failed.err().unwrap_or(ConnectionError::Closed("within an answer"))));
+                    return Poll::Ready(Err(failed
+                        .err()
+                        .unwrap_or(ConnectionError::Closed("within an answer"))));
                 }
             }
         }
@@ -121,7 +130,8 @@ impl BodyRemaining {
             }
             BodyRemaining::Length(left) => {
                 // What follows the body stays with the connection, whose owner decides about it.
-                let taken = usize::try_from(*left).map_or(bytes.len(), |left| left.min(bytes.len()));
+                let taken =
+                    usize::try_from(*left).map_or(bytes.len(), |left| left.min(bytes.len()));
                 out.extend_from_slice(&bytes[..taken]);
                 *left -= taken as u64;
                 Ok(taken)
@@ -161,7 +171,8 @@ fn read_some(
     cx: &mut Context<'_>,
     out: &mut BytesMut,
 ) -> Poll<Result<bool, ConnectionError>> {
-    let (read, used) = ready!(connection.poll_read(cx, |bytes| (bytes.len(), left.decode(bytes, out))))?;
+    let (read, used) =
+        ready!(connection.poll_read(cx, |bytes| (bytes.len(), left.decode(bytes, out))))?;
     if used? < read {
         // Bytes after the body: the connection is out of step with its requests.
         connection.keep_alive = false;

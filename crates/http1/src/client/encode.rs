@@ -1,7 +1,8 @@
 //! Requests encoded as bytes.
 //!
-//! Owns the encoding of request heads and the count of sent bytes. Does not know what headers mean. Invariant: a header
-//! of the request replaces one of the template, and `Content-Length` is the length of the body.
+//! Owns the encoding of request heads and the count of sent bytes. Does not know what headers mean.
+//! Invariant: a header of the request replaces one of the template, and `Content-Length` is the
+//! length of the body.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -26,10 +27,14 @@ impl RequestTemplate {
             put(&mut line, name, value);
             (name.clone(), line)
         });
-        RequestTemplate { path, lines: lines.collect() }
+        RequestTemplate {
+            path,
+            lines: lines.collect(),
+        }
     }
 
-    /// Encodes a request, with a JSON body if the method is POST. The last of several headers of one name counts.
+    /// Encodes a request, with a JSON body if the method is POST. The last of several headers of
+    /// one name counts.
     pub fn request(
         &self,
         method: &Method,
@@ -38,9 +43,13 @@ impl RequestTemplate {
         body: Bytes,
     ) -> Box<EncodedRequest> {
         // Sized up front, so that the head is allocated once.
-        let request_length: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
+        let request_length: usize = headers
+            .iter()
+            .map(|(name, value)| name.as_str().len() + value.len() + 4)
+            .sum();
         let common: usize = self.lines.iter().map(|(_, line)| line.len()).sum();
-        let mut head = Vec::with_capacity(self.path.len() + common + request_length + accept.len() + 112);
+        let mut head =
+            Vec::with_capacity(self.path.len() + common + request_length + accept.len() + 112);
         for part in [method.as_str(), " ", &self.path, " HTTP/1.1\r\n"] {
             head.extend_from_slice(part.as_bytes());
         }
@@ -58,15 +67,19 @@ impl RequestTemplate {
         for part in ["accept: ", accept, "\r\n"] {
             head.extend_from_slice(part.as_bytes());
         }
-        // RFC 9110, section 8.6: "A user agent SHOULD send Content-Length in a request when the method defines a meaning
-        // for enclosed content".
+        // RFC 9110, section 8.6: "A user agent SHOULD send Content-Length in a request when the
+        // method defines a meaning for enclosed content".
         if *method == Method::POST {
             head.extend_from_slice(b"content-type: application/json\r\ncontent-length: ");
             head.extend_from_slice(itoa::Buffer::new().format(body.len()).as_bytes());
             head.extend_from_slice(b"\r\n");
         }
         head.extend_from_slice(b"\r\n");
-        Box::new(EncodedRequest { head, body, sent: 0 })
+        Box::new(EncodedRequest {
+            head,
+            body,
+            sent: 0,
+        })
     }
 }
 
@@ -100,7 +113,9 @@ impl EncodedRequest {
             let written = match (head, body) {
                 (head, []) => stream.as_mut().poll_write(cx, head),
                 ([], body) => stream.as_mut().poll_write(cx, body),
-                (head, body) => stream.as_mut().poll_write_vectored(cx, &[IoSlice::new(head), IoSlice::new(body)]),
+                (head, body) => stream
+                    .as_mut()
+                    .poll_write_vectored(cx, &[IoSlice::new(head), IoSlice::new(body)]),
             };
             match ready!(written)? {
                 // A stream that accepts no bytes without an error would loop for ever.
@@ -133,28 +148,48 @@ mod tests {
 
     #[test]
     fn a_request_is_encoded() {
-        let request = template().request(&Method::POST, "application/json", &[], Bytes::from_static(b"{}"));
-        let common = "/mcp?a=b HTTP/1.1\r\nhost: a:80\r\nauthorization: one\r\nx-two: 1\r\nx-two: 2\r\n";
+        let request = template().request(
+            &Method::POST,
+            "application/json",
+            &[],
+            Bytes::from_static(b"{}"),
+        );
+        let common =
+            "/mcp?a=b HTTP/1.1\r\nhost: a:80\r\nauthorization: one\r\nx-two: 1\r\nx-two: 2\r\n";
         assert_eq!(
             head(&request),
             format!(
-                "POST {common}accept: application/json\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n"
+                "POST {common}accept: application/json\r\ncontent-type: \
+                 application/json\r\ncontent-length: 2\r\n\r\n"
             )
         );
         let request = template().request(&Method::GET, "*/*", &[], Bytes::new());
         assert_eq!(head(&request), format!("GET {common}accept: */*\r\n\r\n"));
         let request = template().request(&Method::POST, "*/*", &[], Bytes::new());
-        assert!(head(&request).ends_with("content-length: 0\r\n\r\n"), "{}", head(&request));
+        assert!(
+            head(&request).ends_with("content-length: 0\r\n\r\n"),
+            "{}",
+            head(&request)
+        );
     }
 
     #[test]
     fn the_last_of_the_headers_with_one_name_counts() {
         let own = |text| (AUTHORIZATION, HeaderValue::from_static(text));
-        let other = (HeaderName::from_static("x-two"), HeaderValue::from_static("3"));
-        let request = template().request(&Method::GET, "*/*", &[own("two"), other, own("three")], Bytes::new());
+        let other = (
+            HeaderName::from_static("x-two"),
+            HeaderValue::from_static("3"),
+        );
+        let request = template().request(
+            &Method::GET,
+            "*/*",
+            &[own("two"), other, own("three")],
+            Bytes::new(),
+        );
         assert_eq!(
             head(&request),
-            "GET /mcp?a=b HTTP/1.1\r\nhost: a:80\r\nx-two: 3\r\nauthorization: three\r\naccept: */*\r\n\r\n"
+            "GET /mcp?a=b HTTP/1.1\r\nhost: a:80\r\nx-two: 3\r\nauthorization: three\r\naccept: \
+             */*\r\n\r\n"
         );
     }
 
@@ -162,7 +197,11 @@ mod tests {
     struct SlowWriter(Vec<u8>, usize);
 
     impl AsyncWrite for SlowWriter {
-        fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
             let taken = bytes.len().min(self.1);
             self.0.extend_from_slice(&bytes[..taken]);
             Poll::Ready(Ok(taken))
@@ -193,7 +232,13 @@ mod tests {
     fn a_request_is_sent_however_little_is_taken_at_a_time() {
         let mut cx = Context::from_waker(std::task::Waker::noop());
         let body = Bytes::from_static(b"{\"a\":1}");
-        let whole = [template().request(&Method::POST, "*/*", &[], body.clone()).head, body.to_vec()].concat();
+        let whole = [
+            template()
+                .request(&Method::POST, "*/*", &[], body.clone())
+                .head,
+            body.to_vec(),
+        ]
+        .concat();
         for step in 1..=whole.len() {
             let mut stream = SlowWriter(Vec::new(), step);
             let mut request = template().request(&Method::POST, "*/*", &[], body.clone());

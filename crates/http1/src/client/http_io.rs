@@ -1,7 +1,8 @@
 //! Byte streams below HTTP/1: TCP, Unix sockets, or memory in simulations without sockets.
 //!
-//! Owns the difference between them. Does not know HTTP. Invariant: a check for data takes nothing from the next
-//! reader, unless there is unexpected data, which makes an idle connection unusable anyway.
+//! Owns the difference between them. Does not know HTTP. Invariant: a check for data takes nothing
+//! from the next reader, unless there is unexpected data, which makes an idle connection unusable
+//! anyway.
 
 use parking_lot::Mutex;
 use std::io::{self, IoSlice};
@@ -43,7 +44,10 @@ struct WatchedReader {
 impl From<(PipeReader, PipeWriter)> for HttpIo {
     fn from((reader, writer): (PipeReader, PipeWriter)) -> Self {
         HttpIo::Memory(Box::new(MemoryIo {
-            reader: Mutex::new(WatchedReader { reader, unexpected_data: false }),
+            reader: Mutex::new(WatchedReader {
+                reader,
+                unexpected_data: false,
+            }),
             writer,
         }))
     }
@@ -61,8 +65,9 @@ impl HttpIo {
                 let mut byte = [0];
                 let mut cx = Context::from_waker(Waker::noop());
                 // No other task polls an idle connection, so no waker is replaced.
-                let has_data =
-                    Pin::new(&mut watched.reader).poll_read(&mut cx, &mut ReadBuf::new(&mut byte)).is_ready();
+                let has_data = Pin::new(&mut watched.reader)
+                    .poll_read(&mut cx, &mut ReadBuf::new(&mut byte))
+                    .is_ready();
                 // Remembered: the byte is consumed, and a second check would miss it.
                 watched.unexpected_data |= has_data;
                 !watched.unexpected_data
@@ -96,7 +101,11 @@ fn would_block(read: io::Result<usize>) -> bool {
 }
 
 impl AsyncRead for HttpIo {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         match self.get_mut() {
             HttpIo::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
             HttpIo::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
@@ -109,7 +118,11 @@ impl AsyncRead for HttpIo {
 }
 
 impl AsyncWrite for HttpIo {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             HttpIo::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
             HttpIo::Unix(stream) => Pin::new(stream).poll_write(cx, buf),

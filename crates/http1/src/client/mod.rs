@@ -1,7 +1,7 @@
 //! Client side: requests over pooled connections.
 //!
-//! Owns everything between an encoded request and the bytes of its response. Does not connect. Invariant: a connection
-//! carries one request at a time.
+//! Owns everything between an encoded request and the bytes of its response. Does not connect.
+//! Invariant: a connection carries one request at a time.
 
 mod chunked;
 mod connection;

@@ -1,10 +1,11 @@
 //! Connections to one server over plain HTTP/1.1, each driven by the call that uses it.
 //!
-//! Owns the idle connections of one server. Does not know messages. Invariant: a connection carries one request at a
-//! time and is reused only after its response was read to the end. A request is repeated only if no byte was sent.
+//! Owns the idle connections of one server. Does not know messages. Invariant: a connection carries
+//! one request at a time and is reused only after its response was read to the end. A request is
+//! repeated only if no byte was sent.
 //!
-//! A pool for many hosts with a task for each connection would cost more than the rest of the gateway: three look-ups
-//! and some ten wakes for each call.
+//! A pool for many hosts with a task for each connection would cost more than the rest of the
+//! gateway: three look-ups and some ten wakes for each call.
 
 use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
@@ -19,8 +20,8 @@ use crate::client::http_io::HttpIo;
 use crate::client::pooled_body::PooledBody;
 use crate::error::ConnectionError;
 
-/// Idle time after which the kernel is asked whether a connection is still open. Before that, the state known to the
-/// runtime suffices and costs nothing.
+/// Idle time after which the kernel is asked whether a connection is still open. Before that, the
+/// state known to the runtime suffices and costs nothing.
 const PEEK_AFTER: Duration = Duration::from_millis(5);
 
 /// Idle connections of one server.
@@ -58,7 +59,10 @@ struct IdleConnections {
 impl ClientPool {
     /// Creates an empty pool.
     pub fn new(limits: PoolLimits) -> Arc<Self> {
-        Arc::new(ClientPool { limits, idle: Mutex::default() })
+        Arc::new(ClientPool {
+            limits,
+            idle: Mutex::default(),
+        })
     }
 
     /// Sends a request over an idle connection, or over a new one from `connect`.
@@ -73,7 +77,9 @@ impl ClientPool {
         // The server may have closed an idle connection. Each round removes one, so the loop ends.
         while let Some(mut connection) = self.checkout() {
             match connection.exchange(request).await {
-                Ok(response) => return Ok(response.map(|body| PooledBody::new(body, connection, self.clone()))),
+                Ok(response) => {
+                    return Ok(response.map(|body| PooledBody::new(body, connection, self.clone())));
+                }
                 Err(SendError::NotSent(unsent, _)) => request = unsent,
                 Err(SendError::Broken(error)) => return Err(RequestError::Broken(error)),
             }
@@ -82,8 +88,12 @@ impl ClientPool {
         let io = Box::pin(connect()).await.map_err(RequestError::Connect)?;
         let mut connection = Box::new(ClientConnection::new(io));
         match connection.exchange(request).await {
-            Ok(response) => Ok(response.map(|body| PooledBody::new(body, connection, self.clone()))),
-            Err(SendError::NotSent(_, error)) => Err(RequestError::Broken(ConnectionError::Io(error))),
+            Ok(response) => {
+                Ok(response.map(|body| PooledBody::new(body, connection, self.clone())))
+            }
+            Err(SendError::NotSent(_, error)) => {
+                Err(RequestError::Broken(ConnectionError::Io(error)))
+            }
             Err(SendError::Broken(error)) => Err(RequestError::Broken(error)),
         }
     }
@@ -94,14 +104,16 @@ impl ClientPool {
             // Last in, first out: the rest of the pool grows old and is evicted.
             let (last_used, connection) = self.idle.lock().connections.pop()?;
             let idle = last_used.elapsed();
-            let is_open = |connection: &ClientConnection| idle < PEEK_AFTER || connection.peek_is_open();
+            let is_open =
+                |connection: &ClientConnection| idle < PEEK_AFTER || connection.peek_is_open();
             if idle < self.limits.idle_time && connection.is_ready() && is_open(&connection) {
                 return Some(connection);
             }
         }
     }
 
-    /// Returns a connection to the pool after its response was read, if it can take another request.
+    /// Returns a connection to the pool after its response was read, if it can take another
+    /// request.
     pub(super) fn checkin(self: &Arc<Self>, connection: Box<ClientConnection>) {
         if !connection.is_ready() {
             return;
@@ -156,7 +168,8 @@ mod tests {
 
     const WHOLE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
-    /// Server that gives each request on a connection the next of `answers`, and closes after the last.
+    /// Server that gives each request on a connection the next of `answers`, and closes after the
+    /// last.
     struct PoolTestServer {
         pool: Arc<ClientPool>,
         address: SocketAddr,
@@ -188,13 +201,26 @@ mod tests {
                 });
             }
         });
-        PoolTestServer { pool: ClientPool::new(limits), address, opened, closed }
+        PoolTestServer {
+            pool: ClientPool::new(limits),
+            address,
+            opened,
+            closed,
+        }
     }
 
-    const LIMITS: PoolLimits = PoolLimits { idle: 4, idle_time: Duration::from_secs(60) };
+    const LIMITS: PoolLimits = PoolLimits {
+        idle: 4,
+        idle_time: Duration::from_secs(60),
+    };
 
     fn request() -> Box<EncodedRequest> {
-        RequestTemplate::new("/mcp".to_owned(), &HeaderMap::new()).request(&Method::GET, "*/*", &[], Bytes::new())
+        RequestTemplate::new("/mcp".to_owned(), &HeaderMap::new()).request(
+            &Method::GET,
+            "*/*",
+            &[],
+            Bytes::new(),
+        )
     }
 
     async fn read(answer: Result<Response<PooledBody>, RequestError<io::Error>>) -> BytesMut {
@@ -236,17 +262,30 @@ mod tests {
             assert_eq!(server.opened(), n);
             // Waits for the end of the connection. A request sent sooner may count as sent.
             let until_closed = async {
-                while server.pool.idle.lock().connections.iter().any(|(_, connection)| connection.is_ready()) {
+                while server
+                    .pool
+                    .idle
+                    .lock()
+                    .connections
+                    .iter()
+                    .any(|(_, connection)| connection.is_ready())
+                {
                     tokio::task::yield_now().await;
                 }
             };
-            tokio::time::timeout(Duration::from_secs(20), until_closed).await.unwrap();
+            tokio::time::timeout(Duration::from_secs(20), until_closed)
+                .await
+                .unwrap();
         }
     }
 
     #[tokio::test]
     async fn an_answer_that_is_given_up_ends_its_connection() {
-        let mut server = server(&["HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok", WHOLE], LIMITS).await;
+        let mut server = server(
+            &["HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok", WHOLE],
+            LIMITS,
+        )
+        .await;
         let answer = server.send().await.unwrap();
         drop(answer);
         server.closed.recv().await.unwrap();
@@ -259,13 +298,19 @@ mod tests {
         let server = server(&[WHOLE, "HTTP/1.1 200"], LIMITS).await;
         assert_eq!(server.ask().await, "ok");
         let broken = server.send().await;
-        assert!(matches!(broken, Err(RequestError::Broken(ConnectionError::Closed(_)))));
+        assert!(matches!(
+            broken,
+            Err(RequestError::Broken(ConnectionError::Closed(_)))
+        ));
         assert_eq!(server.opened(), 1);
     }
 
     #[tokio::test]
     async fn idle_connections_are_few_and_end() {
-        let limits = PoolLimits { idle: 2, idle_time: Duration::from_millis(200) };
+        let limits = PoolLimits {
+            idle: 2,
+            idle_time: Duration::from_millis(200),
+        };
         let mut server = server(&[WHOLE; 20], limits).await;
         let answers = futures_util::future::join_all((0..5).map(|_| server.send())).await;
         assert_eq!(server.opened(), 5);
@@ -275,6 +320,8 @@ mod tests {
         for _ in 0..5 {
             server.closed.recv().await.unwrap();
         }
-        assert!(server.pool.idle.lock().connections.is_empty() && !server.pool.idle.lock().has_evictor);
+        assert!(
+            server.pool.idle.lock().connections.is_empty() && !server.pool.idle.lock().has_evictor
+        );
     }
 }

@@ -1,7 +1,8 @@
 //! Response bodies with the connections that they arrive on.
 //!
-//! Owns the connection below a response until the response is read. Does not know messages. Invariant: a connection
-//! returns to its pool as soon as the response was read to the end, and at no other time.
+//! Owns the connection below a response until the response is read. Does not know messages.
+//! Invariant: a connection returns to its pool as soon as the response was read to the end, and at
+//! no other time.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -22,9 +23,16 @@ pub struct PooledBody {
 
 impl PooledBody {
     /// Creates a body that arrives on this connection.
-    pub(super) fn new(decoder: BodyDecoder, connection: Box<ClientConnection>, pool: Arc<ClientPool>) -> Self {
+    pub(super) fn new(
+        decoder: BodyDecoder,
+        connection: Box<ClientConnection>,
+        pool: Arc<ClientPool>,
+    ) -> Self {
         // A short body arrives with its head, and the connection is free already.
-        let mut body = PooledBody { decoder, connection: Some((connection, pool)) };
+        let mut body = PooledBody {
+            decoder,
+            connection: Some((connection, pool)),
+        };
         body.release();
         body
     }
@@ -50,7 +58,10 @@ impl PooledBody {
     }
 
     /// Returns the next bytes. `None` at the end of the body.
-    pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, ConnectionError>> {
+    pub fn poll_data(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Bytes>, ConnectionError>> {
         let ahead = self.decoder.take_buffered();
         if !ahead.is_empty() {
             return Poll::Ready(Ok(Some(ahead)));
@@ -61,7 +72,11 @@ impl PooledBody {
     }
 
     /// Appends the next bytes to `out`. False at the end of the body.
-    pub fn poll_fill(&mut self, cx: &mut Context<'_>, out: &mut BytesMut) -> Poll<Result<bool, ConnectionError>> {
+    pub fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut BytesMut,
+    ) -> Poll<Result<bool, ConnectionError>> {
         let polled = match &mut self.connection {
             Some((connection, _)) => ready!(self.decoder.poll_fill(connection, cx, out)),
             None => {
@@ -78,8 +93,8 @@ impl PooledBody {
         Poll::Ready(polled)
     }
 
-    /// Returns the connection to the pool once the body is read. A body dropped earlier closes it, which tells the
-    /// server.
+    /// Returns the connection to the pool once the body is read. A body dropped earlier closes it,
+    /// which tells the server.
     fn release(&mut self) {
         if self.decoder.is_read()
             && let Some((connection, pool)) = self.connection.take()

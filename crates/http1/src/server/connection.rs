@@ -1,7 +1,7 @@
 //! Server side of one connection, as long as its requests are simple POSTs.
 //!
-//! Owns what was read of the client, and the order of requests and responses. Does not answer requests. Invariant: no
-//! buffer is held while nothing was received.
+//! Owns what was read of the client, and the order of requests and responses. Does not answer
+//! requests. Invariant: no buffer is held while nothing was received.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -22,7 +22,8 @@ use crate::server::rewind::{H2_PREFACE, Rewind};
 
 /// Maximum size of one read, in bytes. The buffer is on the stack, only while reading.
 const READ_SIZE: usize = 16 * 1024;
-/// Maximum size of what a client may send before it has its response, in bytes. Reading pauses there.
+/// Maximum size of what a client may send before it has its response, in bytes. Reading pauses
+/// there.
 const READ_AHEAD_MAX: usize = 16 * 1024;
 /// Maximum size of a body that is read along with its head, in bytes.
 // Larger bodies go to hyper: there, memory is checked before the body is read.
@@ -98,7 +99,14 @@ impl<S, T> ServerConnection<S, T> {
     /// Wraps a connection of which nothing was read.
     pub fn new(stream: S, head_max: usize) -> Self {
         let dates = DateCache::default();
-        ServerConnection { stream, read_ahead: Vec::new(), is_incomplete: false, partial: None, head_max, dates }
+        ServerConnection {
+            stream,
+            read_ahead: Vec::new(),
+            is_incomplete: false,
+            partial: None,
+            head_max,
+            dates,
+        }
     }
 
     /// True if the head of a request was read, and its body is incomplete.
@@ -118,7 +126,8 @@ impl<S, T> ServerConnection<S, T> {
 }
 
 impl<S: AsyncRead + Unpin, T> ServerConnection<S, T> {
-    /// Waits for the next request. `accept` decides whether a simple request is served here, by its head.
+    /// Waits for the next request. `accept` decides whether a simple request is served here, by its
+    /// head.
     pub fn poll_next(
         &mut self,
         cx: &mut Context<'_>,
@@ -154,7 +163,11 @@ impl<S: AsyncRead + Unpin, T> ServerConnection<S, T> {
     }
 
     /// Parses the bytes as a request, or as the rest of one. Returns `None` if more must come.
-    fn parse_next(&mut self, bytes: &[u8], accept: &mut impl FnMut(&Parts) -> Option<T>) -> Option<NextRequest<T>> {
+    fn parse_next(
+        &mut self,
+        bytes: &[u8],
+        accept: &mut impl FnMut(&Parts) -> Option<T>,
+    ) -> Option<NextRequest<T>> {
         if let Some(partial) = &mut self.partial {
             let (here, rest) = bytes.split_at(bytes.len().min(partial.missing));
             partial.body.extend_from_slice(here);
@@ -163,15 +176,22 @@ impl<S: AsyncRead + Unpin, T> ServerConnection<S, T> {
                 return None;
             }
             self.read_ahead = rest.to_vec();
-            let PartialRequest { state, head, body, .. } = *self.partial.take()?;
-            return Some(NextRequest::Request(Box::new(BufferedRequest { state, head, body: body.freeze() })));
+            let PartialRequest {
+                state, head, body, ..
+            } = *self.partial.take()?;
+            return Some(NextRequest::Request(Box::new(BufferedRequest {
+                state,
+                head,
+                body: body.freeze(),
+            })));
         }
         // Too short to tell HTTP/2 from HTTP/1: "P" also begins POST and PUT.
         if bytes.len() < H2_PREFACE.len() && H2_PREFACE.starts_with(bytes) {
             (self.read_ahead, self.is_incomplete) = (bytes.to_vec(), true);
             return None;
         }
-        let simple = decode_simple_post(bytes, self.head_max).filter(|simple| simple.length <= BODY_MAX);
+        let simple =
+            decode_simple_post(bytes, self.head_max).filter(|simple| simple.length <= BODY_MAX);
         let taken = simple.and_then(|simple| Some((accept(&simple.head)?, simple)));
         // A head in parts goes to hyper, too, which has the buffers and the timer for it.
         let Some((state, SimplePost { head, size, length })) = taken else {
@@ -182,13 +202,22 @@ impl<S: AsyncRead + Unpin, T> ServerConnection<S, T> {
         if rest.len() < length {
             let mut body = BytesMut::with_capacity(length);
             body.extend_from_slice(rest);
-            self.partial = Some(Box::new(PartialRequest { state, head, body, missing: length - rest.len() }));
+            self.partial = Some(Box::new(PartialRequest {
+                state,
+                head,
+                body,
+                missing: length - rest.len(),
+            }));
             return None;
         }
         let (body, rest) = rest.split_at(length);
         self.read_ahead = rest.to_vec();
         // Copied: a slice would keep the whole read alive for as long as the call.
-        Some(NextRequest::Request(Box::new(BufferedRequest { state, head, body: Bytes::copy_from_slice(body) })))
+        Some(NextRequest::Request(Box::new(BufferedRequest {
+            state,
+            head,
+            body: Bytes::copy_from_slice(body),
+        })))
     }
 
     /// Completes once the client disconnects. Keeps what it sends meanwhile, within bounds.
@@ -197,7 +226,9 @@ impl<S: AsyncRead + Unpin, T> ServerConnection<S, T> {
             let mut space = [const { MaybeUninit::uninit() }; 1024];
             let mut buffer = ReadBuf::uninit(&mut space);
             match ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer)) {
-                Ok(()) if !buffer.filled().is_empty() => self.read_ahead.extend_from_slice(buffer.filled()),
+                Ok(()) if !buffer.filled().is_empty() => {
+                    self.read_ahead.extend_from_slice(buffer.filled())
+                }
                 Ok(()) | Err(_) => return Poll::Ready(()),
             }
         }

@@ -1,7 +1,9 @@
-//! Cached Date header of responses. Owns the formatted date. Does not read the wall clock for each response.
+//! Cached Date header of responses. Owns the formatted date. Does not read the wall clock for each
+//! response.
 //!
-//! RFC 9110, section 6.6.1: "An origin server with a clock MUST generate a Date header field in all 2xx (Successful),
-//! 3xx (Redirection), and 4xx (Client Error) responses". Invariant: a cached date is used for at most 900 ms.
+//! RFC 9110, section 6.6.1: "An origin server with a clock MUST generate a Date header field in all
+//! 2xx (Successful), 3xx (Redirection), and 4xx (Client Error) responses". Invariant: a cached date
+//! is used for at most 900 ms.
 
 use std::time::{Duration, SystemTime};
 
@@ -20,8 +22,11 @@ pub(super) struct DateCache {
 impl DateCache {
     /// Returns the date as of `now`.
     pub(super) fn now(&mut self, now: Instant) -> &str {
-        if self.formatted_at.is_none_or(|formatted_at| now.saturating_duration_since(formatted_at) > REFRESH_INTERVAL) {
-            (self.formatted_at, self.value) = (Some(now), httpdate::fmt_http_date(SystemTime::now()));
+        if self.formatted_at.is_none_or(|formatted_at| {
+            now.saturating_duration_since(formatted_at) > REFRESH_INTERVAL
+        }) {
+            (self.formatted_at, self.value) =
+                (Some(now), httpdate::fmt_http_date(SystemTime::now()));
         }
         &self.value
     }
@@ -36,7 +41,10 @@ mod tests {
         let mut dates = DateCache::default();
         let now = Instant::now();
         let first = dates.now(now).to_owned();
-        assert!(first.len() == 29 && first.ends_with(" GMT") && &first[3..5] == ", ", "{first}");
+        assert!(
+            first.len() == 29 && first.ends_with(" GMT") && &first[3..5] == ", ",
+            "{first}"
+        );
         assert_eq!(dates.now(now), first);
         assert!(httpdate::parse_http_date(&first).is_ok(), "{first}");
     }

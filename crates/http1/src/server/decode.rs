@@ -1,6 +1,7 @@
 //! Parser for the head of a simple POST. Owns the decision which requests are simple.
 //!
-//! Does not read bodies. Invariant: an ambiguous request, or one that wants more than a response, is not simple.
+//! Does not read bodies. Invariant: an ambiguous request, or one that wants more than a response,
+//! is not simple.
 
 use std::mem::MaybeUninit;
 
@@ -22,8 +23,8 @@ pub(super) struct SimplePost {
     pub(super) length: usize,
 }
 
-/// Parses the request that `bytes` begin with, if it is simple. Simple is a POST of HTTP/1.1 to a path without a query,
-/// with one length, and without headers that concern the connection.
+/// Parses the request that `bytes` begin with, if it is simple. Simple is a POST of HTTP/1.1 to a
+/// path without a query, with one length, and without headers that concern the connection.
 pub(super) fn decode_simple_post(bytes: &[u8], head_max: usize) -> Option<SimplePost> {
     // The cheapest test first: most connections that are not simple fail here.
     if !bytes.starts_with(b"POST /") {
@@ -31,9 +32,12 @@ pub(super) fn decode_simple_post(bytes: &[u8], head_max: usize) -> Option<Simple
     }
     let mut headers = [const { MaybeUninit::uninit() }; HEADERS_MAX];
     let mut parsed = httparse::Request::new(&mut []);
-    let status = ParserConfig::default().parse_request_with_uninit_headers(&mut parsed, bytes, &mut headers);
+    let status =
+        ParserConfig::default().parse_request_with_uninit_headers(&mut parsed, bytes, &mut headers);
     // An incomplete or invalid head is left to hyper, which has the timer and the error responses.
-    let Ok(Status::Complete(size)) = status else { return None };
+    let Ok(Status::Complete(size)) = status else {
+        return None;
+    };
     if size > head_max || parsed.version != Some(1) || parsed.method != Some("POST") {
         return None;
     }
@@ -47,23 +51,32 @@ pub(super) fn decode_simple_post(bytes: &[u8], head_max: usize) -> Option<Simple
         let name = HeaderName::from_bytes(header.name.as_bytes()).ok()?;
         match name {
             CONTENT_LENGTH if length.is_none() => length = Some(number(header.value)?),
-            // Two lengths, or a length with a transfer coding, are how request smuggling begins. hyper judges them.
+            // Two lengths, or a length with a transfer coding, are how request smuggling begins.
+            // hyper judges them.
             CONTENT_LENGTH | TRANSFER_ENCODING | EXPECT | UPGRADE => return None,
             CONNECTION if !header.value.eq_ignore_ascii_case(b"keep-alive") => return None,
             _ => {}
         }
         // The slices keep the copy alive, not the connection's read buffer.
-        let value = HeaderValue::from_maybe_shared(whole.slice_ref_of(bytes, header.value)?).ok()?;
+        let value =
+            HeaderValue::from_maybe_shared(whole.slice_ref_of(bytes, header.value)?).ok()?;
         map.append(name, value);
     }
     let mut head = http::Request::new(()).into_parts().0;
-    (head.method, head.uri, head.version, head.headers) = (Method::POST, uri, Version::HTTP_11, map);
-    Some(SimplePost { head, size, length: length? })
+    (head.method, head.uri, head.version, head.headers) =
+        (Method::POST, uri, Version::HTTP_11, map);
+    Some(SimplePost {
+        head,
+        size,
+        length: length?,
+    })
 }
 
 /// Parses digits only: `str::parse` accepts a sign as well.
 fn number(digits: &[u8]) -> Option<usize> {
-    let text = std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()))?;
+    let text = std::str::from_utf8(digits)
+        .ok()
+        .filter(|text| text.bytes().all(|b| b.is_ascii_digit()))?;
     text.parse().ok()
 }
 
@@ -90,18 +103,26 @@ mod tests {
 
     #[test]
     fn a_plain_request_is_read_whole() {
-        let text = "POST /mcp HTTP/1.1\r\nHost: a:1\r\nX-Two:  1 \r\nx-two: 2\r\nContent-Length: 3\r\n\r\n{}!more";
+        let text = "POST /mcp HTTP/1.1\r\nHost: a:1\r\nX-Two:  1 \r\nx-two: 2\r\nContent-Length: \
+                    3\r\n\r\n{}!more";
         let SimplePost { head, size, length } = decode_simple_post(text.as_bytes(), 1024).unwrap();
         assert_eq!((&text[size..], length), ("{}!more", 3));
-        assert_eq!((head.method, head.uri.path(), head.version), (Method::POST, "/mcp", Version::HTTP_11));
+        assert_eq!(
+            (head.method, head.uri.path(), head.version),
+            (Method::POST, "/mcp", Version::HTTP_11)
+        );
         assert_eq!(head.headers.len(), 4);
         assert_eq!(head.headers["host"], "a:1");
-        assert_eq!(head.headers.get_all("x-two").iter().collect::<Vec<_>>(), ["1", "2"]);
+        assert_eq!(
+            head.headers.get_all("x-two").iter().collect::<Vec<_>>(),
+            ["1", "2"]
+        );
     }
 
     #[test]
     fn other_requests_fall_back_to_the_routes() {
-        let plainly = |line: &str| format!("POST /mcp HTTP/1.1\r\ncontent-length: 2\r\n{line}\r\n{{}}");
+        let plainly =
+            |line: &str| format!("POST /mcp HTTP/1.1\r\ncontent-length: 2\r\n{line}\r\n{{}}");
         assert!(is_plain(&plainly("")) && is_plain(&plainly("Connection: Keep-Alive\r\n")));
         for line in [
             "content-length: 2\r\n",
@@ -118,12 +139,24 @@ mod tests {
         ] {
             assert!(!is_plain(&plainly(line)), "{line:?}");
         }
-        for first in ["GET /mcp HTTP/1.1", "POST /mcp HTTP/1.0", "POST /mcp?a=b HTTP/1.1", "POST http://a/mcp HTTP/1.1"]
-        {
-            assert!(!is_plain(&format!("{first}\r\ncontent-length: 2\r\n\r\n{{}}")), "{first}");
+        for first in [
+            "GET /mcp HTTP/1.1",
+            "POST /mcp HTTP/1.0",
+            "POST /mcp?a=b HTTP/1.1",
+            "POST http://a/mcp HTTP/1.1",
+        ] {
+            assert!(
+                !is_plain(&format!("{first}\r\ncontent-length: 2\r\n\r\n{{}}")),
+                "{first}"
+            );
         }
         for length in ["", "+2", "-0", "0x2", "2 2", "99999999999999999999999"] {
-            assert!(!is_plain(&format!("POST /mcp HTTP/1.1\r\ncontent-length: {length}\r\n\r\n{{}}")), "{length:?}");
+            assert!(
+                !is_plain(&format!(
+                    "POST /mcp HTTP/1.1\r\ncontent-length: {length}\r\n\r\n{{}}"
+                )),
+                "{length:?}"
+            );
         }
         assert!(!is_plain("POST /mcp HTTP/1.1\r\n\r\n"), "without a length");
         let long = format!("a: {}\r\n", "x".repeat(1024));

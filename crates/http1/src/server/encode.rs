@@ -1,6 +1,7 @@
 //! Response writer of the fast path. Owns the encoding of a response and how much of it was sent.
 //!
-//! Does not decide what is answered. Invariant: a stream is polled for more only when there is room for it.
+//! Does not decide what is answered. Invariant: a stream is polled for more only when there is room
+//! for it.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
@@ -46,7 +47,11 @@ where
     // RFC 9112, section 6.3: a 204 or 304 response has no body, so it needs no length.
     let bare = head.status == StatusCode::NO_CONTENT || head.status == StatusCode::NOT_MODIFIED;
     let mut text = Vec::with_capacity(512);
-    let mut put = |parts: &[&str]| parts.iter().for_each(|part| text.extend_from_slice(part.as_bytes()));
+    let mut put = |parts: &[&str]| {
+        parts
+            .iter()
+            .for_each(|part| text.extend_from_slice(part.as_bytes()))
+    };
     put(&[
         "HTTP/1.1 ",
         head.status.as_str(),
@@ -63,7 +68,11 @@ where
         SendBody::Whole(_) if bare => {}
         SendBody::Whole(parts) => {
             let length: usize = parts.iter().map(Bytes::len).sum();
-            put(&["content-length: ", itoa::Buffer::new().format(length), "\r\n"]);
+            put(&[
+                "content-length: ",
+                itoa::Buffer::new().format(length),
+                "\r\n",
+            ]);
         }
         SendBody::Chunks(_) => put(&["transfer-encoding: chunked\r\n"]),
     }
@@ -76,8 +85,15 @@ where
     let mut out = match body {
         SendBody::Whole(parts) => ResponseWriter::whole(text, parts),
         SendBody::Chunks(chunks) => {
-            let queue = SendQueue { queued: text.len(), parts: VecDeque::from([text.into()]) };
-            ResponseWriter { queue, chunks: Some(chunks), is_flushed: false }
+            let queue = SendQueue {
+                queued: text.len(),
+                parts: VecDeque::from([text.into()]),
+            };
+            ResponseWriter {
+                queue,
+                chunks: Some(chunks),
+                is_flushed: false,
+            }
         }
     };
     std::future::poll_fn(|cx| out.poll(connection, cx)).await
@@ -95,10 +111,16 @@ impl ResponseWriter {
     fn whole(mut head: Vec<u8>, mut parts: VecDeque<Bytes>) -> Self {
         let queued = head.len() + parts.iter().map(Bytes::len).sum::<usize>();
         if queued <= COALESCED_MAX {
-            parts.drain(..).for_each(|part| head.extend_from_slice(&part));
+            parts
+                .drain(..)
+                .for_each(|part| head.extend_from_slice(&part));
         }
         parts.push_front(head.into());
-        ResponseWriter { queue: SendQueue { parts, queued }, chunks: None, is_flushed: false }
+        ResponseWriter {
+            queue: SendQueue { parts, queued },
+            chunks: None,
+            is_flushed: false,
+        }
     }
 
     fn poll<S, T>(
@@ -124,7 +146,9 @@ impl ResponseWriter {
                 self.is_flushed = false;
                 self.queue.poll_send(Pin::new(&mut connection.stream), cx)
             } else if !self.is_flushed {
-                Pin::new(&mut connection.stream).poll_flush(cx).map_ok(|()| self.is_flushed = true)
+                Pin::new(&mut connection.stream)
+                    .poll_flush(cx)
+                    .map_ok(|()| self.is_flushed = true)
             } else if self.chunks.is_none() {
                 return Poll::Ready(Ok(()));
             } else {
@@ -172,7 +196,11 @@ impl SendQueue {
         }
     }
 
-    fn poll_send<W: AsyncWrite>(&mut self, stream: Pin<&mut W>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_send<W: AsyncWrite>(
+        &mut self,
+        stream: Pin<&mut W>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
         self.parts.retain(|part| !part.is_empty());
         let sent = match self.parts.len() {
             1 => ready!(stream.poll_write(cx, &self.parts[0]))?,
@@ -181,7 +209,9 @@ impl SendQueue {
                 for (slice, part) in slices.iter_mut().zip(&self.parts) {
                     *slice = IoSlice::new(part);
                 }
-                ready!(stream.poll_write_vectored(cx, &slices[..self.parts.len().min(WRITE_SLICES)]))?
+                ready!(
+                    stream.poll_write_vectored(cx, &slices[..self.parts.len().min(WRITE_SLICES)])
+                )?
             }
         };
         // Zero bytes written to a stream that is ready means that it takes no more.

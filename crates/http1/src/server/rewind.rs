@@ -1,7 +1,8 @@
-//! Connection with bytes that were read already. Owns those bytes until hyper has read them, and reads ahead while
-//! hyper does not read.
+//! Connection with bytes that were read already. Owns those bytes until hyper has read them, and
+//! reads ahead while hyper does not read.
 //!
-//! Does not interpret them, except for the version of HTTP. Invariant: every byte is delivered once, in order.
+//! Does not interpret them, except for the version of HTTP. Invariant: every byte is delivered
+//! once, in order.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -19,8 +20,9 @@ const READ_AHEAD_MAX: usize = 16 * 1024;
 
 /// Connection that hyper is to serve.
 ///
-/// While a pipelined request waits behind the running one, hyper does not read. It would not notice a disconnect then.
-/// So each of its flushes reads ahead, unless its own last read is still pending.
+/// While a pipelined request waits behind the running one, hyper does not read. It would not notice
+/// a disconnect then. So each of its flushes reads ahead, unless its own last read is still
+/// pending.
 pub struct Rewind<S> {
     stream: S,
     ahead: BytesMut,
@@ -33,7 +35,12 @@ pub struct Rewind<S> {
 impl<S> Rewind<S> {
     /// Wraps a connection, with the bytes that were read of it.
     pub(super) fn new(stream: S, ahead: &[u8]) -> Self {
-        Rewind { stream, ahead: BytesMut::from(ahead), is_awaited: false, is_h2: ahead.starts_with(H2_PREFACE) }
+        Rewind {
+            stream,
+            ahead: BytesMut::from(ahead),
+            is_awaited: false,
+            is_h2: ahead.starts_with(H2_PREFACE),
+        }
     }
 
     /// True if the client speaks HTTP/2.
@@ -64,7 +71,11 @@ impl<S: AsyncRead + Unpin> Rewind<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Rewind<S> {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.ahead.is_empty() {
             let polled = Pin::new(&mut this.stream).poll_read(cx, buffer);
@@ -84,7 +95,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Rewind<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Rewind<S> {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
     }
 

@@ -1,7 +1,7 @@
 //! Member names that differ only by case.
 //!
-//! Owns the case folding. Does not know which names matter. Invariant: it folds exactly what Go's `encoding/json`
-//! folds: ASCII case, U+017F and U+212A.
+//! Owns the case folding. Does not know which names matter. Invariant: it folds exactly what Go's
+//! `encoding/json` folds: ASCII case, U+017F and U+212A.
 
 use crate::json::{ByteString, JsonObject};
 
@@ -12,19 +12,23 @@ pub(crate) fn is_lookalike(key: &[u8], name: &str) -> bool {
         None => false,
         Some(0) => key != name.as_bytes() && key.eq_ignore_ascii_case(name.as_bytes()),
         Some(_) if key.is_ascii() => false,
-        Some(_) => std::str::from_utf8(key).is_ok_and(|key| key.chars().map(fold_case).eq(name.chars().map(fold_case))),
+        Some(_) => std::str::from_utf8(key)
+            .is_ok_and(|key| key.chars().map(fold_case).eq(name.chars().map(fold_case))),
     }
 }
 
 /// True if the key is a lookalike of one of these names, which differ by more than case.
 fn resembles_any(key: &[u8], names: &[&str]) -> bool {
-    // Every member of every call passes here. Nearly all have one of the names, and so resemble none of the others.
+    // Every member of every call passes here. Nearly all have one of the names, and so resemble
+    // none of the others.
     if names.iter().any(|name| key == name.as_bytes()) {
         return false;
     }
     // A key in ASCII resembles only names of its own length.
     let is_ascii = key.is_ascii();
-    names.iter().any(|name| (!is_ascii || key.len() == name.len()) && is_lookalike(key, name))
+    names
+        .iter()
+        .any(|name| (!is_ascii || key.len() == name.len()) && is_lookalike(key, name))
 }
 
 fn fold_case(c: char) -> char {
@@ -39,7 +43,10 @@ fn fold_case(c: char) -> char {
 impl JsonObject {
     /// Returns the first member that only some readers take for one of these names.
     pub fn lookalike(&self, names: &[&str]) -> Option<&ByteString> {
-        self.entries.iter().map(|(key, _)| key).find(|key| resembles_any(&key.0, names))
+        self.entries
+            .iter()
+            .map(|(key, _)| key)
+            .find(|key| resembles_any(&key.0, names))
     }
 }
 
@@ -60,7 +67,10 @@ mod tests {
             ("ta\u{17f}\u{212a}", "task"),
             ("\u{17f}tate", "state"),
         ] {
-            assert!(is_lookalike(key.as_bytes(), name) && resembles_any(key.as_bytes(), &["x", name]), "{key}");
+            assert!(
+                is_lookalike(key.as_bytes(), name) && resembles_any(key.as_bytes(), &["x", name]),
+                "{key}"
+            );
         }
         for (key, name) in [
             ("name", "name"),
@@ -71,7 +81,10 @@ mod tests {
             ("na\u{17f}", "name"),
             ("", "name"),
         ] {
-            assert!(!is_lookalike(key.as_bytes(), name) && !resembles_any(key.as_bytes(), &["x", name]), "{key}");
+            assert!(
+                !is_lookalike(key.as_bytes(), name) && !resembles_any(key.as_bytes(), &["x", name]),
+                "{key}"
+            );
         }
     }
 }

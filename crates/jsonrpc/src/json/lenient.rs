@@ -1,7 +1,8 @@
 //! Objects of a definition, read as parsers of clients read them.
 //!
-//! Owns the reading of repeated keys and the change of many values. Does not route by what it reads: see
-//! [`JsonObject::parse`] for that. Invariant: an object without a change keeps its bytes.
+//! Owns the reading of repeated keys and the change of many values. Does not route by what it
+//! reads: see [`JsonObject::parse`] for that. Invariant: an object without a change keeps its
+//! bytes.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -26,8 +27,8 @@ pub enum ValueChange {
 }
 
 impl RawJson {
-    /// Parses one level of the value with any number of members. Of a repeated key the last value counts, as in the
-    /// parsers of JavaScript and Python. `None` if the value is no object.
+    /// Parses one level of the value with any number of members. Of a repeated key the last value
+    /// counts, as in the parsers of JavaScript and Python. `None` if the value is no object.
     pub fn as_lenient_object(&self) -> Option<JsonObject> {
         let bytes = self.bytes();
         let members: Members<'_> = serde_json::from_slice(bytes).ok()?;
@@ -48,7 +49,10 @@ impl RawJson {
                 }
             }
         }
-        Some(JsonObject { whole: (!has_duplicates).then(|| bytes.clone()), entries })
+        Some(JsonObject {
+            whole: (!has_duplicates).then(|| bytes.clone()),
+            entries,
+        })
     }
 }
 
@@ -130,12 +134,19 @@ mod tests {
 
     #[test]
     fn the_last_of_a_repeated_key_counts_in_the_place_of_the_first() {
-        let object = raw(r#"{"a": 1, "b":2, "\u0061":3}"#).as_lenient_object().unwrap();
+        let object = raw(r#"{"a": 1, "b":2, "\u0061":3}"#)
+            .as_lenient_object()
+            .unwrap();
         assert_eq!(&object.bytes()[..], br#"{"a":3,"b":2}"#);
         let same = r#"{ "a" : 1.0 }"#;
-        assert_eq!(raw(same).as_lenient_object().unwrap().bytes(), same.as_bytes());
+        assert_eq!(
+            raw(same).as_lenient_object().unwrap().bytes(),
+            same.as_bytes()
+        );
         let many: Vec<String> = (0..5000).map(|n| format!(r#""k{n}":{n}"#)).collect();
-        let many = raw(&format!("{{{}}}", many.join(","))).as_lenient_object().unwrap();
+        let many = raw(&format!("{{{}}}", many.join(",")))
+            .as_lenient_object()
+            .unwrap();
         assert_eq!(many.iter().count(), 5000);
         assert!(raw("[1]").as_lenient_object().is_none());
     }
@@ -156,7 +167,9 @@ mod tests {
 
     #[test]
     fn values_are_changed_in_place() {
-        let mut object = raw(r#"{"a": 1, "b":2,"c": 3}"#).as_lenient_object().unwrap();
+        let mut object = raw(r#"{"a": 1, "b":2,"c": 3}"#)
+            .as_lenient_object()
+            .unwrap();
         let before = object.bytes();
         object.change_values(|_, _| ValueChange::Keep);
         assert_eq!(object.bytes(), before);

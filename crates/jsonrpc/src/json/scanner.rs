@@ -1,8 +1,9 @@
 //! Fast scanner for spans of JSON, for messages in their common form.
 //!
-//! Owns the walk over text that is known to be UTF-8. Does not report errors. Invariant: it accepts exactly what
-//! `serde_json` accepts. Anything invalid or unusual (a key with escapes, deep nesting) is `None`, and serde decides.
-//! Strings are scanned many bytes at a time: they are most of a large message.
+//! Owns the walk over text that is known to be UTF-8. Does not report errors. Invariant: it accepts
+//! exactly what `serde_json` accepts. Anything invalid or unusual (a key with escapes, deep
+//! nesting) is `None`, and serde decides. Strings are scanned many bytes at a time: they are most
+//! of a large message.
 
 use std::ops::Range;
 
@@ -46,7 +47,10 @@ impl<'a> JsonScanner<'a> {
     }
 
     /// Scans an object. `member` gets each key and must consume its value.
-    pub(crate) fn object(&mut self, mut member: impl FnMut(&mut Self, Range<usize>) -> Option<()>) -> Option<()> {
+    pub(crate) fn object(
+        &mut self,
+        mut member: impl FnMut(&mut Self, Range<usize>) -> Option<()>,
+    ) -> Option<()> {
         self.take(b'{')?;
         // An empty object has no comma to look for.
         if self.peek()? == b'}' {
@@ -157,8 +161,8 @@ impl<'a> JsonScanner<'a> {
         }
     }
 
-    /// Returns the length of the escape at the current position, if valid. Surrogate pairs are not checked, as in
-    /// serde.
+    /// Returns the length of the escape at the current position, if valid. Surrogate pairs are not
+    /// checked, as in serde.
     fn escape(&self) -> Option<usize> {
         match self.text.get(self.at + 1)? {
             b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(2),
@@ -172,7 +176,10 @@ impl<'a> JsonScanner<'a> {
     }
 
     fn literal(&mut self, word: &[u8]) -> Option<()> {
-        self.text.get(self.at..)?.starts_with(word).then(|| self.at += word.len())
+        self.text
+            .get(self.at..)?
+            .starts_with(word)
+            .then(|| self.at += word.len())
     }
 
     fn number(&mut self) -> Option<()> {
@@ -209,7 +216,8 @@ impl<'a> JsonScanner<'a> {
     }
 }
 
-/// Length up to which strings are scanned in short steps. Only longer ones are worth the long steps.
+/// Length up to which strings are scanned in short steps. Only longer ones are worth the long
+/// steps.
 const SHORT: usize = 32;
 /// Length of a long step, in bytes.
 const STEP: usize = 64;
@@ -223,13 +231,20 @@ pub(crate) fn plain_len(text: &[u8]) -> usize {
         return at;
     }
     // No early exit within a step, so that the compiler emits a few vector instructions.
-    let ends = |step: &&[u8]| step.iter().fold(false, |found, byte| found | is_special(*byte));
-    at += STEP * text[at..].chunks_exact(STEP).take_while(|step| !ends(step)).count();
+    let ends = |step: &&[u8]| {
+        step.iter()
+            .fold(false, |found, byte| found | is_special(*byte))
+    };
+    at += STEP
+        * text[at..]
+            .chunks_exact(STEP)
+            .take_while(|step| !ends(step))
+            .count();
     at + plain_len_by_words(&text[at..])
 }
 
-/// True for quotes, backslashes and control characters. Flipping bit 1 of the quote (0x22) puts it right behind the
-/// control characters, which stay in their range.
+/// True for quotes, backslashes and control characters. Flipping bit 1 of the quote (0x22) puts it
+/// right behind the control characters, which stay in their range.
 fn is_special(byte: u8) -> bool {
     (byte ^ 2 <= 0x20) | (byte == b'\\')
 }
@@ -273,19 +288,23 @@ mod tests {
     proptest! {
         /// Compares scanner and serde on valid text, and on text with one changed character.
         #[test]
-        fn takes_what_serde_takes(text in value(), at in any::<prop::sample::Index>(), with in prop::sample::select(r#"{}[]",:\u0123456789eE.+-tfn abc"#.chars().collect::<Vec<_>>())) {
+        fn takes_what_serde_takes(text in value(), at in any::<prop::sample::Index>(),
+            with in prop::sample::select(r#"{}[]",:\u0123456789eE.+-tfn abc"#.chars().collect::<Vec<_>>())) {
             prop_assert_eq!(scanned(&text), Some(text.trim()));
             let mut changed: Vec<char> = text.chars().collect();
             let at = at.index(changed.len());
             changed[at] = with;
             let changed: String = changed.into_iter().collect();
-            prop_assert_eq!(scanned(&changed), serde_json::from_str::<&RawValue>(&changed).ok().map(RawValue::get), "{}", changed);
+            prop_assert_eq!(scanned(&changed),
+                serde_json::from_str::<&RawValue>(&changed).ok().map(RawValue::get), "{}", changed);
             let cut: String = text.chars().take(at).collect();
-            prop_assert_eq!(scanned(&cut), serde_json::from_str::<&RawValue>(&cut).ok().map(RawValue::get), "{}", cut);
+            prop_assert_eq!(scanned(&cut),
+                serde_json::from_str::<&RawValue>(&cut).ok().map(RawValue::get), "{}", cut);
         }
 
         #[test]
-        fn strings_end_where_they_do(text in "[a-z\u{e9}\u{7f}]{0,300}", rest in "[\"\\\\\u{0}-\u{1f}][a-z]{0,20}") {
+        fn strings_end_where_they_do(text in "[a-z\u{e9}\u{7f}]{0,300}",
+            rest in "[\"\\\\\u{0}-\u{1f}][a-z]{0,20}") {
             prop_assert_eq!(plain_len(format!("{text}{rest}").as_bytes()), text.len());
             prop_assert_eq!(plain_len(text.as_bytes()), text.len());
         }
@@ -325,7 +344,9 @@ mod tests {
             "1 ",
         ];
         for text in odd {
-            let serde = serde_json::from_str::<&RawValue>(text).ok().map(RawValue::get);
+            let serde = serde_json::from_str::<&RawValue>(text)
+                .ok()
+                .map(RawValue::get);
             assert_eq!(scanned(text), serde, "{text:?}");
         }
         let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));

@@ -11,7 +11,12 @@ pub(crate) fn space() -> impl Strategy<Value = &'static str> {
 
 /// Writes a character in one of its forms.
 fn spelled(c: char, way: u8) -> String {
-    let escaped = || c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect();
+    let escaped = || {
+        c.encode_utf16(&mut [0; 2])
+            .iter()
+            .map(|unit| format!("\\u{unit:04x}"))
+            .collect()
+    };
     match (c, way) {
         ('/', 1) => "\\/".to_owned(),
         ('"' | '\\', 0 | 1) => format!("\\{c}"),
@@ -23,7 +28,10 @@ fn spelled(c: char, way: u8) -> String {
 
 /// Generates a string and one of its encodings.
 pub(crate) fn string() -> impl Strategy<Value = (String, String)> {
-    let characters = prop_oneof![any::<char>(), prop::sample::select(vec!['a', '/', '"', '\\', '\u{1F600}', '{'])];
+    let characters = prop_oneof![
+        any::<char>(),
+        prop::sample::select(vec!['a', '/', '"', '\\', '\u{1F600}', '{'])
+    ];
     prop::collection::vec((characters, 0..6_u8), 0..8).prop_map(|all| {
         let text = all.iter().map(|(c, _)| *c).collect();
         let inner: String = all.iter().map(|(c, way)| spelled(*c, *way)).collect();
@@ -32,8 +40,21 @@ pub(crate) fn string() -> impl Strategy<Value = (String, String)> {
 }
 
 fn scalar() -> impl Strategy<Value = String> {
-    let odd = ["null", "true", "1.0", "1e5", "-0.0", "1E+2", "-0", "123456789012345678901234567890", "1e-400"];
-    prop_oneof![string().prop_map(|(_, spelling)| spelling), prop::sample::select(odd.to_vec()).prop_map(str::to_owned)]
+    let odd = [
+        "null",
+        "true",
+        "1.0",
+        "1e5",
+        "-0.0",
+        "1E+2",
+        "-0",
+        "123456789012345678901234567890",
+        "1e-400",
+    ];
+    prop_oneof![
+        string().prop_map(|(_, spelling)| spelling),
+        prop::sample::select(odd.to_vec()).prop_map(str::to_owned)
+    ]
 }
 
 /// Generates a value in any form.
@@ -41,10 +62,16 @@ pub(crate) fn value() -> impl Strategy<Value = String> {
     scalar().prop_recursive(3, 24, 4, |inner| {
         let items = prop::collection::vec((inner.clone(), space()), 0..4);
         let array = (items, space()).prop_map(|(items, s)| {
-            let items: Vec<String> = items.into_iter().map(|(item, s)| format!("{s}{item}")).collect();
+            let items: Vec<String> = items
+                .into_iter()
+                .map(|(item, s)| format!("{s}{item}"))
+                .collect();
             format!("[{}{s}]", items.join(","))
         });
-        prop_oneof![array, members_of(inner).prop_map(|members| object_text(&members))]
+        prop_oneof![
+            array,
+            members_of(inner).prop_map(|members| object_text(&members))
+        ]
     })
 }
 
@@ -52,7 +79,8 @@ pub(crate) fn value() -> impl Strategy<Value = String> {
 pub(crate) type Member = (String, String, String, &'static str);
 
 fn members_of(value: impl Strategy<Value = String>) -> impl Strategy<Value = Vec<Member>> {
-    let member = (string(), value, space()).prop_map(|((key, spelling), value, s)| (key, spelling, value, s));
+    let member = (string(), value, space())
+        .prop_map(|((key, spelling), value, s)| (key, spelling, value, s));
     prop::collection::vec(member, 0..5).prop_map(|mut all| {
         let mut seen = std::collections::HashSet::new();
         all.retain(|(key, ..)| seen.insert(key.clone()));
@@ -67,17 +95,22 @@ pub(crate) fn members() -> impl Strategy<Value = Vec<Member>> {
 
 /// Writes an object with white space around everything.
 pub(crate) fn object_text(members: &[Member]) -> String {
-    let all: Vec<String> = members.iter().map(|(_, key, value, s)| format!("{s}{key}{s}:{s}{value}{s}")).collect();
+    let all: Vec<String> = members
+        .iter()
+        .map(|(_, key, value, s)| format!("{s}{key}{s}:{s}{value}{s}"))
+        .collect();
     format!("{{{}}}", all.join(","))
 }
 
 fn parse(text: &str) -> JsonObject {
-    JsonObject::parse(Bytes::copy_from_slice(text.as_bytes())).unwrap_or_else(|e| panic!("{e}: {text}"))
+    JsonObject::parse(Bytes::copy_from_slice(text.as_bytes()))
+        .unwrap_or_else(|e| panic!("{e}: {text}"))
 }
 
 proptest! {
     #[test]
-    fn an_object_holds_its_values_as_they_were_written(members in members(), before in space(), after in space()) {
+    fn an_object_holds_its_values_as_they_were_written(members in members(), before in space(),
+        after in space()) {
         let text = object_text(&members);
         let object = parse(&format!("{before}{text}{after}"));
         prop_assert_eq!(object.iter().count(), members.len());
@@ -94,7 +127,8 @@ proptest! {
     }
 
     #[test]
-    fn splicing_touches_nothing_else(members in members(), at in any::<prop::sample::Index>(), new in value()) {
+    fn splicing_touches_nothing_else(members in members(), at in any::<prop::sample::Index>(),
+        new in value()) {
         prop_assume!(!members.is_empty());
         let at = at.index(members.len());
         let whole = parse(&object_text(&members));
@@ -102,21 +136,24 @@ proptest! {
         let mut removed = whole.clone();
         set.set(members[at].0.as_str(), RawJson::parse(Bytes::from(new.clone())).unwrap());
         removed.remove(&members[at].0).unwrap();
-        let mut wanted: Vec<(&str, &str)> = members.iter().map(|(k, _, v, _)| (k.as_str(), v.as_str())).collect();
+        let mut wanted: Vec<(&str,
+            &str)> = members.iter().map(|(k, _, v, _)| (k.as_str(), v.as_str())).collect();
         wanted[at].1 = &new;
         let read = |object: &JsonObject| {
             let again = parse(std::str::from_utf8(&object.bytes()).unwrap());
             let text = |raw: &RawJson| String::from_utf8(raw.bytes().to_vec()).unwrap();
             again.iter().map(|(k, v)| (k.to_string(), text(v))).collect::<Vec<_>>()
         };
-        let owned = |all: &[(&str, &str)]| all.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<Vec<_>>();
+        let owned = |all: &[(&str, &str)]| all.iter().map(|(k, v)| ((*k).to_owned(),
+            (*v).to_owned())).collect::<Vec<_>>();
         prop_assert_eq!(read(&set), owned(&wanted));
         wanted.remove(at);
         prop_assert_eq!(read(&removed), owned(&wanted));
     }
 
     #[test]
-    fn a_key_that_is_there_twice_is_refused(members in members(), at in any::<prop::sample::Index>()) {
+    fn a_key_that_is_there_twice_is_refused(members in members(),
+        at in any::<prop::sample::Index>()) {
         prop_assume!(!members.is_empty());
         let mut twice = members.clone();
         // A key in another encoding is the same key.

@@ -1,7 +1,7 @@
 //! Tokens of a whole value, as deep as it goes.
 //!
-//! Owns the walk over text that was checked before. Does not decode strings. Invariant: one pass without recursion, so
-//! that no value is too deep or too costly to walk.
+//! Owns the walk over text that was checked before. Does not decode strings. Invariant: one pass
+//! without recursion, so that no value is too deep or too costly to walk.
 
 use std::ops::Range;
 
@@ -42,7 +42,10 @@ pub struct JsonTokens<'a> {
 impl RawJson {
     /// Returns the tokens of the value, from the outermost to the innermost, in their order.
     pub fn tokens(&self) -> JsonTokens<'_> {
-        JsonTokens { text: &self.0, at: 0 }
+        JsonTokens {
+            text: &self.0,
+            at: 0,
+        }
     }
 }
 
@@ -60,18 +63,31 @@ impl Iterator for JsonTokens<'_> {
                 let end = self.at;
                 // Only a key is followed by a colon.
                 let next = self.skip_separators(b" \n\t\r").map(|next| self.text[next]);
-                let kind = if next == Some(b':') { TokenKind::Key } else { TokenKind::Text };
-                return Some(JsonToken { kind, span: start..end });
+                let kind = if next == Some(b':') {
+                    TokenKind::Key
+                } else {
+                    TokenKind::Text
+                };
+                return Some(JsonToken {
+                    kind,
+                    span: start..end,
+                });
             }
             _ => {
                 let is_end = |byte: &u8| b" \n\t\r,]}".contains(byte);
                 let left = &self.text[start..];
                 self.at = start + left.iter().position(is_end).unwrap_or(left.len());
-                return Some(JsonToken { kind: TokenKind::Scalar, span: start..self.at });
+                return Some(JsonToken {
+                    kind: TokenKind::Scalar,
+                    span: start..self.at,
+                });
             }
         };
         self.at = start + 1;
-        Some(JsonToken { kind, span: start..self.at })
+        Some(JsonToken {
+            kind,
+            span: start..self.at,
+        })
     }
 }
 
@@ -87,7 +103,10 @@ impl JsonTokens<'_> {
 /// Returns the length of the string that begins here, with its quotes.
 fn string_len(text: &[u8]) -> usize {
     let mut at = 1;
-    while let Some(found) = text.get(at..).and_then(|left| memchr::memchr2(b'"', b'\\', left)) {
+    while let Some(found) = text
+        .get(at..)
+        .and_then(|left| memchr::memchr2(b'"', b'\\', left))
+    {
         at += found + 1;
         if text[at - 1] == b'"' {
             return at;
@@ -107,7 +126,10 @@ mod tests {
         use TokenKind::{Array, End, Key, Object, Scalar, Text};
         let json = r#" { "a\"" : [ -1.5e3 , true, "x:\\" ,{}],"b":"c" } "#.trim();
         let value = RawJson::literal(json);
-        let tokens: Vec<(TokenKind, &str)> = value.tokens().map(|token| (token.kind, &json[token.span])).collect();
+        let tokens: Vec<(TokenKind, &str)> = value
+            .tokens()
+            .map(|token| (token.kind, &json[token.span]))
+            .collect();
         let expected = [
             (Object, "{"),
             (Key, r#""a\"""#),
@@ -134,7 +156,12 @@ mod tests {
 
     #[test]
     fn single_values_are_tokens() {
-        let kinds = |json| RawJson::literal(json).tokens().map(|token| token.kind).collect::<Vec<_>>();
+        let kinds = |json| {
+            RawJson::literal(json)
+                .tokens()
+                .map(|token| token.kind)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(kinds("null"), [TokenKind::Scalar]);
         assert_eq!(kinds("\"\""), [TokenKind::Text]);
         assert_eq!(kinds("17"), [TokenKind::Scalar]);

@@ -1,7 +1,7 @@
 //! Faults of JSON texts that are no messages, in words for their sender.
 //!
-//! Owns the search for the first fault. Does not decide that a text is refused (`message.rs`). Invariant: of the text
-//! itself only short names are repeated.
+//! Owns the search for the first fault. Does not decide that a text is refused (`message.rs`).
+//! Invariant: of the text itself only short names are repeated.
 
 use std::borrow::Cow;
 
@@ -30,24 +30,48 @@ pub(super) fn describe(text: &[u8]) -> Cow<'static, str> {
         Some("\"2.0\"") => {}
         None => return "the member jsonrpc must be \"2.0\", and it is missing".into(),
         Some(found) => {
-            let found = if found.len() <= VERSION_MAX { found } else { kind(found.as_bytes()) };
+            let found = if found.len() <= VERSION_MAX {
+                found
+            } else {
+                kind(found.as_bytes())
+            };
             return format!("the member jsonrpc must be \"2.0\", not {found}").into();
         }
     }
-    if let Some(found) = members.get("method").filter(|found| !found.starts_with('"')) {
-        return format!("the method must be a string, not {}", kind(found.as_bytes())).into();
+    if let Some(found) = members
+        .get("method")
+        .filter(|found| !found.starts_with('"'))
+    {
+        return format!(
+            "the method must be a string, not {}",
+            kind(found.as_bytes())
+        )
+        .into();
     }
     for name in ["params", "result"] {
-        if let Some(fault) = members.get(name).and_then(|found| object_fault(name, found)) {
+        if let Some(fault) = members
+            .get(name)
+            .and_then(|found| object_fault(name, found))
+        {
             return fault.into();
         }
     }
-    let outcomes: Vec<&str> = ["method", "result", "error"].into_iter().filter(|n| members.get(n).is_some()).collect();
+    let outcomes: Vec<&str> = ["method", "result", "error"]
+        .into_iter()
+        .filter(|n| members.get(n).is_some())
+        .collect();
     match outcomes[..] {
-        [] => return "a message has a method, a result or an error, and this has none of them".into(),
-        [first, second, ..] => return format!("a message has either {first} or {second}, and this has both").into(),
+        [] => {
+            return "a message has a method, a result or an error, and this has none of them"
+                .into();
+        }
+        [first, second, ..] => {
+            return format!("a message has either {first} or {second}, and this has both").into();
+        }
         ["error"] if members.get("error").is_some_and(|found| !is_error(found)) => {
-            return "the error must be an object with a whole number as its code and a string as its message".into();
+            return "the error must be an object with a whole number as its code and a string as \
+                    its message"
+                .into();
         }
         [_] => {}
     }
@@ -62,11 +86,18 @@ fn is_error(found: &str) -> bool {
 /// Describes the fault of a member that must be an object with distinct members.
 fn object_fault(name: &str, found: &str) -> Option<String> {
     if !found.starts_with('{') {
-        return Some(format!("the member {name} must be an object, not {}", kind(found.as_bytes())));
+        return Some(format!(
+            "the member {name} must be an object, not {}",
+            kind(found.as_bytes())
+        ));
     }
-    let Ok(Keys { count, repeated }) = serde_json::from_str::<Keys<'_>>(found) else { return None };
+    let Ok(Keys { count, repeated }) = serde_json::from_str::<Keys<'_>>(found) else {
+        return None;
+    };
     if count > MEMBERS_MAX {
-        return Some(format!("the member {name} has more than {MEMBERS_MAX} members"));
+        return Some(format!(
+            "the member {name} has more than {MEMBERS_MAX} members"
+        ));
     }
     let repeated: String = repeated?.chars().take(NAME_MAX).collect();
     Some(format!("the member {name} has {repeated:?} twice"))
@@ -74,7 +105,9 @@ fn object_fault(name: &str, found: &str) -> Option<String> {
 
 fn id_fault(id: Option<&str>) -> Cow<'static, str> {
     match id {
-        Some(id) if id.len() > ID_BYTES_MAX => format!("the id has more than {ID_BYTES_MAX} bytes").into(),
+        Some(id) if id.len() > ID_BYTES_MAX => {
+            format!("the id has more than {ID_BYTES_MAX} bytes").into()
+        }
         Some(id) if RequestId::from_raw(RawJson::from_text(id)).is_none() => {
             let found = if id.starts_with(|c: char| c == '-' || c.is_ascii_digit()) {
                 "a fraction"
@@ -99,7 +132,8 @@ fn kind(text: &[u8]) -> &'static str {
     }
 }
 
-/// Members of a message, as far as a message has them. Values of `null` count as missing, apart from the id.
+/// Members of a message, as far as a message has them. Values of `null` count as missing, apart
+/// from the id.
 #[derive(Default)]
 struct Members<'a> {
     found: [Option<&'a str>; ENVELOPE.len()],
@@ -130,7 +164,9 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
                 let mut members = Members::default();
                 while let Some(BorrowedKey(key)) = map.next_key::<BorrowedKey<'de>>()? {
                     let value: &'de RawValue = map.next_value()?;
-                    let Some(at) = ENVELOPE.iter().position(|known| *known == key) else { continue };
+                    let Some(at) = ENVELOPE.iter().position(|known| *known == key) else {
+                        continue;
+                    };
                     if members.found[at].replace(value.get()).is_some() {
                         members.repeated = Some(ENVELOPE[at]);
                     }
@@ -158,12 +194,18 @@ impl<'de: 'a, 'a> Deserialize<'de> for Keys<'a> {
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut seen = std::collections::HashSet::new();
-                let mut keys = Keys { count: 0, repeated: None };
+                let mut keys = Keys {
+                    count: 0,
+                    repeated: None,
+                };
                 while let Some(BorrowedKey(key)) = map.next_key::<BorrowedKey<'de>>()? {
                     map.next_value::<serde::de::IgnoredAny>()?;
                     keys.count += 1;
                     // The count alone is the fault of a larger object, so its names need no room.
-                    if keys.count <= MEMBERS_MAX && keys.repeated.is_none() && !seen.insert(key.clone()) {
+                    if keys.count <= MEMBERS_MAX
+                        && keys.repeated.is_none()
+                        && !seen.insert(key.clone())
+                    {
                         keys.repeated = Some(key);
                     }
                 }
@@ -183,11 +225,26 @@ mod tests {
         for (text, words) in [
             ("5", "a message is an object, not a number"),
             (" \"a\"", "a message is an object, not a string"),
-            (r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"a"}"#, "the member id occurs twice"),
-            (r#"{"id":1,"method":"a"}"#, r#"the member jsonrpc must be "2.0", and it is missing"#),
-            (r#"{"jsonrpc":2.0,"id":1,"method":"a"}"#, r#"the member jsonrpc must be "2.0", not 2.0"#),
-            (r#"{"jsonrpc":"1.0","id":1,"method":"a"}"#, r#"the member jsonrpc must be "2.0", not "1.0""#),
-            (r#"{"jsonrpc":"2.0","id":1,"method":7}"#, "the method must be a string, not a number"),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"a"}"#,
+                "the member id occurs twice",
+            ),
+            (
+                r#"{"id":1,"method":"a"}"#,
+                r#"the member jsonrpc must be "2.0", and it is missing"#,
+            ),
+            (
+                r#"{"jsonrpc":2.0,"id":1,"method":"a"}"#,
+                r#"the member jsonrpc must be "2.0", not 2.0"#,
+            ),
+            (
+                r#"{"jsonrpc":"1.0","id":1,"method":"a"}"#,
+                r#"the member jsonrpc must be "2.0", not "1.0""#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":7}"#,
+                "the method must be a string, not a number",
+            ),
             (
                 r#"{"jsonrpc":"2.0","id":1,"method":"a","params":[1]}"#,
                 "the member params must be an object, not an array",
@@ -196,29 +253,55 @@ mod tests {
                 r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{"n":1,"\u006e":2}}"#,
                 r#"the member params has "n" twice"#,
             ),
-            (r#"{"jsonrpc":"2.0","id":1,"result":true}"#, "the member result must be an object, not a boolean"),
-            (r#"{"jsonrpc":"2.0","id":1}"#, "a message has a method, a result or an error, and this has none of them"),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"result":true}"#,
+                "the member result must be an object, not a boolean",
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1}"#,
+                "a message has a method, a result or an error, and this has none of them",
+            ),
             (
                 r#"{"jsonrpc":"2.0","id":1,"method":"a","result":{}}"#,
                 "a message has either method or result, and this has both",
             ),
             (
                 r#"{"jsonrpc":"2.0","id":1,"error":{"code":"x","message":"m"}}"#,
-                "the error must be an object with a whole number as its code and a string as its message",
+                "the error must be an object with a whole number as its code and a string as its \
+                 message",
             ),
-            (r#"{"jsonrpc":"2.0","id":1.5,"method":"a"}"#, "the id must be a string or a whole number, not a fraction"),
-            (r#"{"jsonrpc":"2.0","id":null,"method":"a"}"#, "the id must be a string or a whole number, not null"),
-            (r#"{"jsonrpc":"2.0","id":[],"method":"a"}"#, "the id must be a string or a whole number, not an array"),
+            (
+                r#"{"jsonrpc":"2.0","id":1.5,"method":"a"}"#,
+                "the id must be a string or a whole number, not a fraction",
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":null,"method":"a"}"#,
+                "the id must be a string or a whole number, not null",
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":[],"method":"a"}"#,
+                "the id must be a string or a whole number, not an array",
+            ),
         ] {
             assert_eq!(describe(text.as_bytes()), words, "{text}");
         }
-        let long = format!(r#"{{"jsonrpc":"2.0","id":"{}","method":"a"}}"#, "x".repeat(ID_BYTES_MAX));
+        let long = format!(
+            r#"{{"jsonrpc":"2.0","id":"{}","method":"a"}}"#,
+            "x".repeat(ID_BYTES_MAX)
+        );
         assert_eq!(describe(long.as_bytes()), "the id has more than 1024 bytes");
         let members: Vec<String> = (0..=MEMBERS_MAX).map(|n| format!(r#""{n}":0"#)).collect();
-        let many = format!(r#"{{"jsonrpc":"2.0","method":"a","params":{{{}}}}}"#, members.join(","));
-        assert_eq!(describe(many.as_bytes()), "the member params has more than 1024 members");
+        let many = format!(
+            r#"{{"jsonrpc":"2.0","method":"a","params":{{{}}}}}"#,
+            members.join(",")
+        );
+        assert_eq!(
+            describe(many.as_bytes()),
+            "the member params has more than 1024 members"
+        );
         let name = "x".repeat(5000);
-        let long = format!(r#"{{"jsonrpc":"2.0","method":"a","params":{{"{name}":1,"{name}":2}}}}"#);
+        let long =
+            format!(r#"{{"jsonrpc":"2.0","method":"a","params":{{"{name}":1,"{name}":2}}}}"#);
         assert!(describe(long.as_bytes()).len() < 200);
     }
 }

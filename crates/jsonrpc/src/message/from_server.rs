@@ -1,7 +1,8 @@
 //! Messages of servers that keep JSON-RPC less strictly than their clients must.
 //!
-//! Owns what the official SDKs accept anyway: ids as another JSON type. Does not replace bytes that are not UTF-8 or
-//! decide whose answer it is (`transport`). Invariant: a text that is strictly right is read as it is elsewhere.
+//! Owns what the official SDKs accept anyway: ids as another JSON type. Does not replace bytes that
+//! are not UTF-8 or decide whose answer it is (`transport`). Invariant: a text that is strictly
+//! right is read as it is elsewhere.
 
 use bytes::Bytes;
 use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
@@ -41,7 +42,11 @@ fn read_echoed_id(raw: RawJson) -> Option<RequestId> {
 pub fn mended_length(text: &[u8]) -> Option<usize> {
     std::str::from_utf8(text).err()?;
     let length = |chunk: std::str::Utf8Chunk<'_>| {
-        let replacement = if chunk.invalid().is_empty() { 0 } else { char::REPLACEMENT_CHARACTER.len_utf8() };
+        let replacement = if chunk.invalid().is_empty() {
+            0
+        } else {
+            char::REPLACEMENT_CHARACTER.len_utf8()
+        };
         chunk.valid().len() + replacement
     };
     Some(text.utf8_chunks().map(length).sum())
@@ -49,18 +54,25 @@ pub fn mended_length(text: &[u8]) -> Option<usize> {
 
 /// Returns the number that an echoed id stands for: `7`, `"7"`, `7.0`.
 ///
-/// The official SDKs take all of them: TypeScript reads `Number(response.id)`, Python `int(response.id)`.
+/// The official SDKs take all of them: TypeScript reads `Number(response.id)`, Python
+/// `int(response.id)`.
 pub fn echoed_number(json: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(json).ok()?;
     // Nearly all servers echo the number as it was.
     if let Ok(number) = text.parse() {
         return Some(number);
     }
-    let text = text.strip_prefix('"').map_or(Some(text), |rest| rest.strip_suffix('"'))?.trim();
+    let text = text
+        .strip_prefix('"')
+        .map_or(Some(text), |rest| rest.strip_suffix('"'))?
+        .trim();
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return text.parse().ok();
     }
-    if !text.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'e' | b'E' | b'+')) {
+    if !text
+        .bytes()
+        .all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'e' | b'E' | b'+'))
+    {
         return None;
     }
     let number: f64 = text.parse().ok()?;
@@ -69,11 +81,15 @@ pub fn echoed_number(json: &[u8]) -> Option<u64> {
 }
 
 /// Reads a whole number, which languages with one type of numbers may write as `-32000.0`.
-pub(super) fn read_whole_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
+pub(super) fn read_whole_number<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<i64, D::Error> {
     match JsonNumber::deserialize(deserializer)? {
         JsonNumber::Integer(number) => Ok(number),
         // Truncates nothing: the number is whole and small.
-        JsonNumber::Float(number) if number.fract() == 0.0 && number.abs() <= EXACT_MAX => Ok(number as i64),
+        JsonNumber::Float(number) if number.fract() == 0.0 && number.abs() <= EXACT_MAX => {
+            Ok(number as i64)
+        }
         JsonNumber::Float(_) => Err(D::Error::custom("the number is not whole")),
     }
 }
@@ -85,20 +101,26 @@ enum JsonNumber {
     Float(f64),
 }
 
-/// Returns the id of the request that a malformed text means to answer. `None` if it is no answer, such as a log line
-/// with an `id`.
+/// Returns the id of the request that a malformed text means to answer. `None` if it is no answer,
+/// such as a log line with an `id`.
 pub fn answered_id(text: &[u8]) -> Option<u64> {
     let text = String::from_utf8_lossy(text);
     let members: AnswerMembers<'_> = serde_json::from_str(&text).ok()?;
     // A log line may have an id and an error, too, but never those alone.
     let is_answer = members.has_version || members.has_outcome && !members.has_others;
-    members.id.filter(|_| is_answer && !members.has_method).and_then(|id| echoed_number(id.get().as_bytes()))
+    members
+        .id
+        .filter(|_| is_answer && !members.has_method)
+        .and_then(|id| echoed_number(id.get().as_bytes()))
 }
 
 /// Returns the texts of the messages in a batch.
 pub fn batch_items(batch: &Bytes) -> Vec<Bytes> {
     let items: Vec<&RawValue> = serde_json::from_slice(batch).unwrap_or_default();
-    items.into_iter().map(|item| batch.slice_ref(item.get().as_bytes())).collect()
+    items
+        .into_iter()
+        .map(|item| batch.slice_ref(item.get().as_bytes()))
+        .collect()
 }
 
 /// Members of a text that may be an answer. Duplicates are no error here.
@@ -150,15 +172,19 @@ mod tests {
     use super::*;
 
     fn answered(text: &str) -> Option<u64> {
-        let ServerPayload(parsed) = ServerPayload::parse(&Bytes::copy_from_slice(text.as_bytes()), 10).unwrap();
-        let RpcPayload::One(RpcMessage::Response(response)) = parsed else { panic!("no response") };
+        let ServerPayload(parsed) =
+            ServerPayload::parse(&Bytes::copy_from_slice(text.as_bytes()), 10).unwrap();
+        let RpcPayload::One(RpcMessage::Response(response)) = parsed else {
+            panic!("no response")
+        };
         response.id.and_then(|id| echoed_number(id.raw().bytes()))
     }
 
     #[test]
     fn the_code_of_an_error_may_be_a_whole_float() {
         let read = |code: &str| {
-            let text = format!(r#"{{"jsonrpc":"2.0","id":7,"error":{{"code":{code},"message":"m"}}}}"#);
+            let text =
+                format!(r#"{{"jsonrpc":"2.0","id":7,"error":{{"code":{code},"message":"m"}}}}"#);
             let Ok(ServerPayload(RpcPayload::One(RpcMessage::Response(response)))) =
                 ServerPayload::parse(&Bytes::from(text), 10)
             else {
@@ -166,17 +192,28 @@ mod tests {
             };
             response.outcome.err().map(|error| error.code)
         };
-        assert_eq!([read("-32000"), read("-32000.0"), read("-3.2e4")], [Some(-32000); 3]);
-        assert_eq!([read("-32000.5"), read("\"-32000\""), read("1e300")], [None; 3]);
+        assert_eq!(
+            [read("-32000"), read("-32000.0"), read("-3.2e4")],
+            [Some(-32000); 3]
+        );
+        assert_eq!(
+            [read("-32000.5"), read("\"-32000\""), read("1e300")],
+            [None; 3]
+        );
     }
 
     #[test]
     fn echoed_ids_are_the_numbers_that_they_equal() {
-        for id in ["7", "\"7\"", "7.0", "\"7.0\"", "7.00", "7e0", "70.0e-1", "\" 7 \"", "\"07\""] {
+        for id in [
+            "7", "\"7\"", "7.0", "\"7.0\"", "7.00", "7e0", "70.0e-1", "\" 7 \"", "\"07\"",
+        ] {
             let expected = if id.contains('-') { None } else { Some(7) };
             assert_eq!(echoed_number(id.as_bytes()), expected, "{id}");
         }
-        for id in ["7.5", "-7", "null", "\"\"", "\"x\"", "\"7", "true", "1e300", "\"nan\"", "\"inf\"", "[7]", ""] {
+        for id in [
+            "7.5", "-7", "null", "\"\"", "\"x\"", "\"7", "true", "1e300", "\"nan\"", "\"inf\"",
+            "[7]", "",
+        ] {
             assert_eq!(echoed_number(id.as_bytes()), None, "{id}");
         }
         for id in ["7", "\"7\"", "7.0"] {
@@ -187,8 +224,18 @@ mod tests {
 
     #[test]
     fn the_length_of_a_mended_text_is_known() {
-        for text in [&b"x\xff\xfe"[..], b"\xe2\x82", b"\xff", b"a\xf0\x9f\x98b\xc0", b"\xed\xa0\x80"] {
-            assert_eq!(mended_length(text), Some(String::from_utf8_lossy(text).len()), "{text:?}");
+        for text in [
+            &b"x\xff\xfe"[..],
+            b"\xe2\x82",
+            b"\xff",
+            b"a\xf0\x9f\x98b\xc0",
+            b"\xed\xa0\x80",
+        ] {
+            assert_eq!(
+                mended_length(text),
+                Some(String::from_utf8_lossy(text).len()),
+                "{text:?}"
+            );
         }
         assert_eq!(mended_length("x\u{fffd}".as_bytes()), None);
         assert!(ServerPayload::parse(&Bytes::from_static(b"\xff\xfe{\0"), 10).is_err());

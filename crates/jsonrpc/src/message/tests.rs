@@ -28,7 +28,8 @@ fn id() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn requests_round_trip(id in id(), (name, method) in string(), members in members(), s in space()) {
+    fn requests_round_trip(id in id(), (name, method) in string(), members in members(),
+        s in space()) {
         let params = object_text(&members);
         // The members come in any order.
         let text = format!(r#"{s}{{"params":{s}{params},"x-more":[1.0],"id":{s}{id},"method":{method},{s}"jsonrpc":"2.0"}}"#);
@@ -41,15 +42,19 @@ proptest! {
             prop_assert!(out.ends_with(&format!(r#","params":{params}}}"#)), "{}", out);
         }
         let RpcMessage::Request(again) = read(&out) else { panic!("no request: {out}") };
-        prop_assert_eq!((again.id, again.method, again.params), (request.id, request.method, request.params));
+        prop_assert_eq!((again.id, again.method, again.params),
+            (request.id, request.method, request.params));
     }
 
     #[test]
     fn notifications_round_trip((name, method) in string(), members in members()) {
-        let text = format!(r#"{{"jsonrpc":"2.0","method":{method},"params":{}}}"#, object_text(&members));
-        let RpcMessage::Notification(notification) = read(&text) else { panic!("no notification: {text}") };
+        let text = format!(r#"{{"jsonrpc":"2.0","method":{method},"params":{}}}"#,
+            object_text(&members));
+        let RpcMessage::Notification(notification) = read(&text) else { panic!("no notification: \
+            {text}") };
         prop_assert_eq!(notification.method.as_str(), name);
-        let out = written(|out| write_notification(out, &notification.method, &notification.params));
+        let out = written(|out| write_notification(out, &notification.method,
+            &notification.params));
         let RpcMessage::Notification(again) = read(&out) else { panic!("no notification: {out}") };
         prop_assert_eq!((again.method, again.params), (notification.method, notification.params));
     }
@@ -57,17 +62,21 @@ proptest! {
     #[test]
     fn results_round_trip(id in id(), members in members()) {
         let text = format!(r#"{{"id":{id},"result":{},"jsonrpc":"2.0"}}"#, object_text(&members));
-        let RpcMessage::Response(RpcResponse { id: Some(read_id), outcome: Ok(result) }) = read(&text) else { panic!("{text}") };
+        let RpcMessage::Response(RpcResponse { id: Some(read_id),
+            outcome: Ok(result) }) = read(&text) else { panic!("{text}") };
         let out = written(|out| write_result(out, &read_id, &result));
-        prop_assert!(out.starts_with(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"#)), "{}", out);
+        prop_assert!(out.starts_with(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"#)), "{}",
+            out);
         let RpcMessage::Response(again) = read(&out) else { panic!("{out}") };
         prop_assert_eq!((again.id, again.outcome), (Some(read_id), Ok(result)));
     }
 
     #[test]
-    fn errors_round_trip(id in id(), code in any::<i64>(), (message, spelling) in string(), data in value()) {
+    fn errors_round_trip(id in id(), code in any::<i64>(), (message, spelling) in string(),
+        data in value()) {
         let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"data":{data},"message":{spelling},"code":{code}}}}}"#);
-        let RpcMessage::Response(RpcResponse { id: Some(read_id), outcome: Err(error) }) = read(&text) else { panic!("{text}") };
+        let RpcMessage::Response(RpcResponse { id: Some(read_id),
+            outcome: Err(error) }) = read(&text) else { panic!("{text}") };
         prop_assert_eq!((error.code, error.message.as_str()), (code, message.as_str()));
         // As everywhere in JSON-RPC, `null` counts as absent.
         let held = error.data.as_ref().map_or("null".as_bytes(), |data| &data.bytes()[..]);
@@ -79,7 +88,8 @@ proptest! {
 
     #[test]
     fn a_member_that_is_there_twice_is_refused(at in 0..4_usize, id in id()) {
-        let all = [r#""jsonrpc":"2.0""#.to_owned(), format!(r#""id":{id}"#), r#""method":"a""#.to_owned(), r#""params":{}"#.to_owned()];
+        let all = [r#""jsonrpc":"2.0""#.to_owned(), format!(r#""id":{id}"#),
+            r#""method":"a""#.to_owned(), r#""params":{}"#.to_owned()];
         let once = all.join(",");
         let single = format!("{{{once}}}");
         prop_assert!(parse(&single).is_ok(), "{}", single);
@@ -88,7 +98,8 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..64), text in value()) {
+    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..64),
+        text in value()) {
         let _ = RpcPayload::parse(&Bytes::from(bytes), 4);
         let _ = RpcPayload::parse(&Bytes::from(text), 4);
     }
@@ -116,7 +127,9 @@ fn a_message_has_one_meaning() {
         r#""id":1,"error":{"code":1,"code":2,"message":""}"#,
     ] {
         let text = format!(r#"{{"jsonrpc":"2.0",{members}}}"#);
-        let Err(MalformedMessage::Shape { id, .. }) = parse(&text) else { panic!("{text}") };
+        let Err(MalformedMessage::Shape { id, .. }) = parse(&text) else {
+            panic!("{text}")
+        };
         assert_eq!(id, Some(RequestId::number(1)), "{text}");
     }
     for version in [r#""1.0""#, "2.0", "null"] {

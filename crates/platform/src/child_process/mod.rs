@@ -1,7 +1,8 @@
 //! Child processes, each together with everything that it starts.
 //!
-//! Owns what belongs to a child and how all of it is ended: a process group on Unix, a job object on Windows. Does not
-//! decide when. Invariant: a signal or a kill reaches the wrapper (`npx`, `uvx`, `sh`) and the program in it.
+//! Owns what belongs to a child and how all of it is ended: a process group on Unix, a job object
+//! on Windows. Does not decide when. Invariant: a signal or a kill reaches the wrapper (`npx`,
+//! `uvx`, `sh`) and the program in it.
 
 #[cfg(unix)]
 mod orphans;
@@ -15,12 +16,16 @@ mod windows;
 use windows as system;
 
 pub use system::{
-    ChildTree, SYSTEM_VARIABLES, exit_signal, kill_group, kill_with_variable, reap_orphans, spawn_separately,
-    terminate_group,
+    ChildTree, SYSTEM_VARIABLES, exit_signal, kill_group, kill_with_variable, reap_orphans,
+    spawn_separately, terminate_group,
 };
 
 /// Standard streams of a child.
-pub type ChildStreams = (tokio::process::ChildStdin, tokio::process::ChildStdout, tokio::process::ChildStderr);
+pub type ChildStreams = (
+    tokio::process::ChildStdin,
+    tokio::process::ChildStdout,
+    tokio::process::ChildStderr,
+);
 
 #[cfg(test)]
 mod tests {
@@ -30,13 +35,21 @@ mod tests {
 
     fn command(program: &str, args: &[&str]) -> tokio::process::Command {
         let mut command = tokio::process::Command::new(program);
-        command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         command
     }
 
     /// A program that runs for as long as its input is open.
     fn waits_for_input() -> tokio::process::Command {
-        if cfg!(windows) { command("sort.exe", &[]) } else { command("cat", &[]) }
+        if cfg!(windows) {
+            command("sort.exe", &[])
+        } else {
+            command("cat", &[])
+        }
     }
 
     #[tokio::test]

@@ -1,7 +1,8 @@
 //! Orphans: processes whose parent has ended, and that the kernel has made children of PID 1.
 //!
-//! Owns the reaping of those, where this process is PID 1, as in a container without an init. Does not end any.
-//! Invariant: the exit of a child that this process started is never taken from whoever waits for it.
+//! Owns the reaping of those, where this process is PID 1, as in a container without an init. Does
+//! not end any. Invariant: the exit of a child that this process started is never taken from
+//! whoever waits for it.
 
 use std::collections::HashSet;
 use std::io;
@@ -13,7 +14,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// Processes that this process has started and still waits for.
 ///
-/// Locked while one is started and while orphans are reaped: a child that exits at once is known by then.
+/// Locked while one is started and while orphans are reaped: a child that exits at once is known by
+/// then.
 static OWN_CHILDREN: Mutex<Option<HashSet<u32>>> = Mutex::new(None);
 /// Pause after a signal. Many processes often end together.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -61,19 +63,28 @@ fn reap_ended() -> usize {
     let orphans = ended_children().into_iter().filter(|pid| !own.has(*pid));
     let orphans = orphans.filter_map(|pid| Pid::from_raw(pid.cast_signed()));
     // By its id: a wait for any child would take the exits of our own.
-    orphans.filter(|pid| matches!(waitpid(Some(*pid), WaitOptions::NOHANG), Ok(Some(_)))).count()
+    orphans
+        .filter(|pid| matches!(waitpid(Some(*pid), WaitOptions::NOHANG), Ok(Some(_))))
+        .count()
 }
 
 /// Returns the children of this process that have ended and were not waited for.
 fn ended_children() -> Vec<u32> {
     let own = std::process::id().to_string();
     // Only Linux has /proc, and containers.
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return Vec::new();
+    };
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
     let is_ended_child = |pid: &u32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // The program's name, in parentheses, may contain spaces (proc(5)). Then come the state and the parent.
-        let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+        // The program's name, in parentheses, may contain spaces (proc(5)). Then come the state and
+        // the parent.
+        let mut fields = stat
+            .rsplit(')')
+            .next()
+            .unwrap_or_default()
+            .split_whitespace();
         fields.next() == Some("Z") && fields.next() == Some(own.as_str())
     };
     pids.filter(is_ended_child).collect()
@@ -89,7 +100,11 @@ mod tests {
 
     fn shell(line: &str) -> tokio::process::Command {
         let mut command = tokio::process::Command::new("sh");
-        command.args(["-c", line]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+            .args(["-c", line])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         command
     }
 
@@ -97,7 +112,8 @@ mod tests {
     async fn orphans_are_reaped_and_the_exits_of_children_are_left() {
         // This process gets the orphans below it, as PID 1 does.
         rustix::process::set_child_subreaper(Pid::from_raw(1)).unwrap();
-        // Two grandchildren end after their parent. The second is a leader of its own, as a child of ours is.
+        // Two grandchildren end after their parent. The second is a leader of its own, as a child
+        // of ours is.
         let mut parent = ChildTree::spawn(shell("sleep 0.3 & setsid sleep 0.3 & exit 3")).unwrap();
         // Nobody waits for this one yet.
         let mut waits = ChildTree::spawn(shell("exit 7")).unwrap();
@@ -113,7 +129,12 @@ mod tests {
         assert_eq!(parent.wait().await.unwrap().code(), Some(3));
         assert_eq!(waits.wait().await.unwrap().code(), Some(7));
         drop((parent, waits));
-        assert!(OwnChildren::lock().0.as_ref().is_some_and(HashSet::is_empty));
+        assert!(
+            OwnChildren::lock()
+                .0
+                .as_ref()
+                .is_some_and(HashSet::is_empty)
+        );
         assert!(ended_children().is_empty());
     }
 }

@@ -1,7 +1,8 @@
-//! Children on Unix: one process group each. What leaves its group is found by its environment, on Linux.
+//! Children on Unix: one process group each. What leaves its group is found by its environment, on
+//! Linux.
 //!
-//! Built on tokio and rustix, without process-wrap: its `wait` returns only when the whole group has ended, and the
-//! exit status of a child must be known while a grandchild still runs.
+//! Built on tokio and rustix, without process-wrap: its `wait` returns only when the whole group
+//! has ended, and the exit status of a child must be known while a grandchild still runs.
 
 use std::io;
 use std::process::ExitStatus;
@@ -26,10 +27,13 @@ pub struct ChildTree {
 impl ChildTree {
     /// Starts a command in a process group of its own. Must be called on the runtime.
     pub fn spawn(mut command: Command) -> io::Result<Self> {
-        // Ctrl-C at the terminal must not reach the child before the gateway has decided what to do.
+        // Ctrl-C at the terminal must not reach the child before the gateway has decided what to
+        // do.
         let mut own_children = OwnChildren::lock();
         let child = open_files::spawn(command.process_group(0).kill_on_drop(true))?;
-        let pid = child.id().ok_or_else(|| io::Error::other("the child has ended already"))?;
+        let pid = child
+            .id()
+            .ok_or_else(|| io::Error::other("the child has ended already"))?;
         own_children.add(pid);
         Ok(ChildTree { child, pid })
     }
@@ -41,7 +45,11 @@ impl ChildTree {
 
     /// Takes the standard streams, once.
     pub fn take_streams(&mut self) -> Option<ChildStreams> {
-        Some((self.child.stdin.take()?, self.child.stdout.take()?, self.child.stderr.take()?))
+        Some((
+            self.child.stdin.take()?,
+            self.child.stdout.take()?,
+            self.child.stderr.take()?,
+        ))
     }
 
     /// Waits for the child to exit. Others in its group may still run.
@@ -105,18 +113,31 @@ fn signal_group(group: u32, signal: Signal) {
     }
 }
 
-/// Kills every other process with an environment variable that starts with `start` (`NAME=value`). Returns their
-/// number. Blocks while it reads `/proc`.
+/// Kills every other process with an environment variable that starts with `start` (`NAME=value`).
+/// Returns their number. Blocks while it reads `/proc`.
 pub fn kill_with_variable(start: &str) -> usize {
     let own = std::process::id();
     // Only Linux has /proc; elsewhere the process groups must suffice.
-    let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return 0;
+    };
     let mut killed = 0;
     for entry in entries.filter_map(Result::ok) {
-        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
-        // Processes end meanwhile, and those of other users cannot be read: neither is a child of ours.
-        let Ok(environment) = std::fs::read(entry.path().join("environ")) else { continue };
-        let marked = environment.split(|b| *b == 0).any(|variable| variable.starts_with(start.as_bytes()));
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|n| n.parse::<u32>().ok())
+        else {
+            continue;
+        };
+        // Processes end meanwhile, and those of other users cannot be read: neither is a child of
+        // ours.
+        let Ok(environment) = std::fs::read(entry.path().join("environ")) else {
+            continue;
+        };
+        let marked = environment
+            .split(|b| *b == 0)
+            .any(|variable| variable.starts_with(start.as_bytes()));
         if let (true, Some(pid)) = (marked && pid != own, Pid::from_raw(pid.cast_signed())) {
             killed += usize::from(kill_process(pid, Signal::KILL).is_ok());
         }

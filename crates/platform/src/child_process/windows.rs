@@ -1,7 +1,7 @@
 //! Children on Windows: one job object each.
 //!
-//! A process cannot leave its job, and the kernel ends all of a job when its last handle closes. That happens with the
-//! gateway too, however it ends, so Windows needs no reaper process.
+//! A process cannot leave its job, and the kernel ends all of a job when its last handle closes.
+//! That happens with the gateway too, however it ends, so Windows needs no reaper process.
 
 use std::io;
 use std::process::ExitStatus;
@@ -12,7 +12,8 @@ use windows::Win32::System::Threading::{CREATE_NEW_PROCESS_GROUP, CREATE_NO_WIND
 
 use super::ChildStreams;
 
-/// Variables beside the common ones without which programs of this system do not run: sockets need `SystemRoot`.
+/// Variables beside the common ones without which programs of this system do not run: sockets need
+/// `SystemRoot`.
 pub const SYSTEM_VARIABLES: &[&str] = &[
     "APPDATA",
     "ComSpec",
@@ -45,11 +46,14 @@ impl ChildTree {
     /// Starts a command in a job of its own. Must be called on the runtime.
     pub fn spawn(command: Command) -> io::Result<Self> {
         let mut command = CommandWrap::from(command);
-        // A console of its own, without a window: Ctrl-C in the gateway's console must not reach the child.
+        // A console of its own, without a window: Ctrl-C in the gateway's console must not reach
+        // the child.
         command.wrap(CreationFlags(CREATE_NO_WINDOW | CREATE_NEW_PROCESS_GROUP));
         // `KillOnDrop` makes the kernel kill the job when its handle closes.
         let child = command.wrap(KillOnDrop).wrap(JobObject).spawn()?;
-        let pid = child.id().ok_or_else(|| io::Error::other("the child has ended already"))?;
+        let pid = child
+            .id()
+            .ok_or_else(|| io::Error::other("the child has ended already"))?;
         Ok(ChildTree { child, pid })
     }
 
@@ -60,7 +64,11 @@ impl ChildTree {
 
     /// Takes the standard streams, once.
     pub fn take_streams(&mut self) -> Option<ChildStreams> {
-        Some((self.child.stdin().take()?, self.child.stdout().take()?, self.child.stderr().take()?))
+        Some((
+            self.child.stdin().take()?,
+            self.child.stdout().take()?,
+            self.child.stderr().take()?,
+        ))
     }
 
     /// Waits for the child to exit. Others in its job may still run.

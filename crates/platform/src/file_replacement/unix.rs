@@ -19,7 +19,11 @@ pub fn create_folders(folder: &Path) -> io::Result<()> {
 
 /// Creates a file that only its owner may read. An existing one is an error.
 pub fn create_private(path: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
 }
 
 /// Opens an existing file to write it. Does not wait for the other end of a pipe.
@@ -43,17 +47,31 @@ pub fn copy_attributes(old: &File, new: &File) -> io::Result<()> {
 /// Checks that this process may give files of a folder other names.
 pub fn check_folder(folder: &Path) -> io::Result<()> {
     use rustix::fs::Access;
-    Ok(rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK)?)
+    Ok(rustix::fs::access(
+        folder,
+        Access::WRITE_OK | Access::EXEC_OK,
+    )?)
 }
 
-/// True if the file itself is mounted, as container engines do it for a single file. No other file can take its name.
+/// True if the file itself is mounted, as container engines do it for a single file. No other file
+/// can take its name.
 pub fn is_mounted_alone(file: &Path) -> bool {
     // Linux only: elsewhere the file is not there, and folders alone are mounted.
-    let Ok(mounts) = std::fs::read("/proc/self/mountinfo") else { return false };
+    let Ok(mounts) = std::fs::read("/proc/self/mountinfo") else {
+        return false;
+    };
     // proc_pid_mountinfo(5): the fifth field is the mount point. Blanks and backslashes are octal.
-    let escape = |c: char| if " \t\n\\".contains(c) { format!("\\{:03o}", u32::from(c)) } else { c.to_string() };
+    let escape = |c: char| {
+        if " \t\n\\".contains(c) {
+            format!("\\{:03o}", u32::from(c))
+        } else {
+            c.to_string()
+        }
+    };
     let point: String = file.to_string_lossy().chars().map(escape).collect();
-    String::from_utf8_lossy(&mounts).lines().any(|line| line.split(' ').nth(4) == Some(&point))
+    String::from_utf8_lossy(&mounts)
+        .lines()
+        .any(|line| line.split(' ').nth(4) == Some(&point))
 }
 
 /// Makes a rename in a folder durable.
@@ -72,9 +90,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("a/b");
         create_folders(&folder).unwrap();
-        assert_eq!(std::fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(
+            std::fs::metadata(&folder).unwrap().permissions().mode() & 0o777,
+            0o700
+        );
         let old = File::create(folder.join("old")).unwrap();
-        old.set_permissions(std::fs::Permissions::from_mode(0o640)).unwrap();
+        old.set_permissions(std::fs::Permissions::from_mode(0o640))
+            .unwrap();
         let new = create_private(&folder.join("new")).unwrap();
         assert_eq!(new.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         assert!(create_private(&folder.join("new")).is_err());

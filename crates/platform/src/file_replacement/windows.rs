@@ -1,4 +1,5 @@
-//! Replacement of a file on Windows. Files have no modes there: new files inherit the access list of their folder.
+//! Replacement of a file on Windows. Files have no modes there: new files inherit the access list
+//! of their folder.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -6,7 +7,11 @@ use std::path::Path;
 
 /// Opens what writers of a folder's files lock: a file of its own, since folders cannot be locked.
 pub fn open_lock(folder: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create(true).truncate(false).open(folder.join(".moongate-lock"))
+    OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(folder.join(".moongate-lock"))
 }
 
 /// Creates missing folders.

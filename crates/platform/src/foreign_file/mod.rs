@@ -1,7 +1,9 @@
-//! Files that others name, or may have placed: configs and what they name, certificates, files of clients.
+//! Files that others name, or may have placed: configs and what they name, certificates, files of
+//! clients.
 //!
-//! Owns their opening and reading. Does not know what is in them. Invariant: only a regular file is read, to a bound, so
-//! that no pipe, device or sparse file makes a reader wait or fills its memory.
+//! Owns their opening and reading. Does not know what is in them. Invariant: only a regular file is
+//! read, to a bound, so that no pipe, device or sparse file makes a reader wait or fills its
+//! memory.
 
 #[cfg(unix)]
 mod unix;
@@ -19,8 +21,8 @@ use windows as system;
 
 /// Opens a regular file to read it. A link on the way that other users may change is refused.
 pub fn open(path: &Path) -> io::Result<File> {
-    // First by its name, since opening a pipe or a device may have effects. Then the open file itself, whatever its name
-    // leads to by now.
+    // First by its name, since opening a pipe or a device may have effects. Then the open file
+    // itself, whatever its name leads to by now.
     check_kind(&std::fs::metadata(path)?)?;
     let file = system::open(path)?;
     check_kind(&file.metadata()?)?;
@@ -31,14 +33,18 @@ pub fn open(path: &Path) -> io::Result<File> {
 pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let file = open(path)?;
     let mut bytes = Vec::new();
-    // The length alone is no bound: the file may grow while it is read, and those of `/proc` have none.
+    // The length alone is no bound: the file may grow while it is read, and those of `/proc` have
+    // none.
     if file.metadata()?.len() <= bytes_max {
         file.take(bytes_max + 1).read_to_end(&mut bytes)?;
         if bytes.len() as u64 <= bytes_max {
             return Ok(bytes);
         }
     }
-    Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it is larger than {}", shown_size(bytes_max))))
+    Err(io::Error::new(
+        io::ErrorKind::FileTooLarge,
+        format!("it is larger than {}", shown_size(bytes_max)),
+    ))
 }
 
 /// Reads a regular file of at most so many bytes, which must be UTF-8.
@@ -78,13 +84,28 @@ mod tests {
         let path = dir.path().join("file");
         std::fs::write(&path, "abcd").unwrap();
         assert_eq!(read_text(&path, 4).unwrap(), "abcd");
-        assert_eq!(read(&path, 3).unwrap_err().to_string(), "it is larger than 3 bytes");
+        assert_eq!(
+            read(&path, 3).unwrap_err().to_string(),
+            "it is larger than 3 bytes"
+        );
         std::fs::write(&path, [0xff]).unwrap();
-        assert_eq!(read_text(&path, 4).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(
+            read_text(&path, 4).unwrap_err().kind(),
+            io::ErrorKind::InvalidData
+        );
         let sparse = File::create(&path).unwrap();
         sparse.set_len(1 << 40).unwrap();
-        assert_eq!(read(&path, 1 << 20).unwrap_err().to_string(), "it is larger than 1 MiB");
-        assert_eq!(read(dir.path(), 4).unwrap_err().kind(), io::ErrorKind::IsADirectory);
-        assert_eq!(read(&dir.path().join("none"), 4).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(
+            read(&path, 1 << 20).unwrap_err().to_string(),
+            "it is larger than 1 MiB"
+        );
+        assert_eq!(
+            read(dir.path(), 4).unwrap_err().kind(),
+            io::ErrorKind::IsADirectory
+        );
+        assert_eq!(
+            read(&dir.path().join("none"), 4).unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
     }
 }

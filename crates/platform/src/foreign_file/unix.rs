@@ -20,7 +20,11 @@ struct ChangeableLink {
 
 impl fmt::Display for ChangeableLink {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{} is a symbolic link that other users may change", self.link.display())
+        write!(
+            out,
+            "{} is a symbolic link that other users may change",
+            self.link.display()
+        )
     }
 }
 
@@ -42,7 +46,8 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
 /// Opens a file by a path that had no links when it was checked.
 fn open_resolved(path: &Path) -> rustix::io::Result<OwnedFd> {
     // NONBLOCK: opening a pipe would wait for its other end. NOFOLLOW: no new link is taken.
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let flags =
+        OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
     #[cfg(target_os = "linux")]
     {
         use rustix::fs::{CWD, ResolveFlags, openat2};
@@ -53,11 +58,13 @@ fn open_resolved(path: &Path) -> rustix::io::Result<OwnedFd> {
             opened => return opened,
         }
     }
-    // NOFOLLOW is about the last name. A folder that others make a link since the check is followed here.
+    // NOFOLLOW is about the last name. A folder that others make a link since the check is followed
+    // here.
     rustix::fs::open(path, flags, Mode::empty())
 }
 
-/// Follows the links of a path. Fails at one that other users may change, if it leads where they cannot put a file.
+/// Follows the links of a path. Fails at one that other users may change, if it leads where they
+/// cannot put a file.
 fn resolve(path: &Path) -> io::Result<PathBuf> {
     let own = rustix::process::geteuid().as_raw();
     let mut steps = steps_of(path);
@@ -104,8 +111,8 @@ fn refused(link: PathBuf) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, ChangeableLink { link })
 }
 
-/// True if others than this user, root and the folder's owner may have made or replaced a link. proc_sys_fs(5),
-/// `protected_symlinks`, has the same rule for folders such as `/tmp`.
+/// True if others than this user, root and the folder's owner may have made or replaced a link.
+/// proc_sys_fs(5), `protected_symlinks`, has the same rule for folders such as `/tmp`.
 fn is_changeable(folder: &Stat, link: &Stat, own: u32) -> bool {
     let mode = Mode::from_raw_mode(folder.st_mode);
     let is_sticky = mode.contains(Mode::SVTX);
@@ -113,25 +120,37 @@ fn is_changeable(folder: &Stat, link: &Stat, own: u32) -> bool {
     mode.contains(Mode::WOTH) && !(is_sticky && is_trusted)
 }
 
-/// True if nobody may change a folder, whatever its mode. The kubelet mounts ConfigMaps so, with mode 0777.
+/// True if nobody may change a folder, whatever its mode. The kubelet mounts ConfigMaps so, with
+/// mode 0777.
 fn is_read_only(folder: &Path) -> io::Result<bool> {
-    Ok(rustix::fs::statvfs(folder)?.f_flag.contains(StatVfsMountFlags::RDONLY))
+    Ok(rustix::fs::statvfs(folder)?
+        .f_flag
+        .contains(StatVfsMountFlags::RDONLY))
 }
 
-/// True for a target within the folder of its link. Who may make a link there may put a file there as well.
+/// True for a target within the folder of its link. Who may make a link there may put a file there
+/// as well.
 fn stays_below(target: &Path) -> bool {
-    target.components().all(|step| matches!(step, Component::Normal(_) | Component::CurDir))
+    target
+        .components()
+        .all(|step| matches!(step, Component::Normal(_) | Component::CurDir))
 }
 
 /// True if others may read a file, or look into a folder.
 fn is_open_to_others(stat: &Stat) -> bool {
-    let needed = if FileType::from_raw_mode(stat.st_mode).is_dir() { Mode::XOTH } else { Mode::ROTH };
+    let needed = if FileType::from_raw_mode(stat.st_mode).is_dir() {
+        Mode::XOTH
+    } else {
+        Mode::ROTH
+    };
     Mode::from_raw_mode(stat.st_mode).contains(needed)
 }
 
 /// Splits a path into its names, the first one last.
 fn steps_of(path: &Path) -> Vec<OsString> {
-    let named = path.components().filter(|step| matches!(step, Component::Normal(_) | Component::ParentDir));
+    let named = path
+        .components()
+        .filter(|step| matches!(step, Component::Normal(_) | Component::ParentDir));
     let mut steps: Vec<OsString> = named.map(|step| step.as_os_str().to_owned()).collect();
     steps.reverse();
     steps
@@ -150,12 +169,28 @@ mod tests {
     fn pipes_and_devices_are_refused_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let pipe = dir.path().join("pipe");
-        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        assert!(
+            std::process::Command::new("mkfifo")
+                .arg(&pipe)
+                .status()
+                .unwrap()
+                .success()
+        );
         symlink(&pipe, dir.path().join("link")).unwrap();
         let socket = dir.path().join("socket");
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-        for path in [pipe, dir.path().join("link"), socket, "/dev/zero".into(), "/dev/null".into()] {
-            assert_eq!(read_text(&path, 10).unwrap_err().to_string(), "it is not a regular file", "{path:?}");
+        for path in [
+            pipe,
+            dir.path().join("link"),
+            socket,
+            "/dev/zero".into(),
+            "/dev/null".into(),
+        ] {
+            assert_eq!(
+                read_text(&path, 10).unwrap_err().to_string(),
+                "it is not a regular file",
+                "{path:?}"
+            );
         }
     }
 
@@ -178,11 +213,20 @@ mod tests {
         }
         for (from, is_fine) in [(&own, true), (&open, false), (&sticky, true)] {
             for way in ["link", "folder/file", "folder/../own/link"] {
-                assert_eq!(read_text(&from.join(way), 10).is_ok(), is_fine, "{from:?} {way}");
+                assert_eq!(
+                    read_text(&from.join(way), 10).is_ok(),
+                    is_fine,
+                    "{from:?} {way}"
+                );
             }
         }
         let refused = read_text(&open.join("link"), 10).unwrap_err();
-        assert!(fix_of(&refused).unwrap().contains(&format!("chmod o-w {}", open.display())), "{refused}");
+        assert!(
+            fix_of(&refused)
+                .unwrap()
+                .contains(&format!("chmod o-w {}", open.display())),
+            "{refused}"
+        );
         // A file in such a folder is read: it holds what it holds, and no other file's text.
         std::fs::write(open.join("file"), "text").unwrap();
         assert_eq!(read_text(&open.join("file"), 10).unwrap(), "text");
@@ -208,8 +252,14 @@ mod tests {
         symlink("..data/elsewhere", dir.path().join("elsewhere")).unwrap();
         set(dir.path(), 0o777);
         set(&data, 0o755);
-        assert_eq!(read_text(&dir.path().join("moongate.toml"), 10).unwrap(), "text");
-        assert_eq!(read_text(&dir.path().join("..data/moongate.toml"), 10).unwrap(), "text");
+        assert_eq!(
+            read_text(&dir.path().join("moongate.toml"), 10).unwrap(),
+            "text"
+        );
+        assert_eq!(
+            read_text(&dir.path().join("..data/moongate.toml"), 10).unwrap(),
+            "text"
+        );
         assert!(read_text(&dir.path().join("up"), 10).is_err());
         // Others could not read this file, so a link of theirs does not lead there.
         set(&file, 0o600);
@@ -219,7 +269,10 @@ mod tests {
         assert!(read_text(&dir.path().join("moongate.toml"), 10).is_err());
         assert_eq!(read_text(&data.join("moongate.toml"), 10).unwrap(), "text");
         set(&data, 0o777);
-        assert!(read_text(&dir.path().join("elsewhere"), 1000).is_err(), "the second link leaves the folder");
+        assert!(
+            read_text(&dir.path().join("elsewhere"), 1000).is_err(),
+            "the second link leaves the folder"
+        );
     }
 
     #[cfg(target_os = "linux")]
@@ -232,7 +285,14 @@ mod tests {
         symlink("real", folder.join("link")).unwrap();
         assert!(open_resolved(&folder.join("real/file")).is_ok());
         use rustix::fs::{CWD, ResolveFlags, openat2};
-        let has_call = openat2(CWD, &folder, OFlags::RDONLY, Mode::empty(), ResolveFlags::NO_SYMLINKS).is_ok();
+        let has_call = openat2(
+            CWD,
+            &folder,
+            OFlags::RDONLY,
+            Mode::empty(),
+            ResolveFlags::NO_SYMLINKS,
+        )
+        .is_ok();
         assert_eq!(open_resolved(&folder.join("link/file")).is_err(), has_call);
     }
 
@@ -243,10 +303,16 @@ mod tests {
             (stat.st_mode, stat.st_uid) = (FileType::Directory.as_raw_mode() | mode, uid);
             stat
         };
-        let changeable =
-            |folder: (RawMode, u32), link: u32| is_changeable(&stat(folder.0, folder.1), &stat(0o777, link), 1000);
-        assert!(!changeable((0o1777, 0), 1000) && !changeable((0o1777, 0), 0) && changeable((0o1777, 0), 1001));
-        // The owner of a folder may do everything in it, and who names such a folder trusts its owner.
+        let changeable = |folder: (RawMode, u32), link: u32| {
+            is_changeable(&stat(folder.0, folder.1), &stat(0o777, link), 1000)
+        };
+        assert!(
+            !changeable((0o1777, 0), 1000)
+                && !changeable((0o1777, 0), 0)
+                && changeable((0o1777, 0), 1001)
+        );
+        // The owner of a folder may do everything in it, and who names such a folder trusts its
+        // owner.
         assert!(!changeable((0o755, 1001), 1001) && !changeable((0o1777, 1001), 1001));
         assert!(changeable((0o777, 1000), 1000));
     }

@@ -1,4 +1,5 @@
-//! Files of others on Windows. Making a symbolic link needs a privilege there, so links are followed.
+//! Files of others on Windows. Making a symbolic link needs a privilege there, so links are
+//! followed.
 
 use std::fs::File;
 use std::io;

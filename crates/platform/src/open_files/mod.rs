@@ -1,7 +1,8 @@
 //! Limit of open files of this process, and of the programs that it starts.
 //!
-//! Owns the limit that this process was started with. Does not decide what the files are used for. Invariant: programs
-//! get the limit that this process was started with, since some cannot use more (`select`), or look at each number.
+//! Owns the limit that this process was started with. Does not decide what the files are used for.
+//! Invariant: programs get the limit that this process was started with, since some cannot use more
+//! (`select`), or look at each number.
 
 #[cfg(unix)]
 mod unix;

@@ -1,7 +1,7 @@
 //! Files that hold secrets or start programs: who else may write them.
 //!
-//! Owns the checks of owners and modes. Does not read the files. Invariant: only the owner may write the folder of a
-//! file that is opened here, and no other user's symbolic link leads there.
+//! Owns the checks of owners and modes. Does not read the files. Invariant: only the owner may
+//! write the folder of a file that is opened here, and no other user's symbolic link leads there.
 
 #[cfg(unix)]
 mod unix;

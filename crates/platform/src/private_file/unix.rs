@@ -17,29 +17,40 @@ const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 /// Opens or creates the file, with its folder if need be.
 pub fn open(path: &Path) -> io::Result<File> {
-    let name = path.file_name().ok_or_else(|| io::Error::other("it names no file"))?;
-    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let name = path
+        .file_name()
+        .ok_or_else(|| io::Error::other("it names no file"))?;
+    let folder = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     let folder = resolve_folder(&std::path::absolute(folder)?)?;
-    // The folder is opened once and the file relative to it, so that nobody can swap the path in between.
+    // The folder is opened once and the file relative to it, so that nobody can swap the path in
+    // between.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = rustix::fs::open(&folder, flags, Mode::empty())?;
     let own = ProcessUser::of_process();
-    own.check_folder(&rustix::fs::fstat(&opened)?).map_err(|why| refused(&folder, why))?;
+    own.check_folder(&rustix::fs::fstat(&opened)?)
+        .map_err(|why| refused(&folder, why))?;
     // NONBLOCK, because opening a FIFO would wait for its other end.
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(&opened, name, flags, FILE_MODE).map_err(|error| match error {
-        rustix::io::Errno::LOOP | rustix::io::Errno::MLINK => {
-            io::Error::other("it is a symbolic link; name the folder that it leads to in gateway.state_dir")
-        }
-        error => error.into(),
-    })?;
-    own.check_file(&rustix::fs::fstat(&file)?).map_err(io::Error::other)?;
+    let flags =
+        OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file =
+        rustix::fs::openat(&opened, name, flags, FILE_MODE).map_err(|error| match error {
+            rustix::io::Errno::LOOP | rustix::io::Errno::MLINK => io::Error::other(
+                "it is a symbolic link; name the folder that it leads to in gateway.state_dir",
+            ),
+            error => error.into(),
+        })?;
+    own.check_file(&rustix::fs::fstat(&file)?)
+        .map_err(io::Error::other)?;
     // An existing file may have a wider mode: `openat` sets the mode of new files only.
     rustix::fs::fchmod(&file, FILE_MODE)?;
     Ok(File::from(file))
 }
 
-/// Resolves a path to a folder without symbolic links, and creates missing folders. `path` is absolute.
+/// Resolves a path to a folder without symbolic links, and creates missing folders. `path` is
+/// absolute.
 fn resolve_folder(path: &Path) -> io::Result<PathBuf> {
     let own = ProcessUser::of_process();
     let mut steps = steps_of(path);
@@ -84,7 +95,9 @@ fn resolve_folder(path: &Path) -> io::Result<PathBuf> {
 
 /// Splits a path into its names, the first one last.
 fn steps_of(path: &Path) -> Vec<OsString> {
-    let named = path.components().filter(|step| matches!(step, Component::Normal(_) | Component::ParentDir));
+    let named = path
+        .components()
+        .filter(|step| matches!(step, Component::Normal(_) | Component::ParentDir));
     let mut steps: Vec<OsString> = named.map(|step| step.as_os_str().to_owned()).collect();
     steps.reverse();
     steps
@@ -101,7 +114,9 @@ pub fn other_writers(file: &Path) -> Option<OtherWriters> {
     match file.mode() {
         mode if mode & 0o002 != 0 => Some(OtherWriters::Everybody),
         // Many systems give each user a group of the same number, which nobody else is in.
-        mode if mode & 0o020 != 0 && file.gid() != file.uid() && file.gid() != 0 => Some(OtherWriters::Group),
+        mode if mode & 0o020 != 0 && file.gid() != file.uid() && file.gid() != 0 => {
+            Some(OtherWriters::Group)
+        }
         _ => None,
     }
 }
@@ -121,7 +136,8 @@ pub fn make_private(file: &Path) -> io::Result<()> {
     std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o600))
 }
 
-/// True if everybody may replace the files in a folder. In one like `/tmp` nobody may replace the files of others.
+/// True if everybody may replace the files in a folder. In one like `/tmp` nobody may replace the
+/// files of others.
 pub fn is_open_folder(folder: &Path) -> bool {
     use std::os::unix::fs::MetadataExt as _;
     std::fs::metadata(folder).is_ok_and(|folder| folder.mode() & 0o1002 == 0o002)
@@ -140,23 +156,24 @@ impl ProcessUser {
         user == self.0 || user == 0
     }
 
-    /// Checks one step on the way. In a sticky folder such as `/tmp` nobody can rename the files of others. Its entries
-    /// are judged by their owners.
+    /// Checks one step on the way. In a sticky folder such as `/tmp` nobody can rename the files of
+    /// others. Its entries are judged by their owners.
     fn check_step(self, stat: &Stat) -> Result<(), &'static str> {
         let mode = Mode::from_raw_mode(stat.st_mode);
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Symlink if self.is_owner_or_root(stat.st_uid) => Ok(()),
             FileType::Symlink => Err("is a symbolic link of another user"),
-            FileType::Directory if mode.contains(Mode::WOTH) && !mode.contains(Mode::SVTX) => {
-                Err("can be written by every user: run chmod o-w on it, or name another gateway.state_dir")
-            }
+            FileType::Directory if mode.contains(Mode::WOTH) && !mode.contains(Mode::SVTX) => Err(
+                "can be written by every user: run chmod o-w on it, or name another \
+                 gateway.state_dir",
+            ),
             FileType::Directory => Ok(()),
             _ => Err("is not a folder"),
         }
     }
 
-    /// Checks the folder of the file. The group may write if it is root's, or the user's own. Many systems give each
-    /// user a group of the same number, and folders that it may write.
+    /// Checks the folder of the file. The group may write if it is root's, or the user's own. Many
+    /// systems give each user a group of the same number, and folders that it may write.
     fn check_folder(self, stat: &Stat) -> Result<(), &'static str> {
         let mode = Mode::from_raw_mode(stat.st_mode);
         if !self.is_owner_or_root(stat.st_uid) {
@@ -164,7 +181,9 @@ impl ProcessUser {
         }
         let own_group = stat.st_gid == 0 || stat.st_gid == self.0;
         if mode.contains(Mode::WOTH) || (mode.contains(Mode::WGRP) && !own_group) {
-            return Err("can be written by others: run chmod go-w on it, or name another gateway.state_dir");
+            return Err(
+                "can be written by others: run chmod go-w on it, or name another gateway.state_dir",
+            );
         }
         Ok(())
     }
@@ -215,21 +234,46 @@ mod tests {
         for way in ["absolute", "relative"] {
             open(&dir.path().join(way).join("deep/er/state.redb")).unwrap();
         }
-        let mode = |path: &str| std::fs::metadata(real.join(path)).unwrap().permissions().mode() & 0o777;
-        assert_eq!((mode("deep"), mode("deep/er"), mode("deep/er/state.redb")), (0o700, 0o700, 0o600));
+        let mode = |path: &str| {
+            std::fs::metadata(real.join(path))
+                .unwrap()
+                .permissions()
+                .mode()
+                & 0o777
+        };
+        assert_eq!(
+            (mode("deep"), mode("deep/er"), mode("deep/er/state.redb")),
+            (0o700, 0o700, 0o600)
+        );
         symlink("round", dir.path().join("round")).unwrap();
         assert!(refusal(&dir.path().join("round/state.redb")).contains("too many"));
-        assert!(std::process::Command::new("mkfifo").arg(real.join("pipe")).status().unwrap().success());
+        assert!(
+            std::process::Command::new("mkfifo")
+                .arg(real.join("pipe"))
+                .status()
+                .unwrap()
+                .success()
+        );
         assert!(refusal(&real.join("pipe")).contains("regular file"));
     }
 
     #[test]
     fn folders_that_others_may_write_are_refused() {
         let dir = tempfile::tempdir().unwrap();
-        for (mode, why) in [(0o777, "every user"), (0o1777, "by others"), (0o757, "every user")] {
+        for (mode, why) in [
+            (0o777, "every user"),
+            (0o1777, "by others"),
+            (0o757, "every user"),
+        ] {
             let open_to_all = folder(dir.path(), &format!("{mode:o}"), mode);
-            assert!(refusal(&open_to_all.join("state.redb")).contains(why), "{mode:o}");
-            assert!(std::fs::read_dir(&open_to_all).unwrap().next().is_none(), "nothing is left there");
+            assert!(
+                refusal(&open_to_all.join("state.redb")).contains(why),
+                "{mode:o}"
+            );
+            assert!(
+                std::fs::read_dir(&open_to_all).unwrap().next().is_none(),
+                "nothing is left there"
+            );
         }
         // Below a folder such as /tmp, and not below one where others may rename entries.
         open(&dir.path().join("1777/mine/state.redb")).unwrap();
@@ -248,15 +292,31 @@ mod tests {
             (stat.st_uid, stat.st_gid) = (uid, gid);
             stat
         };
-        let folder = |mode, owner| own.check_folder(&stat(FileType::Directory, mode, owner)).is_ok();
+        let folder = |mode, owner| {
+            own.check_folder(&stat(FileType::Directory, mode, owner))
+                .is_ok()
+        };
         assert!(folder(0o755, (1000, 100)) && folder(0o755, (0, 0)));
         assert!(folder(0o775, (1000, 1000)) && folder(0o775, (1000, 0)));
-        assert!(!folder(0o775, (1000, 100)) && !folder(0o755, (1001, 1000)) && !folder(0o757, (1000, 1000)));
-        let link = |uid| own.check_step(&stat(FileType::Symlink, 0o777, (uid, 0))).is_ok();
+        assert!(
+            !folder(0o775, (1000, 100))
+                && !folder(0o755, (1001, 1000))
+                && !folder(0o757, (1000, 1000))
+        );
+        let link = |uid| {
+            own.check_step(&stat(FileType::Symlink, 0o777, (uid, 0)))
+                .is_ok()
+        };
         assert!(link(1000) && link(0) && !link(1001));
-        let step = |mode, owner| own.check_step(&stat(FileType::Directory, mode, owner)).is_ok();
+        let step = |mode, owner| {
+            own.check_step(&stat(FileType::Directory, mode, owner))
+                .is_ok()
+        };
         assert!(step(0o1777, (0, 0)) && step(0o775, (10001, 0)) && !step(0o777, (1000, 1000)));
-        let file = |uid| own.check_file(&stat(FileType::RegularFile, 0o600, (uid, 0))).is_ok();
+        let file = |uid| {
+            own.check_file(&stat(FileType::RegularFile, 0o600, (uid, 0)))
+                .is_ok()
+        };
         assert!(file(1000) && file(0) && !file(1001));
     }
 }

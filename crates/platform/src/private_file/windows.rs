@@ -1,5 +1,5 @@
-//! Private files on Windows. Files have no modes there: the folder's access list decides, and new files inherit it.
-//! The folders of a user (`LOCALAPPDATA`) are closed to other users.
+//! Private files on Windows. Files have no modes there: the folder's access list decides, and new
+//! files inherit it. The folders of a user (`LOCALAPPDATA`) are closed to other users.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -12,16 +12,26 @@ use super::OtherWriters;
 
 /// Opens or creates the file, with its folder if need be.
 pub fn open(path: &Path) -> io::Result<File> {
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+    if let Some(folder) = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+    {
         std::fs::create_dir_all(folder)?;
     }
     // A symbolic link is opened itself, and then refused.
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).custom_flags(FILE_FLAG_OPEN_REPARSE_POINT.0);
+    options
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .custom_flags(FILE_FLAG_OPEN_REPARSE_POINT.0);
     let file = options.open(path)?;
     let kind = file.metadata()?.file_type();
     if kind.is_symlink() {
-        return Err(io::Error::other("it is a symbolic link; name the folder that it leads to in gateway.state_dir"));
+        return Err(io::Error::other(
+            "it is a symbolic link; name the folder that it leads to in gateway.state_dir",
+        ));
     }
     if !kind.is_file() {
         return Err(io::Error::other("it is not a regular file"));

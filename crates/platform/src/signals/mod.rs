@@ -1,7 +1,7 @@
 //! Signals to this process.
 //!
-//! Owns which ones ask for a stop or a reload. Does not stop or reload. Invariant: from `listen` on, a signal that is
-//! received here no longer ends the process by itself.
+//! Owns which ones ask for a stop or a reload. Does not stop or reload. Invariant: from `listen`
+//! on, a signal that is received here no longer ends the process by itself.
 
 #[cfg(unix)]
 mod unix;

@@ -15,7 +15,10 @@ impl TerminationSignals {
     pub fn listen() -> io::Result<Self> {
         let terminate = signal(SignalKind::terminate())?;
         let interrupt = signal(SignalKind::interrupt())?;
-        Ok(TerminationSignals { terminate, interrupt })
+        Ok(TerminationSignals {
+            terminate,
+            interrupt,
+        })
     }
 
     /// Waits for the next one.

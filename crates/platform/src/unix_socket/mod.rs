@@ -1,7 +1,8 @@
 //! Unix sockets: types, listening, and the file of a socket.
 //!
-//! Owns making, protecting and removing that file. Does not serve connections. Invariant: the file of a socket that
-//! another process listens on is never removed. The file of ours is removed with its socket.
+//! Owns making, protecting and removing that file. Does not serve connections. Invariant: the file
+//! of a socket that another process listens on is never removed. The file of ours is removed with
+//! its socket.
 
 #[cfg(unix)]
 mod unix;

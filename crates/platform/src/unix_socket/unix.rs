@@ -32,13 +32,16 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 /// Listens at a path, whose file gets this mode. Must be called on the runtime.
 pub async fn listen(path: &Path, mode: u32) -> io::Result<(UnixListener, SocketFile)> {
     make_way(path).await?;
-    // Set before binding: between bind and chmod anybody could connect. The umask is the whole process's. A file that
-    // another thread creates meanwhile gets at most too strict a mode.
+    // Set before binding: between bind and chmod anybody could connect. The umask is the whole
+    // process's. A file that another thread creates meanwhile gets at most too strict a mode.
     let before = rustix::process::umask(Mode::from_raw_mode(0o177));
     let bound = UnixListener::bind(path);
     rustix::process::umask(before);
     let unix = bound?;
-    let file = SocketFile { path: path.to_owned(), file: identity(path)? };
+    let file = SocketFile {
+        path: path.to_owned(),
+        file: identity(path)?,
+    };
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
     Ok((unix, file))
 }
@@ -53,19 +56,30 @@ pub fn close(listener: UnixListener, file: Option<SocketFile>) -> Vec<UnixStream
     // The name goes first, so that no further client enters the queue.
     drop(file);
     let mut waiting = Vec::new();
-    let Ok(unix) = listener.into_std() else { return waiting };
+    let Ok(unix) = listener.into_std() else {
+        return waiting;
+    };
     while let Ok((stream, _)) = unix.accept() {
-        waiting.extend(stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream)));
+        waiting.extend(
+            stream
+                .set_nonblocking(true)
+                .and_then(|()| UnixStream::from_std(stream)),
+        );
     }
     waiting
 }
 
-/// Asks the kernel, and not the runtime, whether a connection is open and has no data. Consumes nothing.
+/// Asks the kernel, and not the runtime, whether a connection is open and has no data. Consumes
+/// nothing.
 pub fn peek_is_idle(stream: &UnixStream) -> bool {
-    matches!(rustix::net::recv(stream, &mut [0; 1][..], PEEK), Err(rustix::io::Errno::WOULDBLOCK))
+    matches!(
+        rustix::net::recv(stream, &mut [0; 1][..], PEEK),
+        Err(rustix::io::Errno::WOULDBLOCK)
+    )
 }
 
-/// Removes a socket file that an ended process left. Fails if another process listens, or if it is no socket.
+/// Removes a socket file that an ended process left. Fails if another process listens, or if it is
+/// no socket.
 async fn make_way(path: &Path) -> io::Result<()> {
     let there = match std::fs::symlink_metadata(path) {
         Ok(there) => there,
@@ -73,7 +87,10 @@ async fn make_way(path: &Path) -> io::Result<()> {
         Err(e) => return Err(e),
     };
     if !there.file_type().is_socket() {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is a file that is no socket"));
+        return Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "there is a file that is no socket",
+        ));
     }
     let taken = || io::Error::new(io::ErrorKind::AddrInUse, "another process listens there");
     match UnixStream::connect(path).await {

@@ -7,7 +7,8 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 
-/// Content of types that have no values. Hidden in structs, so that other crates write their matches as on Unix.
+/// Content of types that have no values. Hidden in structs, so that other crates write their
+/// matches as on Unix.
 #[derive(Clone, Copy, Debug)]
 enum Impossible {}
 
@@ -24,7 +25,10 @@ pub struct UnixStream(Impossible);
 pub struct SocketFile(Impossible);
 
 fn unsupported<T>() -> io::Result<T> {
-    Err(io::Error::new(io::ErrorKind::Unsupported, "Unix sockets are not available on Windows; use an address"))
+    Err(io::Error::new(
+        io::ErrorKind::Unsupported,
+        "Unix sockets are not available on Windows; use an address",
+    ))
 }
 
 /// Fails.
@@ -82,7 +86,11 @@ impl UnixStream {
 }
 
 impl AsyncRead for UnixStream {
-    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        _: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         match self.0 {}
     }
 }
@@ -92,7 +100,11 @@ impl AsyncWrite for UnixStream {
         match self.0 {}
     }
 
-    fn poll_write_vectored(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        _: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         match self.0 {}
     }
 

@@ -1,7 +1,7 @@
 //! Recipient of a log message on a shared pipe.
 //!
-//! Owns the choice among the open calls. Does not filter by level. Invariant: a message that could be about another
-//! principal's call goes to nobody.
+//! Owns the choice among the open calls. Does not filter by level. Invariant: a message that could
+//! be about another principal's call goes to nobody.
 
 use crate::PendingCalls;
 use crate::correlation::cancelled_call::CancelledCall;
@@ -9,7 +9,8 @@ use crate::correlation::cancelled_call::CancelledCall;
 /// Relation between a call and the log messages on a shared pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LogInterest {
-    /// No log message is about it. The call is the gateway's own, or its revision forbids logs that were not requested.
+    /// No log message is about it. The call is the gateway's own, or its revision forbids logs that
+    /// were not requested.
     Never,
     /// Log messages may be about it, and this principal does not want them.
     Unwanted(u32),
@@ -29,8 +30,13 @@ impl PendingCalls {
             LogInterest::Unwanted(principal) | LogInterest::Wanted(principal) => Some(principal),
         };
         let principal = owner(open.get(&id)?.logs);
-        let alone = open.values().filter_map(|call| owner(call.logs)).all(|other| Some(other) == principal);
-        let others = |cancelled: &CancelledCall| cancelled.owner.as_ref().map(|owner| owner.principal) != principal;
+        let alone = open
+            .values()
+            .filter_map(|call| owner(call.logs))
+            .all(|other| Some(other) == principal);
+        let others = |cancelled: &CancelledCall| {
+            cancelled.owner.as_ref().map(|owner| owner.principal) != principal
+        };
         (alone && !self.any_cancelled(others)).then_some(id)
     }
 }

@@ -10,7 +10,10 @@ use moongate_model::{Call, McpMethod};
 /// Returns a caller that can be asked for samples.
 fn able(principal: u32, session: Option<&str>) -> Caller {
     Caller {
-        capabilities: ClientCapabilities { sample: true, ..ClientCapabilities::default() },
+        capabilities: ClientCapabilities {
+            sample: true,
+            ..ClientCapabilities::default()
+        },
         ..(*moongate_testing::caller(principal, session)).clone()
     }
 }
@@ -27,12 +30,22 @@ fn an_input_request_reaches_no_other_session() {
     let find = |message: &RpcMessage| calls.find_call(message, &|_| true);
     let ask = ask();
     let open = |session: &str, sample| {
-        let capabilities = ClientCapabilities { sample, ..ClientCapabilities::default() };
-        let caller = Caller { capabilities, ..able(1, Some(session)) };
+        let capabilities = ClientCapabilities {
+            sample,
+            ..ClientCapabilities::default()
+        };
+        let caller = Caller {
+            capabilities,
+            ..able(1, Some(session))
+        };
         calls.open(&caller, LogInterest::Never, CallTarget::default())
     };
     let unable = open("a", false);
-    assert_eq!(find(&ask), Some(unable.id), "its client lacks what the server asks for");
+    assert_eq!(
+        find(&ask),
+        Some(unable.id),
+        "its client lacks what the server asks for"
+    );
     let second = open("b", false);
     assert_eq!(find(&ask), None, "it could be about either");
     drop((unable, second));
@@ -41,7 +54,11 @@ fn an_input_request_reaches_no_other_session() {
     let same = open("a", false);
     assert_eq!(find(&ask), Some(able.id));
     let other = open("b", false);
-    assert_eq!(find(&ask), None, "the server may ask because of the other session's call");
+    assert_eq!(
+        find(&ask),
+        None,
+        "the server may ask because of the other session's call"
+    );
     drop((other, same));
     let second = open("a", true);
     assert_eq!(find(&ask), Some(second.id), "the same client");
@@ -55,38 +72,73 @@ async fn an_input_request_of_an_abandoned_call_reaches_no_other_caller() {
     let find = |message: &RpcMessage| calls.find_call(message, &|_| true);
     let ask = ask();
     let caller = |session: &str| able(if session == "other" { 2 } else { 1 }, Some(session));
-    let open = |session: &str| calls.open(&caller(session), LogInterest::Never, CallTarget::default());
+    let open =
+        |session: &str| calls.open(&caller(session), LogInterest::Never, CallTarget::default());
     let left = open("a");
     let beside = open("a");
     left.mark_cancelled();
     drop(left);
-    assert_eq!(find(&ask), Some(beside.id), "the same client's, which was there before");
+    assert_eq!(
+        find(&ask),
+        Some(beside.id),
+        "the same client's, which was there before"
+    );
     drop(beside);
     let other = open("b");
-    assert_eq!(find(&ask), None, "the server may ask because of the call that was given up");
-    assert!(calls.has_other_clients(&caller("b"), false) && calls.has_other_clients(&caller("a"), false));
+    assert_eq!(
+        find(&ask),
+        None,
+        "the server may ask because of the call that was given up"
+    );
+    assert!(
+        calls.has_other_clients(&caller("b"), false)
+            && calls.has_other_clients(&caller("a"), false)
+    );
     other.mark_answered();
-    assert_eq!(find(&ask), Some(other.id), "the server has read what was cancelled before");
+    assert_eq!(
+        find(&ask),
+        Some(other.id),
+        "the server has read what was cancelled before"
+    );
     drop(other);
-    let others = ["a", "b", "other"].map(|session| calls.has_other_clients(&caller(session), false));
+    let others =
+        ["a", "b", "other"].map(|session| calls.has_other_clients(&caller(session), false));
     assert_eq!(others, [false, false, true]);
     let other = open("other");
-    assert_eq!(find(&ask), None, "a tool may go on all the same: it is another principal's");
+    assert_eq!(
+        find(&ask),
+        None,
+        "a tool may go on all the same: it is another principal's"
+    );
     drop(other);
     let same = open("a");
-    assert!(!calls.has_unread_cancellations(&caller("a")), "a later request was answered");
+    assert!(
+        !calls.has_unread_cancellations(&caller("a")),
+        "a later request was answered"
+    );
     assert_eq!(find(&ask), Some(same.id), "the same client");
     same.mark_cancelled();
     drop(same);
     let same = open("a");
-    assert!(calls.has_unread_cancellations(&caller("a")) && !calls.has_unread_cancellations(&caller("b")));
-    assert_eq!(find(&ask), None, "what it cancelled may not be read yet, and asks for the last time");
+    assert!(
+        calls.has_unread_cancellations(&caller("a"))
+            && !calls.has_unread_cancellations(&caller("b"))
+    );
+    assert_eq!(
+        find(&ask),
+        None,
+        "what it cancelled may not be read yet, and asks for the last time"
+    );
     calls.mark_read(same.id);
     assert_eq!(find(&ask), Some(same.id), "it is read");
     drop(same);
     tokio::time::advance(CANCELLED_TIME).await;
     let other = open("other");
-    assert_eq!(find(&ask), Some(other.id), "after so long it has heard of it");
+    assert_eq!(
+        find(&ask),
+        Some(other.id),
+        "after so long it has heard of it"
+    );
 }
 
 #[tokio::test]
@@ -94,7 +146,9 @@ async fn a_misdirected_input_request_stays_with_its_client() {
     let calls = PendingCalls::default();
     let find = |message: &RpcMessage| calls.find_call(message, &|_| true);
     let ask = ask();
-    let RpcMessage::Request(request) = ask.clone() else { unreachable!() };
+    let RpcMessage::Request(request) = ask.clone() else {
+        unreachable!()
+    };
     let able = |id| able(id, None);
     let open = |id| calls.open(&able(id), LogInterest::Never, CallTarget::default());
     let first = open(1);
@@ -102,16 +156,29 @@ async fn a_misdirected_input_request_stays_with_its_client() {
     assert_eq!(find(&ask), Some(first.id));
     drop(first);
     assert!(
-        calls.redeliver_request((0, &able(1)), request.clone()).is_ok(),
+        calls
+            .redeliver_request((0, &able(1)), request.clone())
+            .is_ok(),
         "the first call is over: it was the second's"
     );
     let stray_messages = second.stray_messages.clone().unwrap();
-    assert!(matches!(stray_messages.next().await, RpcMessage::Request(_)));
+    assert!(matches!(
+        stray_messages.next().await,
+        RpcMessage::Request(_)
+    ));
     drop(second);
     let other = open(2);
-    assert!(calls.redeliver_request((0, &able(1)), request.clone()).is_err(), "another principal's call is not asked");
+    assert!(
+        calls
+            .redeliver_request((0, &able(1)), request.clone())
+            .is_err(),
+        "another principal's call is not asked"
+    );
     let _third = open(1);
-    assert!(calls.redeliver_request((0, &able(1)), request).is_err(), "nor is anybody, beside it");
+    assert!(
+        calls.redeliver_request((0, &able(1)), request).is_err(),
+        "nor is anybody, beside it"
+    );
     drop(other);
 }
 
@@ -119,14 +186,24 @@ async fn a_misdirected_input_request_stays_with_its_client() {
 #[test]
 fn a_request_for_roots_says_nothing_of_its_call() {
     let calls = PendingCalls::default();
-    let capabilities = ClientCapabilities { sample: true, roots: true, ..ClientCapabilities::default() };
-    let caller = Caller { capabilities, ..able(1, Some("a")) };
+    let capabilities = ClientCapabilities {
+        sample: true,
+        roots: true,
+        ..ClientCapabilities::default()
+    };
+    let caller = Caller {
+        capabilities,
+        ..able(1, Some("a"))
+    };
     let target = |name: &str| {
         let params = JsonObject::parse(Bytes::from(format!(r#"{{"name":"{name}"}}"#))).unwrap();
         CallTarget::from_call(&Call::new(McpMethod::CallTool, params))
     };
     let open = |name| calls.open(&caller, LogInterest::Never, target(name));
-    let roots = RpcMessage::parse(&Bytes::from_static(br#"{"jsonrpc":"2.0","id":0,"method":"roots/list"}"#)).unwrap();
+    let roots = RpcMessage::parse(&Bytes::from_static(
+        br#"{"jsonrpc":"2.0","id":0,"method":"roots/list"}"#,
+    ))
+    .unwrap();
     let first = open("slow");
     assert_eq!(calls.find_call(&roots, &|_| true), Some(first.id));
     drop(first);
@@ -143,11 +220,30 @@ fn a_request_that_its_call_gave_back_goes_to_another_call() {
     let given_up = open();
     let other = open();
     assert_eq!(calls.find_call(&ask(), &|_| true), Some(given_up.id));
-    let RpcMessage::Request(request) = ask() else { unreachable!() };
-    assert!(calls.redeliver_request((given_up.id, &able(1, None)), request.clone()).is_ok());
-    assert!(other.stray_messages.as_ref().unwrap().next().now_or_never().is_some());
+    let RpcMessage::Request(request) = ask() else {
+        unreachable!()
+    };
+    assert!(
+        calls
+            .redeliver_request((given_up.id, &able(1, None)), request.clone())
+            .is_ok()
+    );
+    assert!(
+        other
+            .stray_messages
+            .as_ref()
+            .unwrap()
+            .next()
+            .now_or_never()
+            .is_some()
+    );
     drop(other);
-    assert!(calls.redeliver_request((given_up.id, &able(1, None)), request).is_err(), "not to the same again");
+    assert!(
+        calls
+            .redeliver_request((given_up.id, &able(1, None)), request)
+            .is_err(),
+        "not to the same again"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -155,16 +251,29 @@ async fn many_abandoned_calls_of_one_principal_are_remembered() {
     let calls = PendingCalls::default();
     let able = |session: &str| able(1, Some(session));
     for n in 0..CANCELLED_MAX + 10 {
-        calls.open(&able(&format!("{n}")), LogInterest::Never, CallTarget::default()).mark_cancelled();
+        calls
+            .open(
+                &able(&format!("{n}")),
+                LogInterest::Never,
+                CallTarget::default(),
+            )
+            .mark_cancelled();
     }
     assert!(calls.0.cancelled.lock().len() <= CANCELLED_MAX + 1);
     for n in [0, CANCELLED_MAX + 5] {
-        assert!(calls.has_other_clients(&able(&format!("{n}")), false), "others gave up calls, too");
+        assert!(
+            calls.has_other_clients(&able(&format!("{n}")), false),
+            "others gave up calls, too"
+        );
     }
     for _ in 0..CANCELLED_MAX * 2 {
-        calls.open(&able("one"), LogInterest::Never, CallTarget::default()).mark_cancelled();
+        calls
+            .open(&able("one"), LogInterest::Never, CallTarget::default())
+            .mark_cancelled();
     }
-    assert!(calls.has_other_clients(&able("1"), false) && calls.has_other_clients(&able("new"), false));
+    assert!(
+        calls.has_other_clients(&able("1"), false) && calls.has_other_clients(&able("new"), false)
+    );
     tokio::time::advance(CANCELLED_TIME).await;
     assert!(!calls.has_other_clients(&able("new"), false));
 }
@@ -178,18 +287,32 @@ fn an_input_request_reaches_one_call_of_its_principal_only() {
     let open = |caller: &Caller| calls.open(caller, LogInterest::Never, CallTarget::default());
     let first = open(&able(1));
     let second = open(&able(1));
-    assert_eq!([find(&ask), find(&ask)], [Some(first.id), Some(second.id)], "each in its turn");
+    assert_eq!(
+        [find(&ask), find(&ask)],
+        [Some(first.id), Some(second.id)],
+        "each in its turn"
+    );
     let unable = moongate_testing::caller(2, None);
     let other = open(&unable);
-    assert_eq!(find(&ask), None, "it could be about the other principal's call");
+    assert_eq!(
+        find(&ask),
+        None,
+        "it could be about the other principal's call"
+    );
     assert!(calls.has_other_clients(&able(1), false) && calls.has_other_clients(&unable, false));
     drop((first, second));
-    assert!(!calls.has_other_clients(&moongate_testing::caller(3, None), false), "neither of the two can be asked");
+    assert!(
+        !calls.has_other_clients(&moongate_testing::caller(3, None), false),
+        "neither of the two can be asked"
+    );
     drop(other);
     let seen_input = SeenInputFlag::default();
     let calls = PendingCalls::with_seen_input_flag(seen_input.clone());
     let find = |message: &RpcMessage| calls.find_call(message, &|_| true);
-    assert!(find(&ask).is_none() && !seen_input.is_set(), "that was in no call");
+    assert!(
+        find(&ask).is_none() && !seen_input.is_set(),
+        "that was in no call"
+    );
     let _call = calls.open(&able(1), LogInterest::Never, CallTarget::default());
     assert!(find(&ask).is_some() && seen_input.is_set());
 }
@@ -198,19 +321,36 @@ fn an_input_request_reaches_one_call_of_its_principal_only() {
 fn a_log_message_is_about_the_only_call_that_wants_any() {
     let calls = PendingCalls::default();
     let find = |message: &RpcMessage| calls.find_call(message, &|_| true);
-    let log = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}"#;
+    let log =
+        r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}"#;
     let log = RpcMessage::parse(&Bytes::from_static(log.as_bytes())).unwrap();
     // For example the stream on which the gateway listens for list changes.
     let _stream = calls.open(&able(1, None), LogInterest::Never, CallTarget::default());
     assert_eq!(find(&log), None);
-    let first = calls.open(&able(1, None), LogInterest::Wanted(1), CallTarget::default());
+    let first = calls.open(
+        &able(1, None),
+        LogInterest::Wanted(1),
+        CallTarget::default(),
+    );
     assert_eq!(find(&log), Some(first.id));
-    let second = calls.open(&able(1, None), LogInterest::Wanted(1), CallTarget::default());
+    let second = calls.open(
+        &able(1, None),
+        LogInterest::Wanted(1),
+        CallTarget::default(),
+    );
     assert_eq!(find(&log), None, "it could be about either");
     drop(first);
-    let quiet = calls.open(&able(1, None), LogInterest::Unwanted(1), CallTarget::default());
+    let quiet = calls.open(
+        &able(1, None),
+        LogInterest::Unwanted(1),
+        CallTarget::default(),
+    );
     assert_eq!(find(&log), Some(second.id));
     drop(quiet);
-    let _other = calls.open(&able(1, None), LogInterest::Unwanted(2), CallTarget::default());
+    let _other = calls.open(
+        &able(1, None),
+        LogInterest::Unwanted(2),
+        CallTarget::default(),
+    );
     assert_eq!(find(&log), None, "it could tell of another principal");
 }

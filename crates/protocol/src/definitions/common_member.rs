@@ -8,7 +8,11 @@ use super::mend_notes::MendNotes;
 use super::{icons, values};
 
 /// Checks a member that every kind of item has. `None`: it is the kind's own.
-pub(super) fn common_member(key: &str, value: &RawJson, notes: &mut MendNotes) -> Option<ValueChange> {
+pub(super) fn common_member(
+    key: &str,
+    value: &RawJson,
+    notes: &mut MendNotes,
+) -> Option<ValueChange> {
     match key {
         "title" | "description" => Some(values::text(key, value, notes)),
         "icons" => Some(icons::icons(value, notes)),

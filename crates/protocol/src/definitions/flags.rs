@@ -1,7 +1,8 @@
 //! Members that are true or false.
 //!
-//! Owns which words mean which. Does not know what a flag is for. Invariant: a word means what it means to the Python
-//! SDKs, which read more than `true` and `false` (pydantic, "Conversion Table", `bool` from `str` and `int`).
+//! Owns which words mean which. Does not know what a flag is for. Invariant: a word means what it
+//! means to the Python SDKs, which read more than `true` and `false` (pydantic, "Conversion Table",
+//! `bool` from `str` and `int`).
 
 use moongate_jsonrpc::json::{RawJson, ValueChange};
 
@@ -23,12 +24,16 @@ pub(super) fn flag(at: &str, value: &RawJson, notes: &mut MendNotes) -> ValueCha
         },
         JsonType::Null | JsonType::Array | JsonType::Object => None,
     };
-    let Some(meant) = meant else { return drop_member(at, value, "truth value", notes) };
+    let Some(meant) = meant else {
+        return drop_member(at, value, "truth value", notes);
+    };
     notes.add(at, format_args!("is no truth value: read as {meant}"));
     ValueChange::Set(RawJson::literal(if meant { "true" } else { "false" }))
 }
 
 fn meaning_of(word: &str) -> Option<bool> {
     let is_one_of = |words: &[&str]| words.iter().any(|known| known.eq_ignore_ascii_case(word));
-    is_one_of(&TRUE_WORDS).then_some(true).or_else(|| is_one_of(&FALSE_WORDS).then_some(false))
+    is_one_of(&TRUE_WORDS)
+        .then_some(true)
+        .or_else(|| is_one_of(&FALSE_WORDS).then_some(false))
 }

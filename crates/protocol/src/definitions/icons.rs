@@ -44,7 +44,9 @@ fn icon(value: &RawJson, notes: &mut MendNotes) -> ValueChange {
         }
         _ => return drop_member("icon", value, "object", notes),
     }
-    let src = value.as_lenient_object().and_then(|icon| icon.get("src").map(type_of));
+    let src = value
+        .as_lenient_object()
+        .and_then(|icon| icon.get("src").map(type_of));
     if src != Some(JsonType::Text) {
         notes.add("icon", "has no src: dropped");
         return ValueChange::Drop;

@@ -1,6 +1,7 @@
 //! Reasons of mends, in words for an operator.
 //!
-//! Owns their bound. Does not mend. Invariant: an item has at most [`NOTES_MAX`] reasons, and each is short.
+//! Owns their bound. Does not mend. Invariant: an item has at most [`NOTES_MAX`] reasons, and each
+//! is short.
 
 use std::fmt::Display;
 
@@ -21,7 +22,11 @@ impl MendNotes {
             self.more += 1;
             return;
         }
-        self.texts.push(if at.is_empty() { format!("it {what}") } else { format!("its {at} {what}") });
+        self.texts.push(if at.is_empty() {
+            format!("it {what}")
+        } else {
+            format!("its {at} {what}")
+        });
     }
 
     /// Returns true if nothing was mended.

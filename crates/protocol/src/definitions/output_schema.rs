@@ -1,7 +1,9 @@
-//! Output schemas, compiled as the TypeScript SDK 1 compiles those of all tools while it lists them.
+//! Output schemas, compiled as the TypeScript SDK 1 compiles those of all tools while it lists
+//! them.
 //!
-//! Owns which of them its compiler refuses (ajv 8 for draft-07, `strict` and `validateSchema` off). Does not validate
-//! results. Invariant: a schema that it takes is kept, and the work is bounded by the schema's size.
+//! Owns which of them its compiler refuses (ajv 8 for draft-07, `strict` and `validateSchema` off).
+//! Does not validate results. Invariant: a schema that it takes is kept, and the work is bounded by
+//! the schema's size.
 //!
 //! A tool is not left out for its output schema. Without it, clients take results unchecked.
 
@@ -46,7 +48,10 @@ pub(super) fn for_legacy(value: &RawJson, notes: &mut MendNotes) -> ValueChange 
     match schema_root::for_legacy(AT, value, notes) {
         Ok(change) => change,
         Err(reason) => {
-            notes.add("", format_args!("has no clear outputSchema ({reason}): dropped"));
+            notes.add(
+                "",
+                format_args!("has no clear outputSchema ({reason}): dropped"),
+            );
             ValueChange::Drop
         }
     }
@@ -89,14 +94,27 @@ impl<'a> Compilation<'a> {
         let mut budget = StepBudget::new();
         let references = References::collect(root, &mut budget)?;
         let is_async = is_truthy(&root["$async"]);
-        let work = vec![Subschema { schema: root, resource: root, depth: 0 }];
-        Ok(Compilation { budget, references, is_async, work, seen: HashSet::new(), patterns: HashMap::new() })
+        let work = vec![Subschema {
+            schema: root,
+            resource: root,
+            depth: 0,
+        }];
+        Ok(Compilation {
+            budget,
+            references,
+            is_async,
+            work,
+            seen: HashSet::new(),
+            patterns: HashMap::new(),
+        })
     }
 
     fn run(mut self) -> Result<(), CompileProblem> {
         while let Some(next) = self.work.pop() {
             if next.depth > DEPTH_MAX {
-                return Err(format!("has more than {DEPTH_MAX} levels of schemas and references"));
+                return Err(format!(
+                    "has more than {DEPTH_MAX} levels of schemas and references"
+                ));
             }
             if let Value::Object(schema) = next.schema
                 && self.seen.insert((next.schema, next.resource))
@@ -108,15 +126,29 @@ impl<'a> Compilation<'a> {
         Ok(())
     }
 
-    fn compile(&mut self, schema: &'a Map<String, Value>, at: Subschema<'a>) -> Result<(), CompileProblem> {
+    fn compile(
+        &mut self,
+        schema: &'a Map<String, Value>,
+        at: Subschema<'a>,
+    ) -> Result<(), CompileProblem> {
         if is_truthy(schema.get("$async").unwrap_or(&Value::Null)) && !self.is_async {
             return Err("has $async below its root".to_owned());
         }
-        let types = schema.get("type").and_then(Value::as_array).map_or(1, Vec::len);
+        let types = schema
+            .get("type")
+            .and_then(Value::as_array)
+            .map_or(1, Vec::len);
         self.budget.spend(KEYWORDS.len() + types)?;
         check_types(schema)?;
         let begins_resource = at.depth > 0 && References::begins_resource(at.schema);
-        let at = if begins_resource { Subschema { resource: at.schema, ..at } } else { at };
+        let at = if begins_resource {
+            Subschema {
+                resource: at.schema,
+                ..at
+            }
+        } else {
+            at
+        };
         if let Some(reference) = schema.get("$ref") {
             self.follow(reference, at)?;
             if is_truthy(reference) && self.budget.rules_of(schema)? == 1 {
@@ -136,13 +168,20 @@ impl<'a> Compilation<'a> {
         if !reference.is_string() {
             return Err("has a $ref that is no text".to_owned());
         }
-        match self.references.resolve(reference, at.resource, &mut self.budget)? {
+        match self
+            .references
+            .resolve(reference, at.resource, &mut self.budget)?
+        {
             None => Ok(()),
             Some((schema, _)) if is_truthy(&schema["$async"]) && !self.is_async => {
                 Err("has a reference to a schema with $async".to_owned())
             }
             Some((schema, resource)) => {
-                self.work.push(Subschema { schema, resource, depth: at.depth + 1 });
+                self.work.push(Subschema {
+                    schema,
+                    resource,
+                    depth: at.depth + 1,
+                });
                 Ok(())
             }
         }
@@ -157,21 +196,34 @@ impl<'a> Compilation<'a> {
     ) -> Result<(), CompileProblem> {
         match keyword {
             "pattern" => self.judge(value.as_str().unwrap_or_default()),
-            "enum" if value.as_array().is_some_and(|values| values.is_empty()) => Err("has an empty enum".to_owned()),
+            "enum" if value.as_array().is_some_and(|values| values.is_empty()) => {
+                Err("has an empty enum".to_owned())
+            }
             "not" | "propertyNames" | "contains" => self.push(value, at),
             "additionalProperties" => self.additional_properties(value, schema, at),
-            "properties" => self.push_all(value.as_object().into_iter().flatten().filter(is_own), at),
+            "properties" => {
+                self.push_all(value.as_object().into_iter().flatten().filter(is_own), at)
+            }
             "dependencies" => {
                 let is_schema = |entry: &(&String, &Value)| is_own(entry) && !entry.1.is_array();
-                self.push_all(value.as_object().into_iter().flatten().filter(is_schema), at)
+                self.push_all(
+                    value.as_object().into_iter().flatten().filter(is_schema),
+                    at,
+                )
             }
             "patternProperties" => self.pattern_properties(value, at),
             "items" => match value.as_array() {
                 Some(tuple) => tuple.iter().try_for_each(|schema| self.push(schema, at)),
                 None => self.push(value, at),
             },
-            "additionalItems" if schema.get("items").is_some_and(Value::is_array) => self.push(value, at),
-            "allOf" | "oneOf" => value.as_array().into_iter().flatten().try_for_each(|schema| self.push(schema, at)),
+            "additionalItems" if schema.get("items").is_some_and(Value::is_array) => {
+                self.push(value, at)
+            }
+            "allOf" | "oneOf" => value
+                .as_array()
+                .into_iter()
+                .flatten()
+                .try_for_each(|schema| self.push(schema, at)),
             "anyOf" => self.any_of(value, at),
             "if" => self.condition(value, schema, at),
             _ => Ok(()),
@@ -182,7 +234,11 @@ impl<'a> Compilation<'a> {
     fn push(&mut self, schema: &'a Value, at: Subschema<'a>) -> Result<(), CompileProblem> {
         self.budget.spend(1)?;
         if !self.accepts_all(schema)? {
-            self.work.push(Subschema { schema, resource: at.resource, depth: at.depth + 1 });
+            self.work.push(Subschema {
+                schema,
+                resource: at.resource,
+                depth: at.depth + 1,
+            });
         }
         Ok(())
     }
@@ -207,12 +263,19 @@ impl<'a> Compilation<'a> {
             }
         };
         match is_broken {
-            true => Err(format!("has a pattern that does not compile ({})", short(pattern))),
+            true => Err(format!(
+                "has a pattern that does not compile ({})",
+                short(pattern)
+            )),
             false => Ok(()),
         }
     }
 
-    fn pattern_properties(&mut self, value: &'a Value, at: Subschema<'a>) -> Result<(), CompileProblem> {
+    fn pattern_properties(
+        &mut self,
+        value: &'a Value,
+        at: Subschema<'a>,
+    ) -> Result<(), CompileProblem> {
         let entries = || value.as_object().into_iter().flatten().filter(is_own);
         let mut is_checked = false;
         for (_, schema) in entries() {
@@ -232,8 +295,14 @@ impl<'a> Compilation<'a> {
         at: Subschema<'a>,
     ) -> Result<(), CompileProblem> {
         if !self.accepts_all(value)? {
-            let patterns = schema.get("patternProperties").and_then(Value::as_object).into_iter().flatten();
-            patterns.filter(is_own).try_for_each(|(pattern, _)| self.judge(pattern))?;
+            let patterns = schema
+                .get("patternProperties")
+                .and_then(Value::as_object)
+                .into_iter()
+                .flatten();
+            patterns
+                .filter(is_own)
+                .try_for_each(|(pattern, _)| self.judge(pattern))?;
         }
         self.push(value, at)
     }
@@ -264,7 +333,9 @@ impl<'a> Compilation<'a> {
         if !branches.is_empty() {
             self.push(value, at)?;
         }
-        branches.into_iter().try_for_each(|schema| self.push(schema, at))
+        branches
+            .into_iter()
+            .try_for_each(|schema| self.push(schema, at))
     }
 
     /// Returns true if the compiler skips a schema. Fails where it does.
@@ -290,8 +361,14 @@ fn check_types(schema: &Map<String, Value>) -> Result<(), CompileProblem> {
         Some(kind) if is_truthy(kind) => vec![kind],
         _ => Vec::new(),
     };
-    if let Some(unknown) = types.iter().find(|kind| kind.as_str().is_none_or(|kind| !TYPES.contains(&kind))) {
-        return Err(format!("has an unknown type ({})", short(&unknown.to_string())));
+    if let Some(unknown) = types
+        .iter()
+        .find(|kind| kind.as_str().is_none_or(|kind| !TYPES.contains(&kind)))
+    {
+        return Err(format!(
+            "has an unknown type ({})",
+            short(&unknown.to_string())
+        ));
     }
     match schema.get("nullable") {
         Some(Value::Bool(false)) if types.iter().any(|kind| *kind == "null") => {

@@ -1,9 +1,11 @@
 //! Patterns of schemas, by ECMA-262.
 //!
-//! Owns which of them compile. Does not match with them. Invariant: a pattern that cannot be judged counts as right.
+//! Owns which of them compile. Does not match with them. Invariant: a pattern that cannot be judged
+//! counts as right.
 //!
-//! JSON Schema's `pattern` is an ECMA-262 expression, and the TypeScript SDKs compile it with the flag `u`. Rust's
-//! `regex` knows neither look-around nor back references, and takes what JavaScript refuses.
+//! JSON Schema's `pattern` is an ECMA-262 expression, and the TypeScript SDKs compile it with the
+//! flag `u`. Rust's `regex` knows neither look-around nor back references, and takes what
+//! JavaScript refuses.
 
 use std::collections::HashSet;
 
@@ -11,13 +13,15 @@ use regress::{Flags, Regex};
 
 /// Length of a pattern that is judged, in bytes.
 const PATTERN_MAX: usize = 4096;
-/// Nesting of a pattern that is judged. The parser recurses, and its own limit is too much for the stack of a thread.
+/// Nesting of a pattern that is judged. The parser recurses, and its own limit is too much for the
+/// stack of a thread.
 const NESTING_MAX: usize = 32;
 
 /// Returns the work of judging a pattern, in the steps of a compilation.
 pub(super) fn steps(pattern: &str) -> usize {
     const BYTE_STEPS: usize = 4;
-    /// A property such as `\p{L}` stands for hundreds of ranges, which a class joins to those that it has.
+    /// A property such as `\p{L}` stands for hundreds of ranges, which a class joins to those that
+    /// it has.
     const PROPERTY_STEPS: usize = 2000;
     if pattern.len() > PATTERN_MAX {
         return 0;
@@ -49,7 +53,8 @@ pub(super) fn is_broken(pattern: &str) -> bool {
 struct PatternOutline<'a> {
     /// Depth of groups.
     nesting: usize,
-    /// True if there is a construct that many clients do not know, or that `regress` takes by mistake.
+    /// True if there is a construct that many clients do not know, or that `regress` takes by
+    /// mistake.
     is_broken: bool,
     names: HashSet<&'a str>,
 }
@@ -88,14 +93,21 @@ impl<'a> PatternOutline<'a> {
         outline
     }
 
-    /// Looks at what is new in ECMAScript 2025, which Node.js 20 and 22 do not know: modifiers, and a group name in two
-    /// alternatives.
+    /// Looks at what is new in ECMAScript 2025, which Node.js 20 and 22 do not know: modifiers, and
+    /// a group name in two alternatives.
     fn group(&mut self, behind: &'a str) {
-        let Some(kind) = behind.strip_prefix('?') else { return };
+        let Some(kind) = behind.strip_prefix('?') else {
+            return;
+        };
         self.is_broken |= kind.starts_with(['i', 'm', 's', '-']);
-        let Some(name) = kind.strip_prefix('<') else { return };
+        let Some(name) = kind.strip_prefix('<') else {
+            return;
+        };
         // No name has a parenthesis, so the search ends at the next group.
-        if let Some(end) = name.find(['>', '(']).filter(|end| name[*end..].starts_with('>')) {
+        if let Some(end) = name
+            .find(['>', '('])
+            .filter(|end| name[*end..].starts_with('>'))
+        {
             // `(?<=` and `(?<!` are no names.
             self.is_broken |= !name.starts_with(['=', '!']) && !self.names.insert(&name[..end]);
         }
@@ -108,7 +120,14 @@ mod tests {
 
     #[test]
     fn patterns_are_judged_by_the_rules_of_javascript() {
-        for right in [r"^(?=.*\d)(?!x)[a-z]+$", r"(?<year>\d{4})-\k<year>", r"\p{L}+", r"(a)\1", r"[^]", r"\u{1F600}"] {
+        for right in [
+            r"^(?=.*\d)(?!x)[a-z]+$",
+            r"(?<year>\d{4})-\k<year>",
+            r"\p{L}+",
+            r"(a)\1",
+            r"[^]",
+            r"\u{1F600}",
+        ] {
             assert!(!is_broken(right), "{right}");
         }
         for wrong in [
@@ -129,7 +148,10 @@ mod tests {
             assert!(is_broken(wrong), "{wrong}");
         }
         for depth in [NESTING_MAX, 1000] {
-            assert!(!is_broken(&format!("{}{}", "(?<=".repeat(depth), ")".repeat(depth))), "{depth}");
+            assert!(
+                !is_broken(&format!("{}{}", "(?<=".repeat(depth), ")".repeat(depth))),
+                "{depth}"
+            );
         }
         assert!(is_broken(&"(".repeat(NESTING_MAX)));
         assert!(!is_broken(&"(".repeat(PATTERN_MAX + 1)), "not judged");

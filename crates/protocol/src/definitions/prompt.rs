@@ -26,7 +26,11 @@ fn arguments(value: &RawJson, notes: &mut MendNotes) -> Result<ValueChange, Stri
     match type_of(value) {
         JsonType::Array => {}
         JsonType::Null => return Ok(drop_member("arguments", value, "list", notes)),
-        JsonType::Object if value.as_lenient_object().is_some_and(|object| object.is_empty()) => {
+        JsonType::Object
+            if value
+                .as_lenient_object()
+                .is_some_and(|object| object.is_empty()) =>
+        {
             return Ok(drop_member("arguments", value, "list", notes));
         }
         _ => return Err("its arguments are no list".to_owned()),
@@ -43,7 +47,11 @@ fn arguments(value: &RawJson, notes: &mut MendNotes) -> Result<ValueChange, Stri
             ValueChange::Drop => is_changed = true,
         }
     }
-    Ok(if is_changed { ValueChange::Set(RawJson::array(kept.iter())) } else { ValueChange::Keep })
+    Ok(if is_changed {
+        ValueChange::Set(RawJson::array(kept.iter()))
+    } else {
+        ValueChange::Keep
+    })
 }
 
 fn argument(value: &RawJson, notes: &mut MendNotes) -> Result<ValueChange, String> {
@@ -51,19 +59,28 @@ fn argument(value: &RawJson, notes: &mut MendNotes) -> Result<ValueChange, Strin
         JsonType::Object => {}
         JsonType::Text => {
             notes.add("argument", "is a text: read as its name");
-            return Ok(ValueChange::Set(JsonObject::new().with("name", value.clone()).to_raw()));
+            return Ok(ValueChange::Set(
+                JsonObject::new().with("name", value.clone()).to_raw(),
+            ));
         }
         _ => return Err("one of its arguments is no object".to_owned()),
     }
-    let name = value.as_lenient_object().and_then(|argument| argument.get("name").map(type_of));
+    let name = value
+        .as_lenient_object()
+        .and_then(|argument| argument.get("name").map(type_of));
     if !matches!(name, Some(JsonType::Text | JsonType::Number)) {
         return Err("one of its arguments has no name".to_owned());
     }
-    Ok(values::object_with("argument", value, notes, |key, value, notes| match key {
-        "name" => values::text("argument's name", value, notes),
-        "title" => values::text("argument's title", value, notes),
-        "description" => values::text("argument's description", value, notes),
-        "required" => flag("argument's required", value, notes),
-        _ => ValueChange::Keep,
-    }))
+    Ok(values::object_with(
+        "argument",
+        value,
+        notes,
+        |key, value, notes| match key {
+            "name" => values::text("argument's name", value, notes),
+            "title" => values::text("argument's title", value, notes),
+            "description" => values::text("argument's description", value, notes),
+            "required" => flag("argument's required", value, notes),
+            _ => ValueChange::Keep,
+        },
+    ))
 }

@@ -1,18 +1,23 @@
 //! Texts that a client's JSON parser refuses, and with them the whole message.
 //!
-//! Owns what the parser of the Python SDKs (jiter) refuses and others take: half a surrogate pair, and a number with
-//! thousands of digits. Invariant: a text without them is not copied.
+//! Owns what the parser of the Python SDKs (jiter) refuses and others take: half a surrogate pair,
+//! and a number with thousands of digits. Invariant: a text without them is not copied.
 
 /// Digits of a number that every parser reads. The parser of the Python SDKs stops at 4,300.
 const DIGITS_MAX: usize = 4000;
 
-/// Replaces escapes of half a surrogate pair by U+FFFD. `None` if there are none. Fails if a number is too long.
+/// Replaces escapes of half a surrogate pair by U+FFFD. `None` if there are none. Fails if a number
+/// is too long.
 pub(super) fn replace_lone_surrogates(json: &[u8]) -> Result<Option<Vec<u8>>, String> {
     if has_long_number(json) {
-        return Err(format!("it has a number with more than {DIGITS_MAX} digits"));
+        return Err(format!(
+            "it has a number with more than {DIGITS_MAX} digits"
+        ));
     }
     // Most items have no such escape, so they cost only one scan.
-    if memchr::memmem::find(json, b"\\ud").is_none() && memchr::memmem::find(json, b"\\uD").is_none() {
+    if memchr::memmem::find(json, b"\\ud").is_none()
+        && memchr::memmem::find(json, b"\\uD").is_none()
+    {
         return Ok(None);
     }
     let mut out: Option<Vec<u8>> = None;
@@ -22,7 +27,11 @@ pub(super) fn replace_lone_surrogates(json: &[u8]) -> Result<Option<Vec<u8>>, St
         let escape = at + found;
         let length = match surrogate(json, escape) {
             // A pair, which starts with the high half.
-            Some(0xD800..=0xDBFF) if matches!(surrogate(json, escape + 6), Some(0xDC00..=0xDFFF)) => 12,
+            Some(0xD800..=0xDBFF)
+                if matches!(surrogate(json, escape + 6), Some(0xDC00..=0xDFFF)) =>
+            {
+                12
+            }
             Some(_) => {
                 let out = out.get_or_insert_with(|| Vec::with_capacity(json.len()));
                 out.extend_from_slice(&json[copied..escape]);
@@ -63,7 +72,11 @@ fn has_long_number(json: &[u8]) -> bool {
             b'"' => is_text = !is_text,
             _ => {}
         }
-        digits = if !is_text && byte.is_ascii_digit() { digits + 1 } else { 0 };
+        digits = if !is_text && byte.is_ascii_digit() {
+            digits + 1
+        } else {
+            0
+        };
         digits > DIGITS_MAX
     })
 }

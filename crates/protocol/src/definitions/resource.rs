@@ -27,7 +27,9 @@ pub(super) fn mend(kind: ItemKind, item: &mut JsonObject, notes: &mut MendNotes)
 
 /// Checks what only legacy clients refuse: a URI that is no URL, which the Python SDK 1 parses.
 pub(super) fn check_for_legacy(item: &JsonObject) -> Result<(), String> {
-    let uri = item.get_string("uri").unwrap_or_else(|| ByteString::literal(""));
+    let uri = item
+        .get_string("uri")
+        .unwrap_or_else(|| ByteString::literal(""));
     match Url::parse(&uri) {
         Ok(_) => Ok(()),
         Err(error) => Err(format!("its uri {} is no URL ({error})", short(&uri))),
@@ -38,9 +40,14 @@ pub(super) fn check_for_legacy(item: &JsonObject) -> Result<(), String> {
 fn name(kind: ItemKind, item: &mut JsonObject, notes: &mut MendNotes) {
     let (name, what) = match item.get("name") {
         Some(name) if type_of(name) == JsonType::Text => return,
-        Some(name) if type_of(name) == JsonType::Number => (values::number_text(name), "is a number: read as a text"),
+        Some(name) if type_of(name) == JsonType::Number => {
+            (values::number_text(name), "is a number: read as a text")
+        }
         _ => {
-            let key = item.get(kind.item_key()).cloned().unwrap_or(RawJson::literal("\"\""));
+            let key = item
+                .get(kind.item_key())
+                .cloned()
+                .unwrap_or(RawJson::literal("\"\""));
             (key, "is missing: its URI is in its place")
         }
     };
@@ -54,7 +61,12 @@ fn annotation(key: &str, value: &RawJson, notes: &mut MendNotes) -> ValueChange 
         "priority" => priority(value, notes),
         "lastModified" => match value.as_text() {
             Some(text) if is_timestamp(&text) => ValueChange::Keep,
-            _ => drop_member("annotations.lastModified", value, "timestamp with a zone", notes),
+            _ => drop_member(
+                "annotations.lastModified",
+                value,
+                "timestamp with a zone",
+                notes,
+            ),
         },
         _ => ValueChange::Keep,
     }
@@ -62,14 +74,22 @@ fn annotation(key: &str, value: &RawJson, notes: &mut MendNotes) -> ValueChange 
 
 fn audience(value: &RawJson, notes: &mut MendNotes) -> ValueChange {
     const AT: &str = "annotations.audience";
-    let is_role = |value: &RawJson| value.as_text().is_some_and(|role| ROLES.contains(&role.as_str()));
+    let is_role = |value: &RawJson| {
+        value
+            .as_text()
+            .is_some_and(|role| ROLES.contains(&role.as_str()))
+    };
     match type_of(value) {
         JsonType::Array => match values::retained(value, is_role) {
             None => ValueChange::Keep,
             Some(kept) => {
                 notes.add(AT, "has entries beside user and assistant: dropped");
                 // An empty list would say that it is for nobody.
-                if kept.is_empty() { ValueChange::Drop } else { ValueChange::Set(RawJson::array(kept.iter())) }
+                if kept.is_empty() {
+                    ValueChange::Drop
+                } else {
+                    ValueChange::Set(RawJson::array(kept.iter()))
+                }
             }
         },
         JsonType::Text if is_role(value) => {
@@ -84,11 +104,19 @@ fn priority(value: &RawJson, notes: &mut MendNotes) -> ValueChange {
     const AT: &str = "annotations.priority";
     let is_within = |number: &f64| (0.0..=1.0).contains(number);
     match type_of(value) {
-        JsonType::Number if value.parse_as::<f64>().is_ok_and(|number| is_within(&number)) => ValueChange::Keep,
-        JsonType::Text => match number_in(value).filter(|text| text.parse::<f64>().is_ok_and(|n| is_within(&n))) {
-            Some(text) => read_as_number(AT, &text, notes),
-            None => drop_member(AT, value, "number from 0 to 1", notes),
-        },
+        JsonType::Number
+            if value
+                .parse_as::<f64>()
+                .is_ok_and(|number| is_within(&number)) =>
+        {
+            ValueChange::Keep
+        }
+        JsonType::Text => {
+            match number_in(value).filter(|text| text.parse::<f64>().is_ok_and(|n| is_within(&n))) {
+                Some(text) => read_as_number(AT, &text, notes),
+                None => drop_member(AT, value, "number from 0 to 1", notes),
+            }
+        }
         _ => drop_member(AT, value, "number from 0 to 1", notes),
     }
 }
@@ -99,13 +127,18 @@ fn size(value: &RawJson, notes: &mut MendNotes) -> ValueChange {
     const DIGITS_MAX: usize = 300;
     let is_whole = |text: &str| {
         let digits = text.strip_prefix('-').unwrap_or(text);
-        !digits.is_empty() && digits.len() <= DIGITS_MAX && digits.bytes().all(|digit| digit.is_ascii_digit())
+        !digits.is_empty()
+            && digits.len() <= DIGITS_MAX
+            && digits.bytes().all(|digit| digit.is_ascii_digit())
     };
     match type_of(value) {
         JsonType::Number => {
             let text = String::from_utf8_lossy(value.bytes());
             // Beyond 2^63 the Python SDKs read no number with a fraction or an exponent.
-            let is_whole_float = || text.parse::<f64>().is_ok_and(|n| n.fract() == 0.0 && n.abs() < 9.2e18);
+            let is_whole_float = || {
+                text.parse::<f64>()
+                    .is_ok_and(|n| n.fract() == 0.0 && n.abs() < 9.2e18)
+            };
             if is_whole(&text) || is_whole_float() {
                 return ValueChange::Keep;
             }

@@ -1,7 +1,8 @@
-//! First level of a tool's schemas, which the SDKs check by themselves: `$schema`, `properties`, `required`.
+//! First level of a tool's schemas, which the SDKs check by themselves: `$schema`, `properties`,
+//! `required`.
 //!
-//! Owns its mending. Does not compile schemas (`output_schema.rs`). Invariant: a mended schema accepts what the
-//! server's accepts, as far as that has a meaning.
+//! Owns its mending. Does not compile schemas (`output_schema.rs`). Invariant: a mended schema
+//! accepts what the server's accepts, as far as that has a meaning.
 
 use moongate_jsonrpc::json::{JsonObject, RawJson, ValueChange};
 
@@ -9,30 +10,45 @@ use super::mend_notes::{MendNotes, short};
 use super::values::{self, JsonType, drop_member, type_of};
 
 /// Types of JSON Schema.
-pub(super) const TYPES: [&str; 7] = ["string", "number", "integer", "boolean", "null", "object", "array"];
+pub(super) const TYPES: [&str; 7] = [
+    "string", "number", "integer", "boolean", "null", "object", "array",
+];
 
 /// Parses an object of any size. `None` if it is none, or has a key twice.
 pub(super) fn without_duplicates(value: &RawJson) -> Option<JsonObject> {
     // Of duplicates, the parsed form has one.
-    value.as_object().or_else(|| value.as_lenient_object().filter(|object| object.bytes() == value.bytes()))
+    value.as_object().or_else(|| {
+        value
+            .as_lenient_object()
+            .filter(|object| object.bytes() == value.bytes())
+    })
 }
 
-/// Checks what clients of both eras refuse: a schema that is no object, and a dialect that is no text.
+/// Checks what clients of both eras refuse: a schema that is no object, and a dialect that is no
+/// text.
 pub(super) fn dialect(at: &str, value: &RawJson, notes: &mut MendNotes) -> ValueChange {
     values::object_with(at, value, notes, |key, value, notes| match key {
-        "$schema" if type_of(value) != JsonType::Text => drop_member(&format!("{at}.$schema"), value, "text", notes),
+        "$schema" if type_of(value) != JsonType::Text => {
+            drop_member(&format!("{at}.$schema"), value, "text", notes)
+        }
         _ => ValueChange::Keep,
     })
 }
 
 /// Checks what legacy clients refuse. Fails if the properties have no clear meaning.
-pub(super) fn for_legacy(at: &str, value: &RawJson, notes: &mut MendNotes) -> Result<ValueChange, String> {
+pub(super) fn for_legacy(
+    at: &str,
+    value: &RawJson,
+    notes: &mut MendNotes,
+) -> Result<ValueChange, String> {
     let mut problem = None;
     let change = values::object_with(at, value, notes, |key, value, notes| match key {
-        "properties" => properties(&format!("{at}.properties"), value, notes).unwrap_or_else(|reason| {
-            problem = Some(reason);
-            ValueChange::Keep
-        }),
+        "properties" => {
+            properties(&format!("{at}.properties"), value, notes).unwrap_or_else(|reason| {
+                problem = Some(reason);
+                ValueChange::Keep
+            })
+        }
         "required" => required(&format!("{at}.required"), value, notes),
         _ => ValueChange::Keep,
     });
@@ -52,15 +68,17 @@ fn properties(at: &str, value: &RawJson, notes: &mut MendNotes) -> Result<ValueC
         _ => return Err(format!("its {at} is no object")),
     }
     let mut problem = None;
-    let change = values::object_with(at, value, notes, |name, schema, notes| match property(schema) {
-        Ok(None) => ValueChange::Keep,
-        Ok(Some((meaning, schema))) => {
-            notes.add(&format!("{at} {}", short(name)), meaning);
-            ValueChange::Set(schema)
-        }
-        Err(()) => {
-            problem = Some(format!("its {at} {} is no schema", short(name)));
-            ValueChange::Keep
+    let change = values::object_with(at, value, notes, |name, schema, notes| {
+        match property(schema) {
+            Ok(None) => ValueChange::Keep,
+            Ok(Some((meaning, schema))) => {
+                notes.add(&format!("{at} {}", short(name)), meaning);
+                ValueChange::Set(schema)
+            }
+            Err(()) => {
+                problem = Some(format!("its {at} {} is no schema", short(name)));
+                ValueChange::Keep
+            }
         }
     });
     problem.map_or(Ok(change), Err)
@@ -71,16 +89,25 @@ fn property(schema: &RawJson) -> Result<Option<(&'static str, RawJson)>, ()> {
     let other = |meaning, schema| Ok(Some((meaning, schema)));
     match (type_of(schema), &schema.bytes()[..]) {
         (JsonType::Object, _) => Ok(None),
-        // JSON Schema 2020-12, core, 4.3.2: `true` "is intended to be equivalent to" `{}`, and `false` to
-        // `{"not": {}}`.
+        // JSON Schema 2020-12, core, 4.3.2: `true` "is intended to be equivalent to" `{}`, and
+        // `false` to `{"not": {}}`.
         (JsonType::Bool, b"true") => other("is true: read as {}", RawJson::literal("{}")),
-        (JsonType::Bool, _) => other("is false: read as {\"not\":{}}", RawJson::literal(r#"{"not":{}}"#)),
+        (JsonType::Bool, _) => other(
+            "is false: read as {\"not\":{}}",
+            RawJson::literal(r#"{"not":{}}"#),
+        ),
         (JsonType::Null, _) => other("is null: read as {}", RawJson::literal("{}")),
         (JsonType::Array, _) if schema.as_array().is_some_and(|entries| entries.is_empty()) => {
             other("is an empty list: read as {}", RawJson::literal("{}"))
         }
-        (JsonType::Text, _) => match schema.as_text().filter(|name| TYPES.contains(&name.as_str())) {
-            Some(_) => other("is a type: read as its schema", JsonObject::new().with("type", schema.clone()).to_raw()),
+        (JsonType::Text, _) => match schema
+            .as_text()
+            .filter(|name| TYPES.contains(&name.as_str()))
+        {
+            Some(_) => other(
+                "is a type: read as its schema",
+                JsonObject::new().with("type", schema.clone()).to_raw(),
+            ),
             None => Err(()),
         },
         _ => Err(()),

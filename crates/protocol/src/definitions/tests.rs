@@ -15,7 +15,8 @@ fn definition(checked: &CheckedDefinition, given: &Arc<JsonObject>) -> Arc<JsonO
 }
 
 fn mended(kind: ItemKind, json: &str) -> String {
-    let checked = check_definition(kind, &item(json)).unwrap_or_else(|reason| panic!("{json}: {reason}"));
+    let checked =
+        check_definition(kind, &item(json)).unwrap_or_else(|reason| panic!("{json}: {reason}"));
     assert!(!checked.mends.is_empty(), "{json}");
     String::from_utf8(checked.mended.unwrap().bytes().to_vec()).unwrap()
 }
@@ -24,9 +25,16 @@ fn mended(kind: ItemKind, json: &str) -> String {
 fn legacy(json: &str) -> (String, Vec<String>) {
     let given = item(json);
     let checked = check_definition(ItemKind::Tools, &given).unwrap();
-    let LegacyForm::Mended(mend) = &checked.legacy else { panic!("{json}: {:?}", checked.legacy) };
-    let listed = mend.apply(ItemKind::Tools, &definition(&checked, &given).to_raw()).unwrap();
-    (String::from_utf8(listed.bytes().to_vec()).unwrap(), mend.reasons.clone())
+    let LegacyForm::Mended(mend) = &checked.legacy else {
+        panic!("{json}: {:?}", checked.legacy)
+    };
+    let listed = mend
+        .apply(ItemKind::Tools, &definition(&checked, &given).to_raw())
+        .unwrap();
+    (
+        String::from_utf8(listed.bytes().to_vec()).unwrap(),
+        mend.reasons.clone(),
+    )
 }
 
 #[test]
@@ -35,16 +43,31 @@ fn a_bad_schema_is_repaired_or_left_out_alone() {
         (r#"{"name":"a"}"#, r#"{"type":"object"}"#),
         (r#"{"name":"a","inputSchema":null}"#, r#"{"type":"object"}"#),
         (r#"{"name":"a","inputSchema":{}}"#, r#"{"type":"object"}"#),
-        (r#"{"name":"a","inputSchema":{"properties":{"x":{}}}}"#, r#"{"properties":{"x":{}},"type":"object"}"#),
-        (r#"{"name":"a","inputSchema":{"type":"object","anyOf":[{}]}}"#, r#"{"type":"object","anyOf":[{}]}"#),
+        (
+            r#"{"name":"a","inputSchema":{"properties":{"x":{}}}}"#,
+            r#"{"properties":{"x":{}},"type":"object"}"#,
+        ),
+        (
+            r#"{"name":"a","inputSchema":{"type":"object","anyOf":[{}]}}"#,
+            r#"{"type":"object","anyOf":[{}]}"#,
+        ),
     ];
     for (given, schema) in repaired {
         let given = item(given);
         let checked = check_definition(ItemKind::Tools, &given).unwrap();
-        assert_eq!(definition(&checked, &given).get("inputSchema").unwrap().bytes(), schema.as_bytes());
+        assert_eq!(
+            definition(&checked, &given)
+                .get("inputSchema")
+                .unwrap()
+                .bytes(),
+            schema.as_bytes()
+        );
     }
-    let deep =
-        format!(r#"{{"name":"a","inputSchema":{}{}}}"#, r#"{"x":"#.repeat(500), "1".to_owned() + &"}".repeat(500));
+    let deep = format!(
+        r#"{{"name":"a","inputSchema":{}{}}}"#,
+        r#"{"x":"#.repeat(500),
+        "1".to_owned() + &"}".repeat(500)
+    );
     let wrong = [
         r#"{"inputSchema":{"type":"object"}}"#,
         r#"{"name":"","inputSchema":{}}"#,
@@ -57,14 +80,22 @@ fn a_bad_schema_is_repaired_or_left_out_alone() {
         &deep,
     ];
     for given in wrong {
-        assert!(check_definition(ItemKind::Tools, &item(given)).is_err(), "{}", &given[..given.len().min(80)]);
+        assert!(
+            check_definition(ItemKind::Tools, &item(given)).is_err(),
+            "{}",
+            &given[..given.len().min(80)]
+        );
     }
 }
 
 #[test]
 fn what_clients_take_is_not_touched() {
-    let many = (0..2000).map(|n| format!(r#""p{n}":{{}}"#)).collect::<Vec<_>>().join(",");
-    let many = format!(r#"{{"name":"a","inputSchema":{{"type":"object","properties":{{{many}}}}}}}"#);
+    let many = (0..2000)
+        .map(|n| format!(r#""p{n}":{{}}"#))
+        .collect::<Vec<_>>()
+        .join(",");
+    let many =
+        format!(r#"{{"name":"a","inputSchema":{{"type":"object","properties":{{{many}}}}}}}"#);
     let tools = [
         r#"{ "name" : "a", "inputSchema": {"type": "object", "maximum": 1e400}, "x": null }"#,
         r#"{"name":"a","inputSchema":{"type":"object"},"outputSchema":{"type":"object","properties":{"x":{"pattern":"(?<=a)b"}}}}"#,
@@ -74,7 +105,10 @@ fn what_clients_take_is_not_touched() {
     for given in tools {
         let given = item(given);
         let checked = check_definition(ItemKind::Tools, &given).unwrap();
-        assert!(checked.mended.is_none() && checked.mends.is_empty(), "{given:?}");
+        assert!(
+            checked.mended.is_none() && checked.mends.is_empty(),
+            "{given:?}"
+        );
         assert_eq!(checked.legacy, LegacyForm::Same, "{given:?}");
     }
 }
@@ -94,30 +128,62 @@ fn members_with_a_clear_meaning_are_mended() {
             r#""annotations":{"idempotentHint":false}"#,
         ),
         (r#""annotations":"none""#, ""),
-        (r#""icons":["https://example.com/a.png"]"#, r#""icons":[{"src":"https://example.com/a.png"}]"#),
-        (r#""icons":{"src":"a","sizes":"any","theme":"blue"}"#, r#""icons":[{"src":"a","sizes":["any"]}]"#),
+        (
+            r#""icons":["https://example.com/a.png"]"#,
+            r#""icons":[{"src":"https://example.com/a.png"}]"#,
+        ),
+        (
+            r#""icons":{"src":"a","sizes":"any","theme":"blue"}"#,
+            r#""icons":[{"src":"a","sizes":["any"]}]"#,
+        ),
         (r#""icons":[null,{"sizes":[]}]"#, ""),
-        (r#""execution":{"taskSupport":"sometimes"}"#, r#""execution":{}"#),
+        (
+            r#""execution":{"taskSupport":"sometimes"}"#,
+            r#""execution":{}"#,
+        ),
         (r#""outputSchema":[]"#, ""),
-        (r#""outputSchema":{"$schema":null,"type":"array"}"#, r#""outputSchema":{"type":"array"}"#),
+        (
+            r#""outputSchema":{"$schema":null,"type":"array"}"#,
+            r#""outputSchema":{"type":"array"}"#,
+        ),
         (r#""description":"\ud800""#, r#""description":"\ufffd""#),
     ];
     let rest = r#","inputSchema":{"type":"object"}}"#;
     for (given, expected) in tools {
-        let expected = if expected.is_empty() { String::new() } else { format!(",{expected}") };
+        let expected = if expected.is_empty() {
+            String::new()
+        } else {
+            format!(",{expected}")
+        };
         let given = mended(ItemKind::Tools, &format!(r#"{{"name":"a",{given}{rest}"#));
         assert_eq!(given, format!(r#"{{"name":"a"{expected}{rest}"#));
     }
     let others = [
-        (ItemKind::Resources, r#"{"uri":"x:y"}"#, r#"{"uri":"x:y","name":"x:y"}"#),
-        (ItemKind::Resources, r#"{"uri":"x:y","name":3,"size":"10"}"#, r#"{"uri":"x:y","name":"3","size":10}"#),
-        (ItemKind::Resources, r#"{"uri":"x:y","name":"a","size":1.5,"mimeType":null}"#, r#"{"uri":"x:y","name":"a"}"#),
+        (
+            ItemKind::Resources,
+            r#"{"uri":"x:y"}"#,
+            r#"{"uri":"x:y","name":"x:y"}"#,
+        ),
+        (
+            ItemKind::Resources,
+            r#"{"uri":"x:y","name":3,"size":"10"}"#,
+            r#"{"uri":"x:y","name":"3","size":10}"#,
+        ),
+        (
+            ItemKind::Resources,
+            r#"{"uri":"x:y","name":"a","size":1.5,"mimeType":null}"#,
+            r#"{"uri":"x:y","name":"a"}"#,
+        ),
         (
             ItemKind::Templates,
             r#"{"uriTemplate":"x:{y}","name":"a","annotations":{"audience":"user","priority":7,"lastModified":"today"}}"#,
             r#"{"uriTemplate":"x:{y}","name":"a","annotations":{"audience":["user"]}}"#,
         ),
-        (ItemKind::Prompts, r#"{"name":"a","arguments":{}}"#, r#"{"name":"a"}"#),
+        (
+            ItemKind::Prompts,
+            r#"{"name":"a","arguments":{}}"#,
+            r#"{"name":"a"}"#,
+        ),
         (
             ItemKind::Prompts,
             r#"{"name":"a","arguments":["b",{"name":"c","required":"yes","title":null}]}"#,
@@ -133,7 +199,10 @@ fn members_with_a_clear_meaning_are_mended() {
 fn what_has_no_clear_meaning_is_left_out() {
     for (kind, given) in [
         (ItemKind::Prompts, r#"{"name":"a","arguments":"b"}"#),
-        (ItemKind::Prompts, r#"{"name":"a","arguments":[{"description":"b"}]}"#),
+        (
+            ItemKind::Prompts,
+            r#"{"name":"a","arguments":[{"description":"b"}]}"#,
+        ),
         (ItemKind::Prompts, r#"{"name":"a","arguments":[[]]}"#),
         (ItemKind::Resources, r#"{"name":"a"}"#),
         (ItemKind::Templates, r#"{"uri":"x:y","name":"a"}"#),
@@ -145,7 +214,10 @@ fn what_has_no_clear_meaning_is_left_out() {
 #[test]
 fn what_only_legacy_clients_refuse_changes_only_for_them() {
     let cases = [
-        (r#""inputSchema":{"type":"object","properties":[]}"#, r#""inputSchema":{"type":"object","properties":{}}"#),
+        (
+            r#""inputSchema":{"type":"object","properties":[]}"#,
+            r#""inputSchema":{"type":"object","properties":{}}"#,
+        ),
         (
             r#""inputSchema":{"type":"object","properties":{"a":true,"b":false,"c":"string","d":{"x":true}},"required":"a"}"#,
             r#""inputSchema":{"type":"object","properties":{"a":{},"b":{"not":{}},"c":{"type":"string"},"d":{"x":true}},"required":["a"]}"#,
@@ -157,15 +229,25 @@ fn what_only_legacy_clients_refuse_changes_only_for_them() {
     ];
     for (given, expected) in cases {
         let (listed, reasons) = legacy(&format!(r#"{{"name":"a",{given}}}"#));
-        assert_eq!(listed, format!(r#"{{"name":"a",{expected}}}"#), "{reasons:?}");
+        assert_eq!(
+            listed,
+            format!(r#"{{"name":"a",{expected}}}"#),
+            "{reasons:?}"
+        );
     }
     let left_out = [
-        (ItemKind::Tools, r#"{"name":"a","inputSchema":{"type":"object","properties":{"a":7}}}"#),
+        (
+            ItemKind::Tools,
+            r#"{"name":"a","inputSchema":{"type":"object","properties":{"a":7}}}"#,
+        ),
         (ItemKind::Resources, r#"{"uri":"no url","name":"a"}"#),
     ];
     for (kind, given) in left_out {
         let checked = check_definition(kind, &item(given)).unwrap();
-        assert!(checked.mends.is_empty() && matches!(checked.legacy, LegacyForm::LeftOut(_)), "{given}");
+        assert!(
+            checked.mends.is_empty() && matches!(checked.legacy, LegacyForm::LeftOut(_)),
+            "{given}"
+        );
     }
 }
 
@@ -187,10 +269,17 @@ fn an_output_schema_is_judged_as_legacy_clients_are_listed_it() {
         let (listed, reasons) = legacy(&format!(r#"{rest},"outputSchema":{schema}}}"#));
         assert_eq!(listed, format!("{rest}}}"), "{reasons:?}");
     }
-    let kept = [r#"{"$async":true,"type":"object"}"#, r##"{"type":"array","items":{"$ref":"#"}}"##, r#"{"items":{}}"#];
+    let kept = [
+        r#"{"$async":true,"type":"object"}"#,
+        r##"{"type":"array","items":{"$ref":"#"}}"##,
+        r#"{"items":{}}"#,
+    ];
     for schema in kept {
-        let checked =
-            check_definition(ItemKind::Tools, &item(&format!(r#"{rest},"outputSchema":{schema}}}"#))).unwrap();
+        let checked = check_definition(
+            ItemKind::Tools,
+            &item(&format!(r#"{rest},"outputSchema":{schema}}}"#)),
+        )
+        .unwrap();
         assert_eq!(checked.legacy, LegacyForm::Same, "{schema}");
     }
 }
@@ -199,19 +288,32 @@ fn an_output_schema_is_judged_as_legacy_clients_are_listed_it() {
 fn a_list_for_legacy_clients_judges_no_output_schema_again() {
     let tool = r#"{"name":"a","inputSchema":{"type":"object","properties":[]},"outputSchema":{"type":"object"}}"#;
     let checked = check_definition(ItemKind::Tools, &item(tool)).unwrap();
-    let LegacyForm::Mended(mend) = checked.legacy else { panic!("{:?}", checked.legacy) };
+    let LegacyForm::Mended(mend) = checked.legacy else {
+        panic!("{:?}", checked.legacy)
+    };
     // Judged again, this one would be dropped.
     let other = tool.replace(r#"{"type":"object"}"#, r#"{"type":"object","pattern":"("}"#);
     let listed = mend.apply(ItemKind::Tools, &item(&other).to_raw()).unwrap();
-    assert_eq!(String::from_utf8_lossy(listed.bytes()), other.replace("[]", "{}"));
+    assert_eq!(
+        String::from_utf8_lossy(listed.bytes()),
+        other.replace("[]", "{}")
+    );
 }
 
 #[test]
 fn reasons_are_short_and_few() {
-    let many: Vec<String> = (0..500).map(|n| format!(r#""{}{n}":true"#, "p".repeat(500))).collect();
-    let given = format!(r#"{{"name":"a","inputSchema":{{"type":"object","properties":{{{}}}}}}}"#, many.join(","));
+    let many: Vec<String> = (0..500)
+        .map(|n| format!(r#""{}{n}":true"#, "p".repeat(500)))
+        .collect();
+    let given = format!(
+        r#"{{"name":"a","inputSchema":{{"type":"object","properties":{{{}}}}}}}"#,
+        many.join(",")
+    );
     let (_, reasons) = legacy(&given);
-    assert!(reasons.len() == 5 && reasons.iter().all(|reason| reason.len() < 200), "{reasons:?}");
+    assert!(
+        reasons.len() == 5 && reasons.iter().all(|reason| reason.len() < 200),
+        "{reasons:?}"
+    );
     assert_eq!(reasons[4], "and 496 more");
 }
 
@@ -221,44 +323,107 @@ const AJV_VERDICTS: &[(bool, &str)] = &[
         false,
         r##"{"properties":{"x":{"$ref":"#/$defs/a"}},"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}},"type":"object"}"##,
     ),
-    (true, r##"{"properties":{"x":{"$ref":"#/$defs/a~1b"}},"$defs":{"a/b":{}},"type":"object"}"##),
-    (true, r##"{"properties":{"x":{"$ref":"#/$defs/a%20b"}},"$defs":{"a b":{}},"type":"object"}"##),
+    (
+        true,
+        r##"{"properties":{"x":{"$ref":"#/$defs/a~1b"}},"$defs":{"a/b":{}},"type":"object"}"##,
+    ),
+    (
+        true,
+        r##"{"properties":{"x":{"$ref":"#/$defs/a%20b"}},"$defs":{"a b":{}},"type":"object"}"##,
+    ),
     (
         true,
         r##"{"properties":{"x":{"$ref":"#/properties/y/anyOf/0"},"y":{"anyOf":[{"type":"string"}]}},"type":"object"}"##,
     ),
-    (false, r##"{"properties":{"x":{"$ref":"https://example.com/other.json"}},"type":"object"}"##),
+    (
+        false,
+        r##"{"properties":{"x":{"$ref":"https://example.com/other.json"}},"type":"object"}"##,
+    ),
     (
         true,
         r##"{"$id":"https://example.com/s","properties":{"x":{"$ref":"s#/definitions/y"}},"definitions":{"y":{}},"type":"object"}"##,
     ),
-    (true, r##"{"definitions":{"unused":{"type":"nonsense"}},"type":"object"}"##),
+    (
+        true,
+        r##"{"definitions":{"unused":{"type":"nonsense"}},"type":"object"}"##,
+    ),
     (
         false,
         r##"{"definitions":{"used":{"type":"nonsense"}},"properties":{"x":{"$ref":"#/definitions/used"}},"type":"object"}"##,
     ),
-    (false, r##"{"properties":{"x":{"exclusiveMinimum":true,"minimum":0}},"type":"object"}"##),
-    (false, r##"{"properties":{"x":{"enum":[]}},"type":"object"}"##),
-    (true, r##"{"properties":{"x":{"type":"string","nullable":true}},"type":"object"}"##),
-    (false, r##"{"properties":{"x":{"nullable":true}},"type":"object"}"##),
-    (false, r##"{"properties":{"x":{"id":"x"}},"type":"object"}"##),
-    (true, r##"{"properties":{"id":{"type":"string"}},"type":"object"}"##),
-    (true, r##"{"properties":{"x":{"format":"no-such-format"}},"type":"object"}"##),
+    (
+        false,
+        r##"{"properties":{"x":{"exclusiveMinimum":true,"minimum":0}},"type":"object"}"##,
+    ),
+    (
+        false,
+        r##"{"properties":{"x":{"enum":[]}},"type":"object"}"##,
+    ),
+    (
+        true,
+        r##"{"properties":{"x":{"type":"string","nullable":true}},"type":"object"}"##,
+    ),
+    (
+        false,
+        r##"{"properties":{"x":{"nullable":true}},"type":"object"}"##,
+    ),
+    (
+        false,
+        r##"{"properties":{"x":{"id":"x"}},"type":"object"}"##,
+    ),
+    (
+        true,
+        r##"{"properties":{"id":{"type":"string"}},"type":"object"}"##,
+    ),
+    (
+        true,
+        r##"{"properties":{"x":{"format":"no-such-format"}},"type":"object"}"##,
+    ),
     (true, r##"{"patternProperties":{"(":{}},"type":"object"}"##),
-    (false, r##"{"patternProperties":{"(":{"type":"string"}},"type":"object"}"##),
-    (false, r##"{"patternProperties":{"(":{}},"additionalProperties":{"type":"string"},"type":"object"}"##),
-    (false, r##"{"properties":{"x":{"properties":{"y":null}}},"type":"object"}"##),
-    (false, r##"{"properties":{"x":{"items":5}},"type":"object"}"##),
-    (true, r##"{"properties":{"x":{"if":{"pattern":"("}}},"type":"object"}"##),
-    (false, r##"{"properties":{"x":{"if":{"pattern":"("},"then":{"type":"string"}}},"type":"object"}"##),
-    (false, r##"{"properties":{"x":{"$anchor":"1x"}},"type":"object"}"##),
-    (false, r##"{"properties":{"x":{"$id":"a"},"y":{"$id":"a"}},"type":"object"}"##),
-    (false, r##"{"properties":{"x":{"$id":"a","$ref":"#/definitions/k","definitions":{"k":{}}}},"type":"object"}"##),
+    (
+        false,
+        r##"{"patternProperties":{"(":{"type":"string"}},"type":"object"}"##,
+    ),
+    (
+        false,
+        r##"{"patternProperties":{"(":{}},"additionalProperties":{"type":"string"},"type":"object"}"##,
+    ),
+    (
+        false,
+        r##"{"properties":{"x":{"properties":{"y":null}}},"type":"object"}"##,
+    ),
+    (
+        false,
+        r##"{"properties":{"x":{"items":5}},"type":"object"}"##,
+    ),
+    (
+        true,
+        r##"{"properties":{"x":{"if":{"pattern":"("}}},"type":"object"}"##,
+    ),
+    (
+        false,
+        r##"{"properties":{"x":{"if":{"pattern":"("},"then":{"type":"string"}}},"type":"object"}"##,
+    ),
+    (
+        false,
+        r##"{"properties":{"x":{"$anchor":"1x"}},"type":"object"}"##,
+    ),
+    (
+        false,
+        r##"{"properties":{"x":{"$id":"a"},"y":{"$id":"a"}},"type":"object"}"##,
+    ),
+    (
+        false,
+        r##"{"properties":{"x":{"$id":"a","$ref":"#/definitions/k","definitions":{"k":{}}}},"type":"object"}"##,
+    ),
     (
         false,
         r##"{"properties":{"x":{"type":"array","items":{"$id":"a","$ref":"#/definitions/k","definitions":{"k":{}}}}},"type":"object"}"##,
     ),
-    (true, r##"{"$id":"a","$ref":"#/definitions/k","definitions":{"k":{}},"type":"object"}"##),
+    (
+        true,
+        r##"{"$id":"a","$ref":"#/definitions/k","definitions":{"k":{}},"type":"object"}"##,
+    ),
     (
         true,
         r##"{"properties":{"x":{"$id":"a","$ref":"b#/definitions/k"},"y":{"$id":"b","definitions":{"k":{}}}},"type":"object"}"##,
@@ -267,10 +432,22 @@ const AJV_VERDICTS: &[(bool, &str)] = &[
         false,
         r##"{"properties":{"x":{"$ref":"a#/definitions/k"},"z":{"$id":"a","$ref":"b"},"y":{"$id":"b","definitions":{"k":{}}}},"type":"object"}"##,
     ),
-    (true, r##"{"properties":{"x":{"default":{"$id":7}}},"type":"object"}"##),
-    (true, r##"{"unevaluatedProperties":7,"prefixItems":"x","$dynamicRef":1,"type":"object"}"##),
-    (true, r##"{"properties":{"x":{"anyOf":[true,{"pattern":"("}]}},"type":"object"}"##),
-    (false, r##"{"properties":{"x":{"oneOf":[true,{"pattern":"("}]}},"type":"object"}"##),
+    (
+        true,
+        r##"{"properties":{"x":{"default":{"$id":7}}},"type":"object"}"##,
+    ),
+    (
+        true,
+        r##"{"unevaluatedProperties":7,"prefixItems":"x","$dynamicRef":1,"type":"object"}"##,
+    ),
+    (
+        true,
+        r##"{"properties":{"x":{"anyOf":[true,{"pattern":"("}]}},"type":"object"}"##,
+    ),
+    (
+        false,
+        r##"{"properties":{"x":{"oneOf":[true,{"pattern":"("}]}},"type":"object"}"##,
+    ),
     (false, r##"{"required":"x","type":"object"}"##),
     (true, r##"{"required":[1],"type":"object"}"##),
 ];
@@ -286,17 +463,25 @@ fn output_schemas_are_compiled_as_ajv_compiles_them() {
     }
     // References in a row, as deep as the compiler's stack allows, and deeper.
     for (length, compiles) in [(150, true), (2000, false)] {
-        let links =
-            (0..length).map(|n| format!(r##""a{n}":{{"properties":{{"x":{{"$ref":"#/$defs/a{}"}}}}}}"##, n + 1));
+        let links = (0..length).map(|n| {
+            format!(
+                r##""a{n}":{{"properties":{{"x":{{"$ref":"#/$defs/a{}"}}}}}}"##,
+                n + 1
+            )
+        });
         let links = links.collect::<Vec<_>>().join(",");
-        let schema = format!(r##"{{"type":"object","$ref":"#/$defs/a0","$defs":{{{links},"a{length}":{{}}}}}}"##);
+        let schema = format!(
+            r##"{{"type":"object","$ref":"#/$defs/a0","$defs":{{{links},"a{length}":{{}}}}}}"##
+        );
         assert_eq!(is_kept(&schema), compiles, "{length}");
     }
 }
 
 /// Returns what legacy clients miss of an output schema, and why.
 fn dropped_for(schema: &str) -> Option<String> {
-    assert!(schema.len() <= output_schema::SCHEMA_MAX && schema.len() > output_schema::SCHEMA_MAX / 2);
+    assert!(
+        schema.len() <= output_schema::SCHEMA_MAX && schema.len() > output_schema::SCHEMA_MAX / 2
+    );
     let raw = RawJson::parse(Bytes::copy_from_slice(schema.as_bytes())).unwrap();
     let mut notes = MendNotes::default();
     let is_dropped = output_schema::for_legacy(&raw, &mut notes) == ValueChange::Drop;
@@ -309,20 +494,34 @@ fn listed_refs(reference: &str, count: usize) -> String {
 
 #[test]
 fn the_largest_output_schemas_take_linear_work() {
-    let members = |count: usize| (0..count).map(|n| format!(r#""a{n}":0"#)).collect::<Vec<_>>().join(",");
+    let members = |count: usize| {
+        (0..count)
+            .map(|n| format!(r#""a{n}":0"#))
+            .collect::<Vec<_>>()
+            .join(",")
+    };
     // Many references to one schema with many members that have no rules.
     let unknown = members(35_000);
     let refs = listed_refs("#/x", 35_000);
     let target = format!(r#"{{"type":"object","x":{{{unknown}}},"allOf":[{refs}]}}"#);
-    let lone =
-        format!(r##"{{"type":"object","x":{{{unknown},"$ref":"#/y"}},"y":{{"type":"object"}},"allOf":[{refs}]}}"##);
+    let lone = format!(
+        r##"{{"type":"object","x":{{{unknown},"$ref":"#/y"}},"y":{{"type":"object"}},"allOf":[{refs}]}}"##
+    );
     // Many references to a reference with a long way.
-    let keys: Vec<String> = (0..100).map(|n| format!("{n}{}", "k".repeat(3000))).collect();
-    let nested =
-        keys.iter().rev().fold(r#"{"type":"object"}"#.to_owned(), |inner, key| format!(r#"{{"{key}":{inner}}}"#));
+    let keys: Vec<String> = (0..100)
+        .map(|n| format!("{n}{}", "k".repeat(3000)))
+        .collect();
+    let nested = keys
+        .iter()
+        .rev()
+        .fold(r#"{"type":"object"}"#.to_owned(), |inner, key| {
+            format!(r#"{{"{key}":{inner}}}"#)
+        });
     let way = keys.join("/");
     let refs = listed_refs("#/a", 20_000);
-    let long_way = format!(r##"{{"type":"object","n":{nested},"a":{{"$ref":"#/n/{way}"}},"allOf":[{refs}]}}"##);
+    let long_way = format!(
+        r##"{{"type":"object","n":{nested},"a":{{"$ref":"#/n/{way}"}},"allOf":[{refs}]}}"##
+    );
     // Many references that are resolved against a long identifier.
     let host = "\u{4e00}\u{4e07}".repeat(100);
     let refs = listed_refs("b", 50_000);
@@ -330,8 +529,13 @@ fn the_largest_output_schemas_take_linear_work() {
         r#"{{"type":"object","$id":"http://{host}/a","definitions":{{"b":{{"$id":"b","type":"object"}}}},"allOf":[{refs}]}}"#
     );
     // Groups that could each be the name of all that follows.
-    let names: Vec<String> = (0..240).map(|n| format!(r#"{{"pattern":"{n}{}"}}"#, "(?<".repeat(1300))).collect();
-    let names = format!(r#"{{"type":"object","if":{{"allOf":[{}]}}}}"#, names.join(","));
+    let names: Vec<String> = (0..240)
+        .map(|n| format!(r#"{{"pattern":"{n}{}"}}"#, "(?<".repeat(1300)))
+        .collect();
+    let names = format!(
+        r#"{{"type":"object","if":{{"allOf":[{}]}}}}"#,
+        names.join(",")
+    );
     for schema in [target, lone, long_way, based, names] {
         assert_eq!(dropped_for(&schema), None, "{}", &schema[..80]);
     }
@@ -340,17 +544,32 @@ fn the_largest_output_schemas_take_linear_work() {
 #[test]
 fn an_output_schema_that_takes_too_many_steps_is_dropped() {
     // One schema within fifty resources is compiled once for each of them.
-    let part = format!(r#"{{"allOf":[{}]}}"#, vec![r#"{"type":"string","minLength":1}"#; 25_000].join(","));
+    let part = format!(
+        r#"{{"allOf":[{}]}}"#,
+        vec![r#"{"type":"string","minLength":1}"#; 25_000].join(",")
+    );
     let way = |from: usize| "/properties/definitions".repeat(50 - from);
-    let resources =
-        (0..50).rev().fold(part, |inner, n| format!(r#"{{"$id":"r{n}","properties":{{"definitions":{inner}}}}}"#));
-    let refs: Vec<String> = (0..50).map(|n| format!(r#"{{"$ref":"r{n}#{}"}}"#, way(n))).collect();
-    let resources = format!(r#"{{"type":"object","x":{resources},"allOf":[{}]}}"#, refs.join(","));
+    let resources = (0..50).rev().fold(part, |inner, n| {
+        format!(r#"{{"$id":"r{n}","properties":{{"definitions":{inner}}}}}"#)
+    });
+    let refs: Vec<String> = (0..50)
+        .map(|n| format!(r#"{{"$ref":"r{n}#{}"}}"#, way(n)))
+        .collect();
+    let resources = format!(
+        r#"{{"type":"object","x":{resources},"allOf":[{}]}}"#,
+        refs.join(",")
+    );
     // Properties are the dearest part of patterns.
-    let many: Vec<String> = (0..250).map(|n| format!(r#"{{"pattern":"{n}{}"}}"#, r"\\p{Any}".repeat(400))).collect();
+    let many: Vec<String> = (0..250)
+        .map(|n| format!(r#"{{"pattern":"{n}{}"}}"#, r"\\p{Any}".repeat(400)))
+        .collect();
     let properties = format!(r#"{{"type":"object","anyOf":[{}]}}"#, many.join(","));
     for schema in [resources, properties] {
         let reason = dropped_for(&schema).unwrap_or_default();
-        assert!(reason.contains("steps to compile: dropped"), "{reason} {}", &schema[..80]);
+        assert!(
+            reason.contains("steps to compile: dropped"),
+            "{reason} {}",
+            &schema[..80]
+        );
     }
 }

@@ -1,11 +1,14 @@
 //! Timestamps with a zone, as the TypeScript SDKs take them.
 //!
-//! Owns the form. Does not compute with times. Invariant: it takes what the stricter of their schemas takes (zod 4.6,
-//! `z.iso.datetime({ offset: true })`: RFC 3339 with `T`, seconds, and `Z` or an offset).
+//! Owns the form. Does not compute with times. Invariant: it takes what the stricter of their
+//! schemas takes (zod 4.6, `z.iso.datetime({ offset: true })`: RFC 3339 with `T`, seconds, and `Z`
+//! or an offset).
 
 /// Returns true if `text` is a timestamp.
 pub(super) fn is_timestamp(text: &str) -> bool {
-    let Some((date, time)) = text.split_once('T') else { return false };
+    let Some((date, time)) = text.split_once('T') else {
+        return false;
+    };
     is_date(date) && is_time(time)
 }
 
@@ -23,12 +26,16 @@ fn is_date(text: &str) -> bool {
 }
 
 fn is_time(text: &str) -> bool {
-    let Some(zone) = text.find(['Z', '+', '-']) else { return false };
+    let Some(zone) = text.find(['Z', '+', '-']) else {
+        return false;
+    };
     let (clock, zone) = text.split_at(zone);
     let (seconds, fraction) = clock.split_once('.').unwrap_or((clock, "0"));
     let is_fraction = !fraction.is_empty() && fraction.bytes().all(|digit| digit.is_ascii_digit());
-    let is_clock = numbers(seconds, ':', [2, 2, 2]).is_some_and(|[h, m, s]| h < 24 && m < 60 && s < 60);
-    let is_zone = zone == "Z" || numbers(&zone[1..], ':', [2, 2]).is_some_and(|[h, m]| h < 24 && m < 60);
+    let is_clock =
+        numbers(seconds, ':', [2, 2, 2]).is_some_and(|[h, m, s]| h < 24 && m < 60 && s < 60);
+    let is_zone =
+        zone == "Z" || numbers(&zone[1..], ':', [2, 2]).is_some_and(|[h, m]| h < 24 && m < 60);
     is_clock && is_fraction && is_zone
 }
 
@@ -37,7 +44,9 @@ fn numbers<const N: usize>(text: &str, separator: char, lengths: [usize; N]) -> 
     let mut numbers = [0; N];
     let mut parts = text.split(separator);
     for (number, length) in numbers.iter_mut().zip(lengths) {
-        let part = parts.next().filter(|part| part.len() == length && part.bytes().all(|b| b.is_ascii_digit()))?;
+        let part = parts
+            .next()
+            .filter(|part| part.len() == length && part.bytes().all(|b| b.is_ascii_digit()))?;
         *number = part.parse().ok()?;
     }
     parts.next().is_none().then_some(numbers)
@@ -49,7 +58,11 @@ mod tests {
 
     #[test]
     fn timestamps_have_a_date_seconds_and_a_zone() {
-        for right in ["2025-01-12T15:00:58Z", "2024-02-29T00:00:00.123456+23:59", "0000-02-29T23:59:59Z"] {
+        for right in [
+            "2025-01-12T15:00:58Z",
+            "2024-02-29T00:00:00.123456+23:59",
+            "0000-02-29T23:59:59Z",
+        ] {
             assert!(is_timestamp(right), "{right}");
         }
         let wrong = [

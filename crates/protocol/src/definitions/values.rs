@@ -1,6 +1,7 @@
 //! Members that must have one type of value: texts, objects, numbers.
 //!
-//! Owns the checks of single values. Does not know items. Invariant: a value of the right type is kept as it is.
+//! Owns the checks of single values. Does not know items. Invariant: a value of the right type is
+//! kept as it is.
 
 use moongate_jsonrpc::json::{RawJson, ValueChange};
 
@@ -30,7 +31,12 @@ pub(super) fn type_of(value: &RawJson) -> JsonType {
 }
 
 /// Drops a member, with the reason.
-pub(super) fn drop_member(at: &str, value: &RawJson, wanted: &str, notes: &mut MendNotes) -> ValueChange {
+pub(super) fn drop_member(
+    at: &str,
+    value: &RawJson,
+    wanted: &str,
+    notes: &mut MendNotes,
+) -> ValueChange {
     match type_of(value) {
         JsonType::Null => notes.add(at, "is null: dropped"),
         _ => notes.add(at, format_args!("is no {wanted}: dropped")),
@@ -64,7 +70,12 @@ pub(super) fn object(at: &str, value: &RawJson, notes: &mut MendNotes) -> ValueC
 }
 
 /// Checks an optional word of a fixed list.
-pub(super) fn word(at: &str, value: &RawJson, words: &[&str], notes: &mut MendNotes) -> ValueChange {
+pub(super) fn word(
+    at: &str,
+    value: &RawJson,
+    words: &[&str],
+    notes: &mut MendNotes,
+) -> ValueChange {
     match value.as_text() {
         Some(text) if words.contains(&text.as_str()) => ValueChange::Keep,
         Some(_) => {
@@ -75,8 +86,8 @@ pub(super) fn word(at: &str, value: &RawJson, words: &[&str], notes: &mut MendNo
     }
 }
 
-/// Checks an optional object, and each of its members by `member`. An empty array is what PHP writes for an object
-/// without members.
+/// Checks an optional object, and each of its members by `member`. An empty array is what PHP
+/// writes for an object without members.
 pub(super) fn object_with(
     at: &str,
     value: &RawJson,
@@ -86,19 +97,29 @@ pub(super) fn object_with(
     if type_of(value) != JsonType::Object {
         return drop_member(at, value, "object", notes);
     }
-    let Some(mut object) = value.as_lenient_object() else { return drop_member(at, value, "object", notes) };
+    let Some(mut object) = value.as_lenient_object() else {
+        return drop_member(at, value, "object", notes);
+    };
     let mut is_changed = false;
     object.change_values(|key, value| {
         let change = member(key, value, notes);
         is_changed |= change != ValueChange::Keep;
         change
     });
-    if is_changed { ValueChange::Set(object.to_raw()) } else { ValueChange::Keep }
+    if is_changed {
+        ValueChange::Set(object.to_raw())
+    } else {
+        ValueChange::Keep
+    }
 }
 
 /// Keeps the entries of an array that `keep` takes. `None` if it takes all of them.
 pub(super) fn retained(value: &RawJson, keep: impl Fn(&RawJson) -> bool) -> Option<Vec<RawJson>> {
     let entries = value.as_array().unwrap_or_default();
-    let kept: Vec<RawJson> = entries.iter().filter(|entry| keep(entry)).cloned().collect();
+    let kept: Vec<RawJson> = entries
+        .iter()
+        .filter(|entry| keep(entry))
+        .cloned()
+        .collect();
     (kept.len() != entries.len()).then_some(kept)
 }

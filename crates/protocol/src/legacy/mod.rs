@@ -1,7 +1,7 @@
 //! Legacy revisions, which have sessions: 2024-11-05 to 2025-11-25.
 //!
-//! Owns one implementation for all of them, with a row of differences for each. Does not own the sessions (`session`).
-//! Invariant: revisions differ by their [`Profile`](profile::Profile) alone.
+//! Owns one implementation for all of them, with a row of differences for each. Does not own the
+//! sessions (`session`). Invariant: revisions differ by their [`Profile`](profile::Profile) alone.
 
 mod downstream;
 mod profile;
@@ -14,7 +14,9 @@ mod wrapped_schema;
 pub(super) use downstream::dialect::DIALECT;
 pub(super) use downstream::encode::{rpc_error, tool_error};
 pub(super) use downstream::http_sse::DIALECT as HTTP_SSE;
-pub(super) use downstream::stdio_session::{StdioSession, answer_before_initialize, encode_refusal};
+pub(super) use downstream::stdio_session::{
+    StdioSession, answer_before_initialize, encode_refusal,
+};
 pub(super) use profile::{PROFILES, SESSION_HEADER, profile};
 pub(super) use tasks::{task_of, terminal_error, untag_task};
 pub use tool_output::{ListedOutput, OutputShape, ToolOutput, fit_output, holds_objects_only};

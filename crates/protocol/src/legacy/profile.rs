@@ -1,24 +1,25 @@
 //! Differences between the legacy revisions, and the constants that they share.
 //!
-//! Owns a row for each revision, the names of their headers and their error codes. Has no behaviour. Invariant: the
-//! rows are in the order of their dates.
+//! Owns a row for each revision, the names of their headers and their error codes. Has no
+//! behaviour. Invariant: the rows are in the order of their dates.
 
 /// Differences between the legacy revisions.
 pub(crate) struct Profile {
     /// Name of the revision.
     pub(crate) name: &'static str,
-    /// True if a body may hold several messages. In 2025-03-26 receiving batches is a MUST (basic/index.mdx, Batching).
-    /// Before it they are JSON-RPC's own, and 2025-06-18 removed them (changelog.mdx).
+    /// True if a body may hold several messages. In 2025-03-26 receiving batches is a MUST
+    /// (basic/index.mdx, Batching). Before it they are JSON-RPC's own, and 2025-06-18 removed them
+    /// (changelog.mdx).
     pub(crate) batches: bool,
-    /// True if requests after `initialize` carry the version header (2025-06-18/basic/transports.mdx, Protocol
-    /// Version Header).
+    /// True if requests after `initialize` carry the version header
+    /// (2025-06-18/basic/transports.mdx, Protocol Version Header).
     pub(crate) version_header: bool,
-    /// True if event streams can be continued by `Last-Event-ID` (2025-03-26/basic/transports.mdx, Resumability and
-    /// Redelivery).
+    /// True if event streams can be continued by `Last-Event-ID` (2025-03-26/basic/transports.mdx,
+    /// Resumability and Redelivery).
     pub(crate) resumes: bool,
-    /// True if a stream begins with an event without data, so that the client can reconnect for the rest
-    /// (2025-11-25/basic/transports.mdx, Sending Messages to the Server; SEP-1699). Clients before that may take the
-    /// event for a message.
+    /// True if a stream begins with an event without data, so that the client can reconnect for the
+    /// rest (2025-11-25/basic/transports.mdx, Sending Messages to the Server; SEP-1699). Clients
+    /// before that may take the event for a message.
     pub(crate) primes: bool,
     /// True if calls can be tasks (2025-11-25/changelog.mdx).
     pub(crate) tasks: bool,
@@ -34,22 +35,53 @@ pub(crate) struct KnownMember {
     pub(crate) members: &'static [&'static str],
 }
 
-const ROOTS: KnownMember = KnownMember { name: "roots", members: &["listChanged"] };
+const ROOTS: KnownMember = KnownMember {
+    name: "roots",
+    members: &["listChanged"],
+};
 /// Capabilities of 2024-11-05 and 2025-03-26.
-const BEFORE_ELICITATION: &[KnownMember] = &[ROOTS, KnownMember { name: "sampling", members: &[] }];
+const BEFORE_ELICITATION: &[KnownMember] = &[
+    ROOTS,
+    KnownMember {
+        name: "sampling",
+        members: &[],
+    },
+];
 /// Capabilities of 2025-06-18.
-const WITH_ELICITATION: &[KnownMember] =
-    &[ROOTS, KnownMember { name: "sampling", members: &[] }, KnownMember { name: "elicitation", members: &[] }];
+const WITH_ELICITATION: &[KnownMember] = &[
+    ROOTS,
+    KnownMember {
+        name: "sampling",
+        members: &[],
+    },
+    KnownMember {
+        name: "elicitation",
+        members: &[],
+    },
+];
 /// Capabilities of 2025-11-25, apart from a client's own tasks.
 const WITH_MODES: &[KnownMember] = &[
     ROOTS,
-    KnownMember { name: "sampling", members: &["context", "tools"] },
-    KnownMember { name: "elicitation", members: &["form", "url"] },
+    KnownMember {
+        name: "sampling",
+        members: &["context", "tools"],
+    },
+    KnownMember {
+        name: "elicitation",
+        members: &["form", "url"],
+    },
 ];
 
 const NAME_VERSION: &[&str] = &["name", "version"];
 const WITH_TITLE: &[&str] = &["name", "title", "version"];
-const WITH_ICONS: &[&str] = &["name", "title", "version", "description", "icons", "websiteUrl"];
+const WITH_ICONS: &[&str] = &[
+    "name",
+    "title",
+    "version",
+    "description",
+    "icons",
+    "websiteUrl",
+];
 
 /// Legacy revisions, oldest first.
 pub(crate) const PROFILES: [Profile; 4] = [
@@ -95,7 +127,8 @@ pub(crate) const PROFILES: [Profile; 4] = [
     },
 ];
 
-/// Newest legacy revision: requested from servers, and offered to clients that request an unknown one.
+/// Newest legacy revision: requested from servers, and offered to clients that request an unknown
+/// one.
 pub(crate) const NEWEST: &Profile = &PROFILES[3];
 
 /// Returns the profile of a revision.

@@ -1,10 +1,11 @@
 //! Output schemas of tools, wrapped for clients that hold schemas of objects only.
 //!
-//! Owns the wrapped form and the references in it. Does not decide who gets it (`tool_output.rs`). Invariant: each
-//! reference leads to the same subschema as before, and all other bytes of the schema stay.
+//! Owns the wrapped form and the references in it. Does not decide who gets it (`tool_output.rs`).
+//! Invariant: each reference leads to the same subschema as before, and all other bytes of the
+//! schema stay.
 //!
-//! The form is that of the official TypeScript SDK 2.4 for its own legacy clients, so that a tool has one schema
-//! whether a client meets it directly or here.
+//! The form is that of the official TypeScript SDK 2.4 for its own legacy clients, so that a tool
+//! has one schema whether a client meets it directly or here.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -22,8 +23,14 @@ const DIALECT_2019: &str = "//json-schema.org/draft/2019-09/schema";
 /// Keywords whose values are data. A `$ref` in them is no reference.
 const DATA: [&str; 4] = ["const", "enum", "default", "examples"];
 /// Keywords whose values have subschemas under names that an author chose.
-const NAME_MAPS: [&str; 6] =
-    ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"];
+const NAME_MAPS: [&str; 6] = [
+    "properties",
+    "patternProperties",
+    "$defs",
+    "definitions",
+    "dependentSchemas",
+    "dependencies",
+];
 /// Keywords that can hold one more reference, in the order in which they are tried.
 const HOLDERS: [&str; 4] = ["$ref", "allOf", "anyOf", "oneOf"];
 
@@ -38,7 +45,12 @@ pub(crate) fn wrap_schema(schema: &RawJson) -> Option<RawJson> {
             if root.get_string("type").as_deref() == Some("object") {
                 return None;
             }
-            (moved_references(schema, &root), root.get("$schema").filter(|raw| raw.as_text().is_some()).cloned())
+            (
+                moved_references(schema, &root),
+                root.get("$schema")
+                    .filter(|raw| raw.as_text().is_some())
+                    .cloned(),
+            )
         }
     };
     let mut wrapped = JsonObject::new();
@@ -46,19 +58,35 @@ pub(crate) fn wrap_schema(schema: &RawJson) -> Option<RawJson> {
         wrapped = wrapped.with("$schema", dialect);
     }
     let properties = JsonObject::new().with(MEMBER, inner).to_raw();
-    let wrapped = wrapped.with("type", RawJson::literal("\"object\"")).with("properties", properties);
-    Some(wrapped.with("required", RawJson::literal(r#"["result"]"#)).to_raw())
+    let wrapped = wrapped
+        .with("type", RawJson::literal("\"object\""))
+        .with("properties", properties);
+    Some(
+        wrapped
+            .with("required", RawJson::literal(r#"["result"]"#))
+            .to_raw(),
+    )
 }
 
 /// Returns the schema with references that are right one level deeper.
 fn moved_references(schema: &RawJson, root: &JsonObject) -> RawJson {
     let is_2019 = root.get_string("$schema").is_some_and(|dialect| {
         let dialect = dialect.trim_end_matches('#');
-        dialect.strip_prefix("https:").or_else(|| dialect.strip_prefix("http:")) == Some(DIALECT_2019)
+        dialect
+            .strip_prefix("https:")
+            .or_else(|| dialect.strip_prefix("http:"))
+            == Some(DIALECT_2019)
     });
-    // A recursive anchor at the root makes the reference dynamic, and then it finds the root by itself.
-    let is_anchored = root.get("$recursiveAnchor").is_some_and(|raw| &raw.bytes()[..] == b"true");
-    let mut walk = SchemaWalk { text: schema.bytes(), converts: is_2019 && !is_anchored, ..SchemaWalk::default() };
+    // A recursive anchor at the root makes the reference dynamic, and then it finds the root by
+    // itself.
+    let is_anchored = root
+        .get("$recursiveAnchor")
+        .is_some_and(|raw| &raw.bytes()[..] == b"true");
+    let mut walk = SchemaWalk {
+        text: schema.bytes(),
+        converts: is_2019 && !is_anchored,
+        ..SchemaWalk::default()
+    };
     for token in schema.tokens() {
         walk.visit(token.kind, token.span);
     }
@@ -143,7 +171,10 @@ impl SchemaWalk<'_> {
     }
 
     fn begin_level(&mut self, kind: TokenKind) {
-        let next = self.levels.last().map_or(Keyword::Schema, |level| level.next);
+        let next = self
+            .levels
+            .last()
+            .map_or(Keyword::Schema, |level| level.next);
         if next == Keyword::Data {
             self.data_depth = 1;
             return;
@@ -164,27 +195,42 @@ impl SchemaWalk<'_> {
 
     fn read_key(&mut self, span: Range<usize>) {
         let key = decoded(self.text, &span);
-        let Some(level) = self.levels.last_mut() else { return };
+        let Some(level) = self.levels.last_mut() else {
+            return;
+        };
         level.key = span;
-        level.next = if level.has_names { Keyword::Schema } else { Keyword::of(&key) };
+        level.next = if level.has_names {
+            Keyword::Schema
+        } else {
+            Keyword::of(&key)
+        };
         if let Some(holder) = HOLDERS.iter().position(|holder| *holder == key) {
             level.holders[holder] = true;
         }
     }
 
     fn read_text(&mut self, span: Range<usize>) {
-        let Some(next) = self.levels.last().map(|level| level.next) else { return };
+        let Some(next) = self.levels.last().map(|level| level.next) else {
+            return;
+        };
         let text = match next {
-            Keyword::Reference | Keyword::Base | Keyword::RecursiveReference => decoded(self.text, &span),
+            Keyword::Reference | Keyword::Base | Keyword::RecursiveReference => {
+                decoded(self.text, &span)
+            }
             Keyword::Schema | Keyword::Data | Keyword::NameMap => return,
         };
         if next == Keyword::Reference
             && let Some(moved) = moved_reference(&text)
         {
             let quoted = RawJson::string(&moved);
-            self.edits.push((span.clone(), String::from_utf8_lossy(quoted.bytes()).into_owned()));
+            self.edits.push((
+                span.clone(),
+                String::from_utf8_lossy(quoted.bytes()).into_owned(),
+            ));
         }
-        let Some(level) = self.levels.last_mut() else { return };
+        let Some(level) = self.levels.last_mut() else {
+            return;
+        };
         // An `$id` of a fragment is the anchor of older dialects.
         level.has_base |= next == Keyword::Base && !text.starts_with('#');
         if next == Keyword::RecursiveReference && text == "#" && self.converts {
@@ -193,20 +239,25 @@ impl SchemaWalk<'_> {
     }
 
     fn end_level(&mut self) {
-        let Some(level) = self.levels.pop() else { return };
+        let Some(level) = self.levels.pop() else {
+            return;
+        };
         if level.has_base {
             // From here references start at this `$id`, wherever the schema is.
             self.edits.truncate(level.edits_before);
             return;
         }
-        let Some(member) = level.recursive else { return };
+        let Some(member) = level.recursive else {
+            return;
+        };
         if let Some(free) = level.holders.iter().position(|is_used| !is_used) {
             let value = match free {
                 0 => format!("\"{MOVED_ROOT}\""),
                 // One branch means the same under each of these keywords.
                 _ => format!(r##"[{{"$ref":"{MOVED_ROOT}"}}]"##),
             };
-            self.edits.push((member, format!("\"{}\":{value}", HOLDERS[free])));
+            self.edits
+                .push((member, format!("\"{}\":{value}", HOLDERS[free])));
         }
     }
 
@@ -217,7 +268,8 @@ impl SchemaWalk<'_> {
         }
         // Edits of an object come after those within it.
         self.edits.sort_by_key(|(span, _)| span.start);
-        let mut out = BytesMut::with_capacity(self.text.len() + self.edits.len() * MOVED_ROOT.len());
+        let mut out =
+            BytesMut::with_capacity(self.text.len() + self.edits.len() * MOVED_ROOT.len());
         let mut copied = 0;
         for (span, text) in &self.edits {
             out.put_slice(&self.text[copied..span.start]);
@@ -238,8 +290,8 @@ fn decoded<'a>(text: &'a [u8], span: &Range<usize>) -> Cow<'a, str> {
     }
 }
 
-/// Returns a reference that started from the root as it is from the wrapper. `None` for all others: to another
-/// document, and to an anchor, which is found wherever it is.
+/// Returns a reference that started from the root as it is from the wrapper. `None` for all others:
+/// to another document, and to an anchor, which is found wherever it is.
 fn moved_reference(reference: &str) -> Option<String> {
     let pointer = match reference {
         // Without a fragment, a reference to the same document.
@@ -247,7 +299,9 @@ fn moved_reference(reference: &str) -> Option<String> {
         _ => reference.strip_prefix('#')?,
     };
     // RFC 6901, section 6: a fragment may have its slash in the percent-encoded form.
-    let is_pointer = pointer.is_empty() || pointer.starts_with('/') || pointer.to_ascii_lowercase().starts_with("%2f");
+    let is_pointer = pointer.is_empty()
+        || pointer.starts_with('/')
+        || pointer.to_ascii_lowercase().starts_with("%2f");
     is_pointer.then(|| format!("{MOVED_ROOT}{pointer}"))
 }
 
@@ -270,8 +324,11 @@ mod tests {
 
     #[test]
     fn the_form_is_that_of_the_official_sdk() {
-        let around =
-            |inner: &str| format!(r#"{{"type":"object","properties":{{"result":{inner}}},"required":["result"]}}"#);
+        let around = |inner: &str| {
+            format!(
+                r#"{{"type":"object","properties":{{"result":{inner}}},"required":["result"]}}"#
+            )
+        };
         for schema in [
             r#"{"type":"array","items":{"type": "number"} }"#,
             r#"{"type":"string"}"#,
@@ -288,12 +345,22 @@ mod tests {
         }
         assert_eq!(wrapped("true"), Some(around("{}")));
         assert_eq!(wrapped("false"), Some(around(r#"{"not":{}}"#)));
-        let with_dialect = r#"{"type":"array","$schema":"http://json-schema.org/draft-07/schema#"}"#;
-        let expected =
-            around(with_dialect).replacen('{', r#"{"$schema":"http://json-schema.org/draft-07/schema#","#, 1);
+        let with_dialect =
+            r#"{"type":"array","$schema":"http://json-schema.org/draft-07/schema#"}"#;
+        let expected = around(with_dialect).replacen(
+            '{',
+            r#"{"$schema":"http://json-schema.org/draft-07/schema#","#,
+            1,
+        );
         assert_eq!(wrapped(with_dialect), Some(expected));
-        for held in [r#"{"type":"object","oneOf":[{}]}"#, r#"{"typ\u0065":"\u006fbject"}"#, "null", "[]", "7", r#""x""#]
-        {
+        for held in [
+            r#"{"type":"object","oneOf":[{}]}"#,
+            r#"{"typ\u0065":"\u006fbject"}"#,
+            "null",
+            "[]",
+            "7",
+            r#""x""#,
+        ] {
             assert_eq!(wrapped(held), None, "{held}");
         }
     }
@@ -305,7 +372,10 @@ mod tests {
                 r##"{"$ref":"#/$defs/a","$defs":{"a":{"$ref":"#"}}}"##,
                 r##"{"$ref":"#/properties/result/$defs/a","$defs":{"a":{"$ref":"#/properties/result"}}}"##,
             ),
-            (r##"{"items":{"$dynamicRef":"#/items"}}"##, r##"{"items":{"$dynamicRef":"#/properties/result/items"}}"##),
+            (
+                r##"{"items":{"$dynamicRef":"#/items"}}"##,
+                r##"{"items":{"$dynamicRef":"#/properties/result/items"}}"##,
+            ),
             (
                 r##"{"anyOf":[{"$ref":""},{"$ref":"#%2Fx"}]}"##,
                 r##"{"anyOf":[{"$ref":"#/properties/result"},{"$ref":"#/properties/result%2Fx"}]}"##,
@@ -320,13 +390,19 @@ mod tests {
                 r##"{"properties":{"$ref":{"$ref":"#"},"const":{"$ref":"#"}}}"##,
                 r##"{"properties":{"$ref":{"$ref":"#/properties/result"},"const":{"$ref":"#/properties/result"}}}"##,
             ),
-            (r##"{"properties":{"$id":{"$ref":"#"}}}"##, r##"{"properties":{"$id":{"$ref":"#/properties/result"}}}"##),
+            (
+                r##"{"properties":{"$id":{"$ref":"#"}}}"##,
+                r##"{"properties":{"$id":{"$ref":"#/properties/result"}}}"##,
+            ),
             (
                 r##"{"dependencies":{"a":["$ref"],"b":{"$ref":"#/x"}}}"##,
                 r##"{"dependencies":{"a":["$ref"],"b":{"$ref":"#/properties/result/x"}}}"##,
             ),
             // A fragment as `$id` is an anchor.
-            (r##"{"items":{"$id":"#i","$ref":"#/x"}}"##, r##"{"items":{"$id":"#i","$ref":"#/properties/result/x"}}"##),
+            (
+                r##"{"items":{"$id":"#i","$ref":"#/x"}}"##,
+                r##"{"items":{"$id":"#i","$ref":"#/properties/result/x"}}"##,
+            ),
         ] {
             assert_eq!(inner(schema), expected);
         }
@@ -349,9 +425,14 @@ mod tests {
 
     #[test]
     fn recursion_of_2019_finds_the_schema() {
-        let of = |rest: &str| format!(r#"{{"$schema":"https://json-schema.org/draft/2019-09/schema",{rest}}}"#);
+        let of = |rest: &str| {
+            format!(r#"{{"$schema":"https://json-schema.org/draft/2019-09/schema",{rest}}}"#)
+        };
         for (rest, expected) in [
-            (r##""items":{"$recursiveRef":"#"}"##, r##""items":{"$ref":"#/properties/result"}"##),
+            (
+                r##""items":{"$recursiveRef":"#"}"##,
+                r##""items":{"$ref":"#/properties/result"}"##,
+            ),
             (
                 r##""items":{"$ref":"#/a", "$recursiveRef" : "#"}"##,
                 r##""items":{"$ref":"#/properties/result/a", "allOf":[{"$ref":"#/properties/result"}]}"##,
@@ -372,6 +453,9 @@ mod tests {
     #[test]
     fn a_schema_of_a_thousand_levels_is_wrapped() {
         let deep = r#"{"items":"#.repeat(1000) + r##"{"$ref":"#"}"## + &"}".repeat(1000);
-        assert_eq!(inner(&deep), deep.replace("\"#\"", "\"#/properties/result\""));
+        assert_eq!(
+            inner(&deep),
+            deep.replace("\"#\"", "\"#/properties/result\"")
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! Example of a call, for people who repeat it by hand.
 //!
-//! Owns its headers and its body. Does not send it. Invariant: it is a valid request of this revision.
+//! Owns its headers and its body. Does not send it. Invariant: it is a valid request of this
+//! revision.
 
 use moongate_jsonrpc::json::{JsonObject, RawJson};
 
@@ -12,14 +13,23 @@ use crate::example_call::ExampleCall;
 pub(crate) fn example_call(tool: &str) -> ExampleCall {
     let mut headers = vec![
         ("content-type".to_owned(), "application/json".to_owned()),
-        ("accept".to_owned(), "application/json, text/event-stream".to_owned()),
+        (
+            "accept".to_owned(),
+            "application/json, text/event-stream".to_owned(),
+        ),
     ];
     let text = |value: &http::HeaderValue| value.to_str().unwrap_or_default().to_owned();
     let own = write_headers("tools/call", Some(tool), None, None);
-    headers.extend(own.iter().map(|(name, value)| (name.as_str().to_owned(), text(value))));
+    headers.extend(
+        own.iter()
+            .map(|(name, value)| (name.as_str().to_owned(), text(value))),
+    );
     let meta = JsonObject::new()
         .with(PROTOCOL_VERSION, RawJson::string(super::REVISION))
-        .with(CLIENT_INFO, RawJson::literal(r#"{"name":"curl","version":"1"}"#))
+        .with(
+            CLIENT_INFO,
+            RawJson::literal(r#"{"name":"curl","version":"1"}"#),
+        )
         .with(CLIENT_CAPABILITIES, RawJson::literal("{}"));
     let meta = format!("{:?}", meta.to_raw());
     let name = format!("{:?}", RawJson::string(tool));

@@ -1,7 +1,7 @@
 //! Reserved members in the `_meta` of a request: revision, client, capabilities and log level.
 //!
-//! Owns their reading from clients and their writing for servers. Does not touch other members. Invariant:
-//! reserved members for a server are written here alone.
+//! Owns their reading from clients and their writing for servers. Does not touch other members.
+//! Invariant: reserved members for a server are written here alone.
 
 use std::sync::Arc;
 
@@ -12,16 +12,20 @@ use crate::client_headers;
 use crate::client_identity::{bounded_client_info, check_capabilities_size};
 use crate::dialect::DownstreamState;
 use crate::v2026_07_28::REVISION;
-use crate::v2026_07_28::meta_keys::{CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION};
+use crate::v2026_07_28::meta_keys::{
+    CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION,
+};
 use crate::v2026_07_28::tasks;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
-use moongate_model::{Caller, ClientCapabilities, Error, LogFilter, LogLevel, McpErrorKind, Principal};
+use moongate_model::{
+    Caller, ClientCapabilities, Error, LogFilter, LogLevel, McpErrorKind, Principal,
+};
 
 /// Takes the revision out of `_meta`.
 pub(super) fn take_version(meta: &mut JsonObject) -> Result<ByteString, Error> {
     let version = meta.remove(PROTOCOL_VERSION).and_then(|raw| raw.as_text());
-    // 2026-07-28/basic/index.mdx, Request Metadata: "A request missing any required field is malformed; the
-    // server MUST reject it with JSON-RPC error code `-32602` (Invalid params)."
+    // 2026-07-28/basic/index.mdx, Request Metadata: "A request missing any required field is
+    // malformed; the server MUST reject it with JSON-RPC error code `-32602` (Invalid params)."
     version.ok_or_else(|| missing_member(PROTOCOL_VERSION, "a string"))
 }
 
@@ -33,16 +37,17 @@ pub(super) fn take_caller(
     state: &DownstreamState,
 ) -> Result<Arc<Caller>, Error> {
     let declared = meta.remove(CLIENT_CAPABILITIES);
-    let capabilities =
-        declared.filter(RawJson::is_object).ok_or_else(|| missing_member(CLIENT_CAPABILITIES, "an object"))?;
+    let capabilities = declared
+        .filter(RawJson::is_object)
+        .ok_or_else(|| missing_member(CLIENT_CAPABILITIES, "an object"))?;
     check_capabilities_size(&capabilities)?;
     let members = capabilities
         .as_object()
         .ok_or_else(|| missing_member(CLIENT_CAPABILITIES, "an object without duplicate keys"))?;
     let client_capabilities: ClientCapabilities = read_client_capabilities(&members);
     let log = match meta.remove(LOG_LEVEL) {
-        // server/utilities/logging.mdx: "The server MUST NOT emit `notifications/message` for a request that does not
-        // include this field."
+        // server/utilities/logging.mdx: "The server MUST NOT emit `notifications/message` for a
+        // request that does not include this field."
         None => LogFilter::Nothing,
         Some(raw) => {
             let level = raw.as_text().and_then(|name| LogLevel::from_name(&name));
@@ -54,13 +59,20 @@ pub(super) fn take_caller(
             })?)
         }
     };
-    // Optional: "Clients SHOULD include `io.modelcontextprotocol/clientInfo` on every request unless
-    // specifically configured not to do so" (2026-07-28/basic/index.mdx).
-    let info = meta.remove(CLIENT_INFO).as_ref().and_then(bounded_client_info);
-    // A call that accepts input requests may be parked for long, and must not keep the request's buffer alive.
+    // Optional: "Clients SHOULD include `io.modelcontextprotocol/clientInfo` on every request
+    // unless specifically configured not to do so" (2026-07-28/basic/index.mdx).
+    let info = meta
+        .remove(CLIENT_INFO)
+        .as_ref()
+        .and_then(bounded_client_info);
+    // A call that accepts input requests may be parked for long, and must not keep the request's
+    // buffer alive.
     let (capabilities, info) = match client_capabilities == ClientCapabilities::default() {
         true => (capabilities, info),
-        false => (capabilities.detached(), info.as_ref().map(RawJson::detached)),
+        false => (
+            capabilities.detached(),
+            info.as_ref().map(RawJson::detached),
+        ),
     };
     Ok(Arc::new(Caller {
         principal,
@@ -77,12 +89,17 @@ pub(super) fn take_caller(
 }
 
 fn missing_member(key: &str, what: &str) -> Error {
-    Error::new(McpErrorKind::InvalidParams, format!("Invalid params: _meta[\"{key}\"] must be {what}"))
+    Error::new(
+        McpErrorKind::InvalidParams,
+        format!("Invalid params: _meta[\"{key}\"] must be {what}"),
+    )
 }
 
-/// Writes the `_meta` of a request to a server: the client's members, the reserved ones and the progress token.
+/// Writes the `_meta` of a request to a server: the client's members, the reserved ones and the
+/// progress token.
 ///
-/// `may_task` is true if the call may return a task. A client of this revision declares that in its own capabilities.
+/// `may_task` is true if the call may return a task. A client of this revision declares that in its
+/// own capabilities.
 pub(super) fn write_meta(
     mut meta: JsonObject,
     caller: &Caller,
@@ -91,15 +108,25 @@ pub(super) fn write_meta(
     may_task: bool,
 ) -> JsonObject {
     let mut set = |key: &'static str, value: RawJson| meta.set(ByteString::literal(key), value);
-    set(PROTOCOL_VERSION, const { RawJson::literal("\"2026-07-28\"") });
-    set(CLIENT_INFO, caller.client_info.clone().unwrap_or_else(|| own_info.clone()));
+    set(
+        PROTOCOL_VERSION,
+        const { RawJson::literal("\"2026-07-28\"") },
+    );
+    set(
+        CLIENT_INFO,
+        caller
+            .client_info
+            .clone()
+            .unwrap_or_else(|| own_info.clone()),
+    );
     let capabilities = match caller.revision {
         REVISION => caller.declared_capabilities.clone(),
         _ => tasks::set_declared(&caller.declared_capabilities, may_task),
     };
     set(CLIENT_CAPABILITIES, capabilities);
-    // server/utilities/logging.mdx has no default: without the field, no log message MUST be sent. A legacy client
-    // without a level expects its server's default, so the gateway requests that on its behalf.
+    // server/utilities/logging.mdx has no default: without the field, no log message MUST be sent.
+    // A legacy client without a level expects its server's default, so the gateway requests that on
+    // its behalf.
     let level = match caller.log_filter {
         LogFilter::AtLeast(level) => Some(level),
         LogFilter::ServerDecides => Some(LogFilter::BY_DEFAULT),

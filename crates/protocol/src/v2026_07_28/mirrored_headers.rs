@@ -1,8 +1,8 @@
-//! Headers that mirror the body: written for servers, checked for clients (basic/transports/streamable-http.mdx,
-//! Request Metadata).
+//! Headers that mirror the body: written for servers, checked for clients
+//! (basic/transports/streamable-http.mdx, Request Metadata).
 //!
-//! Owns the encoding of header values and the annotations of tools. Pure functions without state. Invariant: a header
-//! that differs from the body is an error, never a source of truth.
+//! Owns the encoding of header values and the annotations of tools. Pure functions without state.
+//! Invariant: a header that differs from the body is an error, never a source of truth.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -33,7 +33,8 @@ const SAFE_INTEGER: f64 = 9_007_199_254_740_991.0;
 struct MirroredArgument {
     header: HeaderName,
     path: Vec<String>,
-    /// True for integers: "When validating integer parameter values, servers SHOULD compare [...] numerically".
+    /// True for integers: "When validating integer parameter values, servers SHOULD compare [...]
+    /// numerically".
     integer: bool,
 }
 
@@ -53,9 +54,12 @@ pub(super) fn encode(value: &str) -> Option<HeaderValue> {
 /// Decodes a header value. `None` if it contains forbidden characters.
 pub(super) fn decode(value: &HeaderValue) -> Option<String> {
     let text = value.to_str().ok()?;
-    // 2026-07-28/basic/transports/streamable-http.mdx: "These markers are case-sensitive and MUST appear
-    // exactly as shown (lowercase)."
-    match text.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?=")) {
+    // 2026-07-28/basic/transports/streamable-http.mdx: "These markers are case-sensitive and MUST
+    // appear exactly as shown (lowercase)."
+    match text
+        .strip_prefix("=?base64?")
+        .and_then(|rest| rest.strip_suffix("?="))
+    {
         Some(encoded) => String::from_utf8(STANDARD.decode(encoded).ok()?).ok(),
         None => Some(text.to_owned()),
     }
@@ -70,21 +74,36 @@ pub(super) fn write_headers(
 ) -> HeaderList {
     let mut headers: HeaderList = Vec::with_capacity(4);
     headers.push((VERSION_HEADER, HeaderValue::from_static(REVISION)));
-    headers.extend(HeaderValue::from_str(method).ok().map(|value| (METHOD, value)));
+    headers.extend(
+        HeaderValue::from_str(method)
+            .ok()
+            .map(|value| (METHOD, value)),
+    );
     headers.extend(target.and_then(encode).map(|value| (ITEM, value)));
     if let Some(definition) = definition.filter(|d| is_annotated(d)) {
         for mirrored in mirrored(definition).unwrap_or_default() {
-            // 2026-07-28/basic/transports/streamable-http.mdx, for a `null` and for a missing argument:
-            // "Client MUST omit the header".
-            let value = arguments.and_then(|a| at_path(a, &mirrored.path).ok()?).and_then(|v| text_of(&v));
-            headers.extend(value.as_deref().and_then(encode).map(|value| (mirrored.header, value)));
+            // 2026-07-28/basic/transports/streamable-http.mdx, for a `null` and for a missing
+            // argument: "Client MUST omit the header".
+            let value = arguments
+                .and_then(|a| at_path(a, &mirrored.path).ok()?)
+                .and_then(|v| text_of(&v));
+            headers.extend(
+                value
+                    .as_deref()
+                    .and_then(encode)
+                    .map(|value| (mirrored.header, value)),
+            );
         }
     }
     headers
 }
 
 /// Checks the standard headers of a client's request.
-pub(super) fn check_headers(headers: &HeaderMap, method: &str, target: Option<&str>) -> Result<(), Error> {
+pub(super) fn check_headers(
+    headers: &HeaderMap,
+    method: &str,
+    target: Option<&str>,
+) -> Result<(), Error> {
     check_header(headers, &METHOD, "Mcp-Method", method, false)?;
     match target {
         Some(target) => check_header(headers, &ITEM, "Mcp-Name", target, false),
@@ -105,40 +124,68 @@ pub(super) fn check_params(
         let label = mirrored.header.as_str();
         let value = match arguments {
             Some(arguments) => at_path(arguments, &mirrored.path).map_err(|()| {
-                mismatch(format!("the arguments that {label} mirrors cannot be read, or have duplicate keys"))
+                mismatch(format!(
+                    "the arguments that {label} mirrors cannot be read, or have duplicate keys"
+                ))
             })?,
             None => None,
         };
         // A null argument counts as a missing one.
         let value = value.filter(|v| !v.is_null());
-        match (value.as_ref().map(text_of), headers.contains_key(&mirrored.header)) {
+        match (
+            value.as_ref().map(text_of),
+            headers.contains_key(&mirrored.header),
+        ) {
             (None | Some(None), false) => {}
-            (None | Some(None), true) => return Err(mismatch(format!("{label} is there, but the argument is not"))),
-            (Some(Some(value)), _) => check_header(headers, &mirrored.header, label, &value, mirrored.integer)?,
+            (None | Some(None), true) => {
+                return Err(mismatch(format!(
+                    "{label} is there, but the argument is not"
+                )));
+            }
+            (Some(Some(value)), _) => {
+                check_header(headers, &mirrored.header, label, &value, mirrored.integer)?
+            }
         }
     }
     Ok(())
 }
 
-/// Returns the reason to leave a tool with wrong annotations out of lists for HTTP. `None` if the tool is fine.
+/// Returns the reason to leave a tool with wrong annotations out of lists for HTTP. `None` if the
+/// tool is fine.
 pub(crate) fn annotation_problem(definition: &JsonObject) -> Option<String> {
-    if is_annotated(definition) { mirrored(definition).err() } else { None }
+    if is_annotated(definition) {
+        mirrored(definition).err()
+    } else {
+        None
+    }
 }
 
-fn check_header(headers: &HeaderMap, name: &HeaderName, label: &str, body: &str, integer: bool) -> Result<(), Error> {
+fn check_header(
+    headers: &HeaderMap,
+    name: &HeaderName,
+    label: &str,
+    body: &str,
+    integer: bool,
+) -> Result<(), Error> {
     let mut values = headers.get_all(name).iter();
     // A repeated header is ambiguous: a proxy may read another value than the gateway.
     let (Some(value), None) = (values.next(), values.next()) else {
-        return Err(mismatch(format!("the required header {label} is missing, or there several times")));
+        return Err(mismatch(format!(
+            "the required header {label} is missing, or there several times"
+        )));
     };
-    let decoded = decode(value).ok_or_else(|| mismatch(format!("{label} holds characters that it must not")))?;
-    // 2026-07-28/basic/transports/streamable-http.mdx, Server Validation: "This prevents potential security
-    // vulnerabilities when different components in the network rely on different sources of truth".
+    let decoded = decode(value)
+        .ok_or_else(|| mismatch(format!("{label} holds characters that it must not")))?;
+    // 2026-07-28/basic/transports/streamable-http.mdx, Server Validation: "This prevents potential
+    // security vulnerabilities when different components in the network rely on different sources
+    // of truth".
     let same = decoded == body || (integer && same_number(&decoded, body));
     if same {
         Ok(())
     } else {
-        Err(mismatch(format!("{label} header value {decoded:?} does not match the body's value")))
+        Err(mismatch(format!(
+            "{label} header value {decoded:?} does not match the body's value"
+        )))
     }
 }
 
@@ -151,51 +198,83 @@ fn same_number(a: &str, b: &str) -> bool {
 }
 
 fn mismatch(what: String) -> Error {
-    Error::new(McpErrorKind::HeaderMismatch, format!("Header mismatch: {what}"))
+    Error::new(
+        McpErrorKind::HeaderMismatch,
+        format!("Header mismatch: {what}"),
+    )
 }
 
-/// True if the schema may contain annotations. A search of bytes, which spares most tools the parsing.
+/// True if the schema may contain annotations. A search of bytes, which spares most tools the
+/// parsing.
 fn is_annotated(definition: &JsonObject) -> bool {
-    definition.get("inputSchema").is_some_and(|s| memchr::memmem::find(s.bytes(), ANNOTATION.as_bytes()).is_some())
+    definition
+        .get("inputSchema")
+        .is_some_and(|s| memchr::memmem::find(s.bytes(), ANNOTATION.as_bytes()).is_some())
 }
 
 /// Collects the mirrored arguments. Fails with the problem of an annotation.
 fn mirrored(definition: &JsonObject) -> Result<Vec<MirroredArgument>, String> {
-    let schema: serde_json::Value =
-        definition.get("inputSchema").and_then(|s| s.parse_as().ok()).ok_or("the input schema cannot be read")?;
+    let schema: serde_json::Value = definition
+        .get("inputSchema")
+        .and_then(|s| s.parse_as().ok())
+        .ok_or("the input schema cannot be read")?;
     let mut found = Vec::new();
     walk(&schema, &mut Vec::new(), &mut found)?;
     // An annotation that the walk did not reach is in a place where it is not allowed.
     if found.len() != count(&schema, 0) {
-        return Err(format!("{ANNOTATION} stands where it cannot be reached by properties alone"));
+        return Err(format!(
+            "{ANNOTATION} stands where it cannot be reached by properties alone"
+        ));
     }
     for (n, one) in found.iter().enumerate() {
-        // "MUST be case-insensitively unique among all `x-mcp-header` values": the names are in lower case here.
+        // "MUST be case-insensitively unique among all `x-mcp-header` values": the names are in
+        // lower case here.
         if found[..n].iter().any(|other| other.header == one.header) {
-            return Err(format!("{ANNOTATION} {:?} is used twice", one.header.as_str()));
+            return Err(format!(
+                "{ANNOTATION} {:?} is used twice",
+                one.header.as_str()
+            ));
         }
     }
     Ok(found)
 }
 
-fn walk(schema: &serde_json::Value, path: &mut Vec<String>, found: &mut Vec<MirroredArgument>) -> Result<(), String> {
-    let Some(properties) = schema.get("properties").and_then(|p| p.as_object()) else { return Ok(()) };
+fn walk(
+    schema: &serde_json::Value,
+    path: &mut Vec<String>,
+    found: &mut Vec<MirroredArgument>,
+) -> Result<(), String> {
+    let Some(properties) = schema.get("properties").and_then(|p| p.as_object()) else {
+        return Ok(());
+    };
     if path.len() >= DEPTH_MAX {
         return Ok(());
     }
     for (name, property) in properties {
         path.push(name.clone());
         if let Some(annotation) = property.get(ANNOTATION) {
-            let name = annotation.as_str().filter(|n| !n.is_empty()).ok_or(format!("{ANNOTATION} must be a name"))?;
-            let primitive =
-                matches!(property.get("type").and_then(|t| t.as_str()), Some("string" | "integer" | "boolean"));
+            let name = annotation
+                .as_str()
+                .filter(|n| !n.is_empty())
+                .ok_or(format!("{ANNOTATION} must be a name"))?;
+            let primitive = matches!(
+                property.get("type").and_then(|t| t.as_str()),
+                Some("string" | "integer" | "boolean")
+            );
             if !primitive {
-                return Err(format!("{ANNOTATION} {name:?} is on a property that is no string, integer or boolean"));
+                return Err(format!(
+                    "{ANNOTATION} {name:?} is on a property that is no string, integer or boolean"
+                ));
             }
-            let header = HeaderName::from_bytes(format!("{PARAM}{name}").to_ascii_lowercase().as_bytes());
+            let header =
+                HeaderName::from_bytes(format!("{PARAM}{name}").to_ascii_lowercase().as_bytes());
             let header = header.map_err(|_| format!("{ANNOTATION} {name:?} is no header name"))?;
             let integer = property.get("type").and_then(|t| t.as_str()) == Some("integer");
-            found.push(MirroredArgument { header, path: path.clone(), integer });
+            found.push(MirroredArgument {
+                header,
+                path: path.clone(),
+                integer,
+            });
         }
         walk(property, path, found)?;
         path.pop();
@@ -211,12 +290,16 @@ fn count(value: &serde_json::Value, depth: usize) -> usize {
         serde_json::Value::Array(items) => items.iter().map(|item| count(item, depth + 1)).sum(),
         serde_json::Value::Object(members) => {
             let own_count = usize::from(members.contains_key(ANNOTATION));
-            let below = members.iter().map(|(key, value)| match (key.as_str(), value) {
-                ("properties", serde_json::Value::Object(named)) => named.values().map(|v| count(v, depth + 2)).sum(),
-                // These keywords hold data, not schemas.
-                ("default" | "const" | "enum" | "examples", _) => 0,
-                _ => count(value, depth + 1),
-            });
+            let below = members
+                .iter()
+                .map(|(key, value)| match (key.as_str(), value) {
+                    ("properties", serde_json::Value::Object(named)) => {
+                        named.values().map(|v| count(v, depth + 2)).sum()
+                    }
+                    // These keywords hold data, not schemas.
+                    ("default" | "const" | "enum" | "examples", _) => 0,
+                    _ => count(value, depth + 1),
+                });
             own_count + below.sum::<usize>()
         }
         _ => 0,
@@ -225,7 +308,8 @@ fn count(value: &serde_json::Value, depth: usize) -> usize {
 
 /// Returns the value at a path of properties.
 ///
-/// Fails if an object on the path is ambiguous, since the server could read another value than the gateway.
+/// Fails if an object on the path is ambiguous, since the server could read another value than the
+/// gateway.
 fn at_path(arguments: &RawJson, path: &[String]) -> Result<Option<RawJson>, ()> {
     let mut value = arguments.clone();
     for step in path {
@@ -248,7 +332,11 @@ fn text_of(value: &RawJson) -> Option<String> {
         serde_json::Value::Number(number) => {
             let value = number.as_f64()?;
             let whole = value.fract() == 0.0 && value.abs() <= SAFE_INTEGER;
-            Some(if whole { format!("{value:.0}") } else { number.to_string() })
+            Some(if whole {
+                format!("{value:.0}")
+            } else {
+                number.to_string()
+            })
         }
         _ => None,
     }
@@ -277,7 +365,10 @@ mod tests {
     }
 
     fn tool(schema: &str) -> JsonObject {
-        JsonObject::parse(Bytes::from(format!(r#"{{"name":"t","inputSchema":{schema}}}"#))).unwrap()
+        JsonObject::parse(Bytes::from(format!(
+            r#"{{"name":"t","inputSchema":{schema}}}"#
+        )))
+        .unwrap()
     }
 
     #[test]
@@ -294,11 +385,25 @@ mod tests {
         assert!(check_params(&headers, &tool, Some(&arguments)).is_ok());
         let other = RawJson::literal(r#"{"region":"eu","in":{"n":42}}"#);
         assert!(check_params(&headers, &tool, Some(&other)).is_err());
-        assert!(check_params(&headers, &tool, Some(&RawJson::literal(r#"{"region":"us"}"#))).is_err());
+        assert!(
+            check_params(
+                &headers,
+                &tool,
+                Some(&RawJson::literal(r#"{"region":"us"}"#))
+            )
+            .is_err()
+        );
         assert!(check_params(&HeaderMap::new(), &tool, Some(&arguments)).is_err());
         let twice = RawJson::literal(r#"{"region":"eu","region":"us"}"#);
         assert!(check_params(&HeaderMap::new(), &tool, Some(&twice)).is_err());
-        assert!(check_params(&HeaderMap::new(), &tool, Some(&RawJson::literal(r#"{"region":null}"#))).is_ok());
+        assert!(
+            check_params(
+                &HeaderMap::new(),
+                &tool,
+                Some(&RawJson::literal(r#"{"region":null}"#))
+            )
+            .is_ok()
+        );
     }
 
     #[test]
@@ -314,7 +419,8 @@ mod tests {
         for schema in wrong {
             assert!(annotation_problem(&tool(schema)).is_some(), "{schema}");
         }
-        let right = r#"{"properties":{"x-mcp-header":{"type":"string","default":{"x-mcp-header":"A"}}}}"#;
+        let right =
+            r#"{"properties":{"x-mcp-header":{"type":"string","default":{"x-mcp-header":"A"}}}}"#;
         assert_eq!(annotation_problem(&tool(right)), None);
     }
 }

@@ -6,8 +6,20 @@ use crate::document::ArgumentText;
 /// Tools of servers `s0`, `s1`, ... with words that overlap. The id is the server and the tool.
 type ToolId = (usize, usize);
 
-const VERBS: [&str; 7] = ["create", "delete", "list", "search", "send", "read", "convert"];
-const NOUNS: [&str; 9] = ["issue", "file", "repository", "message", "calendar", "image", "table", "weather", "order"];
+const VERBS: [&str; 7] = [
+    "create", "delete", "list", "search", "send", "read", "convert",
+];
+const NOUNS: [&str; 9] = [
+    "issue",
+    "file",
+    "repository",
+    "message",
+    "calendar",
+    "image",
+    "table",
+    "weather",
+    "order",
+];
 
 fn pick<'a>(words: &[&'a str], n: usize) -> &'a str {
     words[n % words.len()]
@@ -18,21 +30,46 @@ fn put_server(index: &mut SearchIndex<ToolId>, server: usize, keep: impl Fn(&Too
     let text = |tool: usize| {
         let n = server * 31 + tool * 17;
         let own = format!("{}_{}", pick(&VERBS, n), pick(&NOUNS, n / 3));
-        let description =
-            format!("Can {} a {} of {}.", pick(&VERBS, n + tool), pick(&NOUNS, n / 2), pick(&NOUNS, n / 5));
-        let argument = ArgumentText { name: format!("{}_id", pick(&NOUNS, n)), description: "Key of it".to_owned() };
-        (own.clone(), format!("{name}__{own}_{tool}"), description, vec![argument])
+        let description = format!(
+            "Can {} a {} of {}.",
+            pick(&VERBS, n + tool),
+            pick(&NOUNS, n / 2),
+            pick(&NOUNS, n / 5)
+        );
+        let argument = ArgumentText {
+            name: format!("{}_id", pick(&NOUNS, n)),
+            description: "Key of it".to_owned(),
+        };
+        (
+            own.clone(),
+            format!("{name}__{own}_{tool}"),
+            description,
+            vec![argument],
+        )
     };
-    let texts: Vec<_> = (0..12).map(|tool| ((server, tool), text(tool))).filter(|(id, _)| keep(id)).collect();
-    let tools = texts.iter().map(|(id, (own_name, exposed_name, description, arguments))| ToolDocument {
-        id: *id,
-        exposed_name,
-        own_name,
-        description,
-        arguments,
-    });
+    let texts: Vec<_> = (0..12)
+        .map(|tool| ((server, tool), text(tool)))
+        .filter(|(id, _)| keep(id))
+        .collect();
+    let tools =
+        texts.iter().map(
+            |(id, (own_name, exposed_name, description, arguments))| ToolDocument {
+                id: *id,
+                exposed_name,
+                own_name,
+                description,
+                arguments,
+            },
+        );
     let description = format!("Server for {}s", pick(&NOUNS, server));
-    index.replace_server(ServerDocument { name: &name, title: "", description: &description }, tools);
+    index.replace_server(
+        ServerDocument {
+            name: &name,
+            title: "",
+            description: &description,
+        },
+        tools,
+    );
 }
 
 fn index_of(servers: usize, keep: impl Fn(&ToolId) -> bool) -> SearchIndex<ToolId> {
@@ -59,7 +96,11 @@ fn hidden_tools_change_nothing() {
         let may_see = |id: &ToolId| (id.0 * 5 + id.1) % rule == 1 && id.0 != 4;
         let visible_only = index_of(9, may_see);
         for query in QUERIES {
-            assert_eq!(whole.search(query, may_see, 20), visible_only.search(query, |_| true, 20), "{query}");
+            assert_eq!(
+                whole.search(query, may_see, 20),
+                visible_only.search(query, |_| true, 20),
+                "{query}"
+            );
         }
     }
 }
@@ -77,7 +118,13 @@ fn replacing_a_server_equals_building_anew() {
         // An empty server of `rebuilt` has no tools, like a missing one.
         assert_eq!(hits, rebuilt.search(query, |_| true, 10), "{query}");
     }
-    assert!(before.search("s0__create_issue_0", |_| true, 1).iter().all(|hit| hit.id.0 == 0), "a copy stays as it was");
+    assert!(
+        before
+            .search("s0__create_issue_0", |_| true, 1)
+            .iter()
+            .all(|hit| hit.id.0 == 0),
+        "a copy stays as it was"
+    );
 }
 
 #[test]
@@ -90,13 +137,31 @@ fn names_come_first_and_ties_go_by_name() {
         description,
         arguments: &[],
     };
-    let server = |name| ServerDocument { name, ..ServerDocument::default() };
+    let server = |name| ServerDocument {
+        name,
+        ..ServerDocument::default()
+    };
     index.replace_server(
         server("b"),
-        [tool(1, "b__ping", "ping", "Answers."), tool(2, "b__echo", "echo", "Ping ping.")],
+        [
+            tool(1, "b__ping", "ping", "Answers."),
+            tool(2, "b__echo", "echo", "Ping ping."),
+        ],
     );
-    index.replace_server(server("a"), [tool(3, "a__ping", "ping", "Answers."), tool(4, "ping", "pong", "Other.")]);
-    let ids = |query| index.search(query, |_| true, 10).iter().map(|hit| hit.id).collect::<Vec<i32>>();
+    index.replace_server(
+        server("a"),
+        [
+            tool(3, "a__ping", "ping", "Answers."),
+            tool(4, "ping", "pong", "Other."),
+        ],
+    );
+    let ids = |query| {
+        index
+            .search(query, |_| true, 10)
+            .iter()
+            .map(|hit| hit.id)
+            .collect::<Vec<i32>>()
+    };
     assert_eq!(ids("ping"), [4, 3, 1, 2]);
     assert_eq!(ids(" B__Ping "), [1, 2, 3]);
     assert_eq!(index.search("ping", |_| true, 2).len(), 2);
@@ -106,7 +171,9 @@ fn names_come_first_and_ties_go_by_name() {
 #[test]
 fn hits_say_which_words_they_have() {
     let index = index_of(6, |_| true);
-    let hit = index.search("please delete Pictures xyzzy", |_| true, 1).remove(0);
+    let hit = index
+        .search("please delete Pictures xyzzy", |_| true, 1)
+        .remove(0);
     assert_eq!(hit.matched_words, ["delete", "pictures"]);
     assert!(hit.score > 0.15 && hit.score <= 1.0, "{hit:?}");
 }
@@ -114,10 +181,18 @@ fn hits_say_which_words_they_have() {
 #[test]
 fn nothing_comes_where_nothing_fits() {
     let index = index_of(6, |_| true);
-    assert!(index.search("quantum zebra violin xylophone server", |_| true, 5).is_empty());
+    assert!(
+        index
+            .search("quantum zebra violin xylophone server", |_| true, 5)
+            .is_empty()
+    );
     assert!(index.search("", |_| true, 5).is_empty());
     assert!(index.search("create", |_| false, 5).is_empty());
-    assert!(SearchIndex::<u32>::default().search("create", |_| true, 5).is_empty());
+    assert!(
+        SearchIndex::<u32>::default()
+            .search("create", |_| true, 5)
+            .is_empty()
+    );
 }
 
 #[test]
@@ -136,7 +211,13 @@ fn other_words_for_the_same_are_found_in_a_small_catalogue() {
         tool("read_issue", "Read one issue"),
         tool("sample", "Answers with a text"),
     ];
-    index.replace_server(ServerDocument { name: "shop", ..ServerDocument::default() }, tools);
+    index.replace_server(
+        ServerDocument {
+            name: "shop",
+            ..ServerDocument::default()
+        },
+        tools,
+    );
     for (query, first) in [
         ("remove", "delete_all"),
         ("delete everything", "delete_all"),
@@ -146,9 +227,18 @@ fn other_words_for_the_same_are_found_in_a_small_catalogue() {
         ("file a bug", "create_issue"),
         ("get the ticket", "read_issue"),
     ] {
-        assert_eq!(index.search(query, |_| true, 5).first().map(|hit| hit.id), Some(first), "{query}");
+        assert_eq!(
+            index.search(query, |_| true, 5).first().map(|hit| hit.id),
+            Some(first),
+            "{query}"
+        );
     }
-    for query in ["book a flight", "play some music", "weather tomorrow", "remove the stain from a carpet"] {
+    for query in [
+        "book a flight",
+        "play some music",
+        "weather tomorrow",
+        "remove the stain from a carpet",
+    ] {
         assert_eq!(index.search(query, |_| true, 5), [], "{query}");
     }
 }
@@ -156,7 +246,18 @@ fn other_words_for_the_same_are_found_in_a_small_catalogue() {
 #[test]
 fn long_queries_are_cut() {
     let index = index_of(6, |_| true);
-    let query = (0..100_000).map(|n| format!("word{n} ")).collect::<String>() + "issue";
-    assert!(index.search(&query, |_| true, 5).is_empty(), "the last word is beyond the bound");
-    assert!(!index.search(&format!("issue {query}"), |_| true, 5).iter().any(|hit| hit.matched_words.len() > 64));
+    let query = (0..100_000)
+        .map(|n| format!("word{n} "))
+        .collect::<String>()
+        + "issue";
+    assert!(
+        index.search(&query, |_| true, 5).is_empty(),
+        "the last word is beyond the bound"
+    );
+    assert!(
+        !index
+            .search(&format!("issue {query}"), |_| true, 5)
+            .iter()
+            .any(|hit| hit.matched_words.len() > 64)
+    );
 }

@@ -1,9 +1,12 @@
-//! Corpora as `tests/search/setup.sh` leaves them: tools with their texts, and queries with the tools that fit.
+//! Corpora as `tests/search/setup.sh` leaves them: tools with their texts, and queries with the
+//! tools that fit.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use moongate_search::{ArgumentText, RankingWeights, SearchIndex, ServerDocument, ToolDocument, argument_texts};
+use moongate_search::{
+    ArgumentText, RankingWeights, SearchIndex, ServerDocument, ToolDocument, argument_texts,
+};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -48,15 +51,30 @@ pub(crate) fn index_of<'a>(
 ) -> SearchIndex<usize> {
     let mut index = SearchIndex::with_weights(weights.clone());
     for server in servers {
-        let exposed: Vec<String> = server.tools.iter().map(|tool| format!("{}__{}", server.name, tool.name)).collect();
-        let tools = server.tools.iter().zip(&exposed).map(|(tool, exposed_name)| ToolDocument {
-            id: tool.id,
-            exposed_name,
-            own_name: &tool.name,
-            description: &tool.description,
-            arguments: &tool.arguments,
-        });
-        index.replace_server(ServerDocument { name: &server.name, title: "", description: &server.description }, tools);
+        let exposed: Vec<String> = server
+            .tools
+            .iter()
+            .map(|tool| format!("{}__{}", server.name, tool.name))
+            .collect();
+        let tools = server
+            .tools
+            .iter()
+            .zip(&exposed)
+            .map(|(tool, exposed_name)| ToolDocument {
+                id: tool.id,
+                exposed_name,
+                own_name: &tool.name,
+                description: &tool.description,
+                arguments: &tool.arguments,
+            });
+        index.replace_server(
+            ServerDocument {
+                name: &server.name,
+                title: "",
+                description: &server.description,
+            },
+            tools,
+        );
     }
     index
 }
@@ -70,11 +88,22 @@ impl Corpora {
         let (bfcl, functions) = read_bfcl(first);
         let irrelevant = ["irrelevance", "live_irrelevance"].iter().flat_map(|set| {
             let rows: Vec<FunctionRow> = read_lines(&format!("bfcl/{set}.json"));
-            rows.into_iter().map(|row| CorpusQuery { text: row.text(), wanted: Vec::new() })
+            rows.into_iter().map(|row| CorpusQuery {
+                text: row.text(),
+                wanted: Vec::new(),
+            })
         });
         let irrelevant = irrelevant.collect();
         let typos = misspelled(&live_mcp_bench, &ids);
-        Corpora { live_mcp_bench, bfcl, steps, tasks, functions, irrelevant, typos }
+        Corpora {
+            live_mcp_bench,
+            bfcl,
+            steps,
+            tasks,
+            functions,
+            irrelevant,
+            typos,
+        }
     }
 }
 
@@ -83,12 +112,16 @@ fn folder() -> PathBuf {
 }
 
 fn read(file: &str) -> String {
-    let missing = |e| panic!("{file}: {e}. The corpora are fetched by this line: tests/search/setup.sh");
+    let missing =
+        |e| panic!("{file}: {e}. The corpora are fetched by this line: tests/search/setup.sh");
     std::fs::read_to_string(folder().join(file)).unwrap_or_else(missing)
 }
 
 fn read_lines<T: DeserializeOwned>(file: &str) -> Vec<T> {
-    read(file).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    read(file)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
 
 // Their embeddings are most of the file, and skipped unread.
@@ -119,13 +152,30 @@ fn read_live_mcp_bench() -> (Vec<CorpusServer>, IdsByName) {
         let argument = |(name, text): (&String, &Value)| {
             let text = text.as_str().unwrap_or_default();
             // `(string) Symbol of the stock`
-            let text = text.split_once(')').filter(|_| text.starts_with('(')).map_or(text, |(_, text)| text);
-            ArgumentText { name: name.clone(), description: text.trim().to_owned() }
+            let text = text
+                .split_once(')')
+                .filter(|_| text.starts_with('('))
+                .map_or(text, |(_, text)| text);
+            ArgumentText {
+                name: name.clone(),
+                description: text.trim().to_owned(),
+            }
         };
-        let arguments = row.parameter.as_object().into_iter().flatten().map(argument).collect();
+        let arguments = row
+            .parameter
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(argument)
+            .collect();
         ids.entry(row.name.clone()).or_default().push(next);
         next += 1;
-        CorpusTool { id: next - 1, name: row.name, description: row.description.unwrap_or_default(), arguments }
+        CorpusTool {
+            id: next - 1,
+            name: row.name,
+            description: row.description.unwrap_or_default(),
+            arguments,
+        }
     };
     let server = |row: ServerRow| CorpusServer {
         name: row.server_name,
@@ -161,13 +211,24 @@ fn read_tasks(ids: &IdsByName) -> (Vec<CorpusQuery>, Vec<CorpusQuery>) {
         let texts = numbered_items(&row.metadata.steps);
         // Where the numbers differ, nothing says which step a tool is for.
         if texts.len() == names.len() {
-            let known = texts.into_iter().zip(&names).filter_map(|(text, name)| Some((text, ids.get(name)?)));
-            steps.extend(known.map(|(text, ids)| CorpusQuery { text, wanted: vec![ids.clone()] }));
+            let known = texts
+                .into_iter()
+                .zip(&names)
+                .filter_map(|(text, name)| Some((text, ids.get(name)?)));
+            steps.extend(known.map(|(text, ids)| CorpusQuery {
+                text,
+                wanted: vec![ids.clone()],
+            }));
         }
-        let wanted: BTreeMap<&String, Vec<usize>> =
-            names.iter().filter_map(|name| Some((name, ids.get(name)?.clone()))).collect();
+        let wanted: BTreeMap<&String, Vec<usize>> = names
+            .iter()
+            .filter_map(|name| Some((name, ids.get(name)?.clone())))
+            .collect();
         if !wanted.is_empty() {
-            tasks.push(CorpusQuery { text: row.question, wanted: wanted.into_values().collect() });
+            tasks.push(CorpusQuery {
+                text: row.question,
+                wanted: wanted.into_values().collect(),
+            });
         }
     }
     (steps, tasks)
@@ -177,14 +238,19 @@ fn read_tasks(ids: &IdsByName) -> (Vec<CorpusQuery>, Vec<CorpusQuery>) {
 fn numbered_items(list: &str) -> Vec<String> {
     let mut items: Vec<String> = Vec::new();
     for line in list.lines() {
-        let number = line.trim_start().split_once('.').filter(|(number, _)| number.parse::<u32>().is_ok());
+        let number = line
+            .trim_start()
+            .split_once('.')
+            .filter(|(number, _)| number.parse::<u32>().is_ok());
         match (number, items.last_mut()) {
             (Some((_, text)), _) => items.push(text.trim().to_owned()),
             (None, Some(item)) => *item += &format!(" {}", line.trim()),
             (None, None) => {}
         }
     }
-    items.iter_mut().for_each(|item| *item = item.trim().to_owned());
+    items
+        .iter_mut()
+        .for_each(|item| *item = item.trim().to_owned());
     items
 }
 
@@ -214,14 +280,25 @@ struct AnswerRow {
 
 impl FunctionRow {
     fn text(&self) -> String {
-        let asked = self.question.iter().flatten().filter(|message| message.role == "user");
-        asked.map(|message| &*message.content).collect::<Vec<_>>().join("\n")
+        let asked = self
+            .question
+            .iter()
+            .flatten()
+            .filter(|message| message.role == "user");
+        asked
+            .map(|message| &*message.content)
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 }
 
-/// Reads all functions, each name and description once, and the requests with the function that answers each.
+/// Reads all functions, each name and description once, and the requests with the function that
+/// answers each.
 fn read_bfcl(first: usize) -> (Vec<CorpusServer>, Vec<CorpusQuery>) {
-    let mut server = CorpusServer { name: "bfcl".to_owned(), ..CorpusServer::default() };
+    let mut server = CorpusServer {
+        name: "bfcl".to_owned(),
+        ..CorpusServer::default()
+    };
     let mut known = HashSet::new();
     let mut ids = IdsByName::new();
     let mut questions = Vec::new();
@@ -247,14 +324,32 @@ fn read_bfcl(first: usize) -> (Vec<CorpusServer>, Vec<CorpusQuery>) {
         }
     }
     // Some functions stand there under several descriptions: each of them answers.
-    let wanted = |answer: AnswerRow| answer.ground_truth.iter().flatten().map(|(name, _)| ids[name].clone()).collect();
-    let queries = questions.into_iter().map(|(text, answer)| CorpusQuery { text, wanted: wanted(answer) }).collect();
+    let wanted = |answer: AnswerRow| {
+        answer
+            .ground_truth
+            .iter()
+            .flatten()
+            .map(|(name, _)| ids[name].clone())
+            .collect()
+    };
+    let queries = questions
+        .into_iter()
+        .map(|(text, answer)| CorpusQuery {
+            text,
+            wanted: wanted(answer),
+        })
+        .collect();
     (vec![server], queries)
 }
 
-/// Own names with one typo each: a letter left out, doubled, replaced, or changed with its neighbour.
+/// Own names with one typo each: a letter left out, doubled, replaced, or changed with its
+/// neighbour.
 fn misspelled(servers: &[CorpusServer], ids: &IdsByName) -> Vec<CorpusQuery> {
-    let names = servers.iter().flat_map(|server| &server.tools).map(|tool| &tool.name).filter(|name| name.len() >= 7);
+    let names = servers
+        .iter()
+        .flat_map(|server| &server.tools)
+        .map(|tool| &tool.name)
+        .filter(|name| name.len() >= 7);
     let misspell = |(n, name): (usize, &String)| {
         let mut letters: Vec<char> = name.chars().collect();
         // Never the first letter: people get that one right.
@@ -265,7 +360,10 @@ fn misspelled(servers: &[CorpusServer], ids: &IdsByName) -> Vec<CorpusQuery> {
             2 => letters[at] = if letters[at] == 'e' { 'a' } else { 'e' },
             _ => letters.swap(at, at + 1),
         }
-        CorpusQuery { text: letters.into_iter().collect(), wanted: vec![ids[name].clone()] }
+        CorpusQuery {
+            text: letters.into_iter().collect(),
+            wanted: vec![ids[name].clone()],
+        }
     };
     names.enumerate().map(misspell).collect()
 }

@@ -1,7 +1,8 @@
 //! Gates of the ranking, on corpora that are no part of the tree: LiveMCPBench and BFCL.
 //!
-//! `tests/search/setup.sh` fetches them, pinned. The table is printed: `cargo nextest run -p moongate-search --test corpora
-//! --no-capture`. Tune weights on even queries; odd ones show whether that carries over.
+//! `tests/search/setup.sh` fetches them, pinned. The table is printed: `cargo nextest run -p
+//! moongate-search --test corpora --no-capture`. Tune weights on even queries; odd ones show
+//! whether that carries over.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
@@ -75,7 +76,10 @@ fn the_ranking_reaches_its_gates() {
     print_row("odd queries", &indexes.measure(&corpora, QueryHalf::Odd));
     let mut failed = Vec::new();
     for ((name, gates), measures) in SETS.iter().zip(&reached) {
-        let is_below = gates.iter().zip(values(measures)).any(|(gate, value)| value < *gate);
+        let is_below = gates
+            .iter()
+            .zip(values(measures))
+            .any(|(gate, value)| value < *gate);
         if is_below {
             failed.push(format!("{name}: {:?} is below {gates:?}", values(measures)));
         }
@@ -83,24 +87,44 @@ fn the_ranking_reaches_its_gates() {
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
-/// Rows of the table that show what each part is worth. No gates: a part may help people more than these corpora.
+/// Rows of the table that show what each part is worth. No gates: a part may help people more than
+/// these corpora.
 #[test]
 fn each_part_of_the_ranking_can_be_switched_off() {
     let corpora = Corpora::load();
     let with = RankingWeights::default;
-    let mut rows: Vec<(String, RankingWeights)> =
-        TextField::ALL.map(|field| (format!("without {field:?}"), with().without(field))).into();
-    rows.push(("without synonyms".to_owned(), RankingWeights { synonym: 0.0, ..with() }));
-    rows.push(("without nearest words".to_owned(), RankingWeights { nearest: 0.0, ..with() }));
+    let mut rows: Vec<(String, RankingWeights)> = TextField::ALL
+        .map(|field| (format!("without {field:?}"), with().without(field)))
+        .into();
+    rows.push((
+        "without synonyms".to_owned(),
+        RankingWeights {
+            synonym: 0.0,
+            ..with()
+        },
+    ));
+    rows.push((
+        "without nearest words".to_owned(),
+        RankingWeights {
+            nearest: 0.0,
+            ..with()
+        },
+    ));
     rows.push(("plain BM25".to_owned(), plain_bm25()));
     for (label, weights) in rows {
-        print_row(&label, &CorpusIndexes::build(&corpora, &weights).measure(&corpora, QueryHalf::All));
+        print_row(
+            &label,
+            &CorpusIndexes::build(&corpora, &weights).measure(&corpora, QueryHalf::All),
+        );
     }
 }
 
 /// BM25 with its usual numbers, over names and descriptions alone.
 fn plain_bm25() -> RankingWeights {
-    let field = |weight| FieldWeight { weight, length_penalty: 0.75 };
+    let field = |weight| FieldWeight {
+        weight,
+        length_penalty: 0.75,
+    };
     RankingWeights {
         fields: [1.0, 1.0, 0.0, 0.0, 0.0, 0.0].map(field),
         saturation: 1.2,
@@ -110,19 +134,27 @@ fn plain_bm25() -> RankingWeights {
     }
 }
 
-/// Requests for which BFCL offers no function that fits. Other servers' tools may fit a few of them after all.
+/// Requests for which BFCL offers no function that fits. Other servers' tools may fit a few of them
+/// after all.
 #[test]
 fn requests_that_nothing_fits_find_nothing_more_often() {
     let corpora = Corpora::load();
     let indexes = CorpusIndexes::build(&corpora, &RankingWeights::default());
-    let unanswered = |index, queries: &[CorpusQuery]| measure(index, queries, QueryHalf::All).unanswered;
+    let unanswered =
+        |index, queries: &[CorpusQuery]| measure(index, queries, QueryHalf::All).unanswered;
     let answerable = [
         unanswered(&indexes.live_mcp_bench, &corpora.steps),
         unanswered(&indexes.live_mcp_bench, &corpora.tasks),
         unanswered(&indexes.bfcl, &corpora.functions),
     ];
     let elsewhere = unanswered(&indexes.live_mcp_bench, &corpora.irrelevant);
-    eprintln!("unanswered: {answerable:.1?} of steps, tasks, functions; {elsewhere:.1} of irrelevant requests");
-    assert!(answerable.iter().all(|share| *share <= 2.5), "{answerable:?} is too much");
+    eprintln!(
+        "unanswered: {answerable:.1?} of steps, tasks, functions; {elsewhere:.1} of irrelevant \
+         requests"
+    );
+    assert!(
+        answerable.iter().all(|share| *share <= 2.5),
+        "{answerable:?} is too much"
+    );
     assert!(elsewhere >= 10.0, "{elsewhere} is too little");
 }

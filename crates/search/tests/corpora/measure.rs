@@ -26,7 +26,11 @@ pub(crate) struct RankMeasures {
     pub(crate) unanswered: f64,
 }
 
-pub(crate) fn measure(index: &SearchIndex<usize>, queries: &[CorpusQuery], half: QueryHalf) -> RankMeasures {
+pub(crate) fn measure(
+    index: &SearchIndex<usize>,
+    queries: &[CorpusQuery],
+    half: QueryHalf,
+) -> RankMeasures {
     let mut sum = RankMeasures::default();
     let mut count = 0.0;
     for (n, query) in queries.iter().enumerate() {
@@ -41,7 +45,10 @@ pub(crate) fn measure(index: &SearchIndex<usize>, queries: &[CorpusQuery], half:
             let found = ranks.iter().filter(|rank| **rank < depth).count();
             *recall += 100.0 * found as f64 / query.wanted.len().max(1) as f64;
         }
-        sum.reciprocal_rank += ranks.iter().min().map_or(0.0, |rank| 1.0 / (rank + 1) as f64);
+        sum.reciprocal_rank += ranks
+            .iter()
+            .min()
+            .map_or(0.0, |rank| 1.0 / (rank + 1) as f64);
         sum.unanswered += if hits.is_empty() { 100.0 } else { 0.0 };
     }
     RankMeasures {

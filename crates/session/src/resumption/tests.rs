@@ -3,7 +3,12 @@
 use super::*;
 
 fn settings() -> ReplaySettings {
-    ReplaySettings { bytes: 400, total: 1000, events: 10, time: Duration::from_secs(60) }
+    ReplaySettings {
+        bytes: 400,
+        total: 1000,
+        events: 10,
+        time: Duration::from_secs(60),
+    }
 }
 
 fn principal() -> Arc<Principal> {
@@ -41,12 +46,24 @@ async fn ids_of_an_earlier_run_are_known_as_such() {
     let two = begin(&second);
     assert_eq!(first.unanswered(), [(one, RequestId::number(7))]);
     for replay in [&first, &second] {
-        let number = if std::ptr::eq(replay, &first) { one } else { two };
+        let number = if std::ptr::eq(replay, &first) {
+            one
+        } else {
+            two
+        };
         for stream in [GET_STREAM, number] {
-            let ids = [replay.priming_event(stream, Duration::ZERO), replay.add(stream, b"{}", false)].map(last_id);
+            let ids = [
+                replay.priming_event(stream, Duration::ZERO),
+                replay.add(stream, b"{}", false),
+            ]
+            .map(last_id);
             for id in ids {
                 assert!(!replay.is_from_previous_process(id), "{id:?}");
-                assert_eq!(second.is_from_previous_process(id), std::ptr::eq(replay, &first), "{id:?}");
+                assert_eq!(
+                    second.is_from_previous_process(id),
+                    std::ptr::eq(replay, &first),
+                    "{id:?}"
+                );
                 assert!(!first.is_from_previous_process(id), "{id:?}");
             }
         }
@@ -54,7 +71,10 @@ async fn ids_of_an_earlier_run_are_known_as_such() {
     first.add(one, b"[]", true);
     assert!(first.unanswered().is_empty());
     let forgetful = ResumptionBuffer::new(shared(settings()), &principal(), 0);
-    assert!(!forgetful.is_from_previous_process((GET_STREAM, u64::MAX)) && !forgetful.is_from_previous_process((1, 0)));
+    assert!(
+        !forgetful.is_from_previous_process((GET_STREAM, u64::MAX))
+            && !forgetful.is_from_previous_process((1, 0))
+    );
 }
 
 #[tokio::test]
@@ -62,12 +82,22 @@ async fn a_stream_is_read_from_behind_an_event_on() {
     let replay = Arc::new(ResumptionBuffer::new(shared(settings()), &principal(), 0));
     let (one, _) = replay.begin(&RequestId::number(7)).unwrap();
     let (two, _) = replay.begin(&RequestId::number(8)).unwrap();
-    assert_eq!(&replay.priming_event(one, Duration::from_secs(1))[..], b"id: 1-0\nretry: 1000\ndata: \n\n");
-    assert_eq!(&replay.add(one, b"{}", false)[..], b"event: message\nid: 1-1\ndata: {}\n\n");
+    assert_eq!(
+        &replay.priming_event(one, Duration::from_secs(1))[..],
+        b"id: 1-0\nretry: 1000\ndata: \n\n"
+    );
+    assert_eq!(
+        &replay.add(one, b"{}", false)[..],
+        b"event: message\nid: 1-1\ndata: {}\n\n"
+    );
     replay.add(two, b"[2]", false);
     replay.add(one, b"[1]", true);
     let mut reader = replay.read(one, 1).unwrap();
-    assert_eq!(text(reader.next().await), "event: message\nid: 1-2\ndata: [1]\n\n", "its own stream's only");
+    assert_eq!(
+        text(reader.next().await),
+        "event: message\nid: 1-2\ndata: [1]\n\n",
+        "its own stream's only"
+    );
     assert_eq!(text(reader.next().await), "end");
     // An event that was never sent cannot have been received.
     assert!(replay.read(one, 3).is_none() && replay.read(9, 0).is_none());
@@ -108,8 +138,13 @@ async fn evicted_events_are_reported_as_evicted() {
 
 #[tokio::test(start_paused = true)]
 async fn all_sessions_share_one_total_and_give_it_back() {
-    let shared = shared(ReplaySettings { total: 500, ..settings() });
-    let sessions: Vec<_> = (0..4).map(|_| Arc::new(ResumptionBuffer::new(shared.clone(), &principal(), 0))).collect();
+    let shared = shared(ReplaySettings {
+        total: 500,
+        ..settings()
+    });
+    let sessions: Vec<_> = (0..4)
+        .map(|_| Arc::new(ResumptionBuffer::new(shared.clone(), &principal(), 0)))
+        .collect();
     for replay in &sessions {
         let (number, _) = replay.begin(&RequestId::number(1)).unwrap();
         for _ in 0..5 {
@@ -146,7 +181,10 @@ async fn unread_streams_expire() {
     let (number, live) = replay.begin(&RequestId::number(2)).unwrap();
     replay.mark_unread(number, &live);
     let reader = replay.read(number, 0).unwrap();
-    let waiting = tokio::time::timeout(Duration::from_secs(300), replay.clone().expire_unread(number));
+    let waiting = tokio::time::timeout(
+        Duration::from_secs(300),
+        replay.clone().expire_unread(number),
+    );
     assert!(waiting.await.is_err());
     drop(reader);
     replay.clone().expire_unread(number).await;
@@ -155,7 +193,18 @@ async fn unread_streams_expire() {
 #[test]
 fn ids_name_a_stream_and_an_event() {
     assert_eq!(parse_id("3-17"), Some((3, 17)));
-    for id in ["", "3", "-", "3-", "-3", "+3-1", "3-1-2", " 3-1", "x-1", "99999999999999999999-1"] {
+    for id in [
+        "",
+        "3",
+        "-",
+        "3-",
+        "-3",
+        "+3-1",
+        "3-1-2",
+        " 3-1",
+        "x-1",
+        "99999999999999999999-1",
+    ] {
         assert_eq!(parse_id(id), None, "{id:?}");
     }
 }
@@ -168,6 +217,12 @@ fn a_session_has_so_many_streams() {
     }
     assert!(replay.begin(&RequestId::number(0)).is_none());
     replay.end(5);
-    assert!(replay.begin(&RequestId::number(0)).is_some(), "one that ended makes room");
-    assert!(replay.events.lock().streams.len() == STREAMS_MAX && !replay.events.lock().streams.contains_key(&5));
+    assert!(
+        replay.begin(&RequestId::number(0)).is_some(),
+        "one that ended makes room"
+    );
+    assert!(
+        replay.events.lock().streams.len() == STREAMS_MAX
+            && !replay.events.lock().streams.contains_key(&5)
+    );
 }

@@ -1,7 +1,8 @@
 //! Store backend in a file on this machine.
 //!
-//! Owns the file's format. `private_file` opens it. Does not decide when to write (`writer.rs`). Invariant: an
-//! unreadable file is set aside. It is never overwritten, and never prevents the start.
+//! Owns the file's format. `private_file` opens it. Does not decide when to write (`writer.rs`).
+//! Invariant: an unreadable file is set aside. It is never overwritten, and never prevents the
+//! start.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,7 +11,8 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use redb::backends::FileBackend;
 use redb::{
-    Database, Error, ReadableDatabase as _, ReadableTable as _, ReadableTableMetadata as _, TableDefinition, TableError,
+    Database, Error, ReadableDatabase as _, ReadableTable as _, ReadableTableMetadata as _,
+    TableDefinition, TableError,
 };
 
 use crate::store::session_count::SessionCount;
@@ -47,10 +49,12 @@ impl EmbeddedStore {
                 let aside = aside.display();
                 // Their clients get a 404 each, and initialize again. One line tells of all.
                 let sessions_lost = SessionCount::beside(path).read();
-                let sessions_lost = sessions_lost.map_or_else(|| "unknown".to_owned(), |number| number.to_string());
+                let sessions_lost =
+                    sessions_lost.map_or_else(|| "unknown".to_owned(), |number| number.to_string());
                 tracing::warn!(
                     sessions_lost,
-                    "the state in {shown} cannot be read ({why}); it is now {aside}, and a new one begins"
+                    "the state in {shown} cannot be read ({why}); it is now {aside}, and a new one \
+                     begins"
                 );
                 try_open(path)
             }
@@ -60,22 +64,36 @@ impl EmbeddedStore {
 }
 
 fn try_open(path: &Path) -> Result<EmbeddedStore, StoreError> {
-    let file = private_file::open(path).map_err(|e| StoreError::Unusable(format!("{}: {e}", path.display())))?;
+    let file = private_file::open(path)
+        .map_err(|e| StoreError::Unusable(format!("{}: {e}", path.display())))?;
     // The library panics on damage that it does not expect.
     let opened = catch_unwind(AssertUnwindSafe(|| -> Result<_, Error> {
-        let database = Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(FileBackend::new(file)?)?;
+        let database = Database::builder()
+            .set_cache_size(CACHE_BYTES)
+            .create_with_backend(FileBackend::new(file)?)?;
         let contents = read(&database)?;
         Ok((database, contents))
     }));
     let (database, contents) = match opened {
         Ok(Ok(opened)) => opened,
         Ok(Err(error)) => return Err(store_error(path, error)),
-        Err(_) => return Err(StoreError::Corrupt("its pages do not fit together".to_owned())),
+        Err(_) => {
+            return Err(StoreError::Corrupt(
+                "its pages do not fit together".to_owned(),
+            ));
+        }
     };
-    let contents = contents.ok_or_else(|| StoreError::Corrupt("it was written by another version".to_owned()))?;
+    let contents = contents
+        .ok_or_else(|| StoreError::Corrupt("it was written by another version".to_owned()))?;
     let run = contents.run;
     let session_count = SessionCount::beside(path);
-    Ok(EmbeddedStore { database, path: path.to_owned(), run, contents: Some(contents), session_count })
+    Ok(EmbeddedStore {
+        database,
+        path: path.to_owned(),
+        run,
+        contents: Some(contents),
+        session_count,
+    })
 }
 
 fn set_aside(path: &Path) -> Result<PathBuf, StoreError> {
@@ -83,7 +101,8 @@ fn set_aside(path: &Path) -> Result<PathBuf, StoreError> {
     // Replaces an older file that was set aside: only the last one is of use.
     aside.push(".broken");
     let aside = PathBuf::from(aside);
-    std::fs::rename(path, &aside).map_err(|e| StoreError::Unusable(format!("{}: {e}", path.display())))?;
+    std::fs::rename(path, &aside)
+        .map_err(|e| StoreError::Unusable(format!("{}: {e}", path.display())))?;
     Ok(aside)
 }
 
@@ -91,8 +110,12 @@ fn store_error(path: &Path, error: Error) -> StoreError {
     match error {
         Error::DatabaseAlreadyOpen | Error::LockProtocolMismatch => StoreError::Locked,
         // The library reports a file that is not its own in this way.
-        Error::Io(e) if e.kind() == io::ErrorKind::InvalidData => StoreError::Corrupt(e.to_string()),
-        Error::Io(e) if e.kind() == io::ErrorKind::UnexpectedEof => StoreError::Corrupt("it is cut off".to_owned()),
+        Error::Io(e) if e.kind() == io::ErrorKind::InvalidData => {
+            StoreError::Corrupt(e.to_string())
+        }
+        Error::Io(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
+            StoreError::Corrupt("it is cut off".to_owned())
+        }
         Error::Io(e) => StoreError::Unusable(format!("{}: {e}", path.display())),
         Error::PreviousIo | Error::DatabaseClosed => {
             StoreError::Unusable(format!("{}: an earlier write failed", path.display()))
@@ -101,12 +124,16 @@ fn store_error(path: &Path, error: Error) -> StoreError {
     }
 }
 
-/// Reads all rows. Returns `None` for another format. Waits for no write, since each start would take longer.
+/// Reads all rows. Returns `None` for another format. Waits for no write, since each start would
+/// take longer.
 fn read(database: &Database) -> Result<Option<StoredState>, Error> {
     let transaction = database.begin_read()?;
     let mut contents = StoredState::default();
     let (format, run) = match transaction.open_table(ABOUT) {
-        Ok(about) => (about.get("format")?.map(|value| value.value()), about.get("run")?.map(|value| value.value())),
+        Ok(about) => (
+            about.get("format")?.map(|value| value.value()),
+            about.get("run")?.map(|value| value.value()),
+        ),
         Err(TableError::TableDoesNotExist(_)) => (None, None),
         Err(error) => return Err(error.into()),
     };
@@ -114,9 +141,11 @@ fn read(database: &Database) -> Result<Option<StoredState>, Error> {
     if format.is_some_and(|format| format != FORMAT) {
         return Ok(None);
     }
-    // The clock gives a new number even if a process ends before it has written. The stored number helps if the clock
-    // goes back.
-    contents.run = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or_default().max(run.unwrap_or(0) + 1);
+    // The clock gives a new number even if a process ends before it has written. The stored number
+    // helps if the clock goes back.
+    contents.run = u64::try_from(jiff::Timestamp::now().as_millisecond())
+        .unwrap_or_default()
+        .max(run.unwrap_or(0) + 1);
     for table in StoreTable::ALL {
         let rows = match transaction.open_table(definition(table)) {
             Ok(rows) => rows,
@@ -155,7 +184,8 @@ impl StoreBackend for EmbeddedStore {
                 about.insert("format", FORMAT)?;
                 about.insert("run", self.run)?;
             }
-            // All tables in one transaction: a session and its rows at servers are written together or not at all.
+            // All tables in one transaction: a session and its rows at servers are written together
+            // or not at all.
             for table in StoreTable::ALL {
                 let mut rows = transaction.open_table(definition(table))?;
                 for ((_, key), value) in changes.iter().filter(|((of, _), _)| *of == table) {

@@ -1,7 +1,8 @@
 //! State that outlives the process: rows of bytes in a few tables.
 //!
-//! Owns the queue of changes, the task that writes them, and the handling of failed writes. Does not know what a row
-//! says. Invariant: nobody waits for a write who did not ask to. A failing disk costs only the rows that it was to keep.
+//! Owns the queue of changes, the task that writes them, and the handling of failed writes. Does
+//! not know what a row says. Invariant: nobody waits for a write who did not ask to. A failing disk
+//! costs only the rows that it was to keep.
 
 mod embedded;
 mod session_count;
@@ -59,8 +60,8 @@ declare_tables! {
     Catalog = "catalog",
     /// Sessions of clients, by a digest of their ids.
     Sessions = "sessions",
-    /// Sessions at servers that belong to one client's session. Their key is the client session's digest and the
-    /// server's name.
+    /// Sessions at servers that belong to one client's session. Their key is the client session's
+    /// digest and the server's name.
     UpstreamSessions = "leases",
     /// Servers that were slow at their last start, by name.
     SlowStarts = "slow_starts",
@@ -96,7 +97,10 @@ impl StoredState {
     /// Creates a state with the rows of one table, for tests.
     #[cfg(test)]
     pub(crate) fn of(run: u64, table: StoreTable, rows: StoredRows) -> Self {
-        let mut contents = StoredState { run, ..StoredState::default() };
+        let mut contents = StoredState {
+            run,
+            ..StoredState::default()
+        };
         contents.rows[table as usize] = rows;
         contents
     }
@@ -175,7 +179,10 @@ impl QueuedChanges {
     /// Queues a change. Returns false if there is no room.
     fn add(&mut self, (key, value): RowChange) -> bool {
         let cost = cost(&key, value.as_ref());
-        let before = self.changes.get(&key).map_or(0, |value| self::cost(&key, value.as_ref()));
+        let before = self
+            .changes
+            .get(&key)
+            .map_or(0, |value| self::cost(&key, value.as_ref()));
         // A change that replaces a queued one costs only the difference.
         if self.bytes - before + cost > QUEUED_BYTES_MAX {
             return false;
@@ -200,7 +207,10 @@ impl StateStore {
     pub fn open(settings: StoreSettings, metrics: Arc<Metrics>) -> Self {
         let Some(file) = settings.file else {
             let why = "neither gateway.state_dir nor the environment names a directory for it";
-            return StateStore::new(metrics, StorePhase::Disabled(settings.has_no_directory.then(|| why.to_owned())));
+            return StateStore::new(
+                metrics,
+                StorePhase::Disabled(settings.has_no_directory.then(|| why.to_owned())),
+            );
         };
         let store = StateStore::new(metrics, StorePhase::Opening);
         // A temporary file has no reader after this process.
@@ -240,18 +250,24 @@ impl StateStore {
         self.change(((table, key.into()), None));
     }
 
-    /// Writes a row, and returns once it is on disk. After a failure the row stays queued, as any other.
+    /// Writes a row, and returns once it is on disk. After a failure the row stays queued, as any
+    /// other.
     pub async fn put_synced(
         &self,
         table: StoreTable,
         key: impl Into<Bytes>,
         value: impl Into<Bytes>,
     ) -> Result<(), StoreError> {
-        self.change_synced(((table, key.into()), Some(value.into()))).await
+        self.change_synced(((table, key.into()), Some(value.into())))
+            .await
     }
 
     /// Removes a row, and returns once that is on disk.
-    pub async fn remove_synced(&self, table: StoreTable, key: impl Into<Bytes>) -> Result<(), StoreError> {
+    pub async fn remove_synced(
+        &self,
+        table: StoreTable,
+        key: impl Into<Bytes>,
+    ) -> Result<(), StoreError> {
         self.change_synced(((table, key.into()), None)).await
     }
 
@@ -302,21 +318,32 @@ impl StateStore {
         self.0.contents.lock().take()
     }
 
-    /// Writes the queued changes and releases the file, so that another process can open it. Later changes are dropped.
+    /// Writes the queued changes and releases the file, so that another process can open it. Later
+    /// changes are dropped.
     pub async fn close(&self) {
         self.0.closing.cancel();
         let mut phase = self.0.phase.subscribe();
-        let closed = phase.wait_for(|phase| matches!(phase, StorePhase::Closed | StorePhase::Disabled(_)));
+        let closed =
+            phase.wait_for(|phase| matches!(phase, StorePhase::Closed | StorePhase::Disabled(_)));
         // A disk that hangs must not keep the process from ending.
-        if tokio::time::timeout(writer::CLOSE_TIMEOUT, closed).await.is_err() {
-            tracing::warn!("state not written in full within {:?}", writer::CLOSE_TIMEOUT);
+        if tokio::time::timeout(writer::CLOSE_TIMEOUT, closed)
+            .await
+            .is_err()
+        {
+            tracing::warn!(
+                "state not written in full within {:?}",
+                writer::CLOSE_TIMEOUT
+            );
         }
     }
 }
 
 impl StoreInner {
     fn count(&self, queued: &QueuedChanges) {
-        self.metrics.store.waiting.set(i64::try_from(queued.changes.len()).unwrap_or(i64::MAX));
+        self.metrics
+            .store
+            .waiting
+            .set(i64::try_from(queued.changes.len()).unwrap_or(i64::MAX));
     }
 
     /// Waits for more changes to write together, unless somebody waits for them.
@@ -341,7 +368,8 @@ impl StoreInner {
     }
 }
 
-/// Returns the seconds since 1970. State that outlives the process cannot be timed by the process's own clock.
+/// Returns the seconds since 1970. State that outlives the process cannot be timed by the process's
+/// own clock.
 pub fn unix_now() -> u64 {
     u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or_default()
 }
@@ -391,22 +419,39 @@ mod tests {
         tokio::spawn(writer::run(store.0.clone(), None, {
             let failures = failures.clone();
             let rows = rows.clone();
-            move || Ok(Box::new(Flaky { failures: failures.clone(), rows: rows.clone() }) as Box<dyn StoreBackend>)
+            move || {
+                Ok(Box::new(Flaky {
+                    failures: failures.clone(),
+                    rows: rows.clone(),
+                }) as Box<dyn StoreBackend>)
+            }
         }));
         store.put(StoreTable::Sessions, "a", "1");
         until(|| metrics.store.errors.get() == 1).await;
         store.put(StoreTable::Sessions, "a", "2");
         store.put(StoreTable::Sessions, "b", "3");
         until(|| rows.lock().len() == 2).await;
-        let mut rows: Vec<_> = rows.lock().iter().map(|((_, key), value)| (key.clone(), value.clone())).collect();
+        let mut rows: Vec<_> = rows
+            .lock()
+            .iter()
+            .map(|((_, key), value)| (key.clone(), value.clone()))
+            .collect();
         rows.sort();
         let of = |key, value| (Bytes::from_static(key), Some(Bytes::from_static(value)));
-        assert_eq!(rows, [of(b"a", b"2"), of(b"b", b"3")], "the last word on each row, once");
+        assert_eq!(
+            rows,
+            [of(b"a", b"2"), of(b"b", b"3")],
+            "the last word on each row, once"
+        );
         assert_eq!(metrics.store.errors.get(), 2);
         assert_eq!(metrics.store.waiting.get(), 0);
         store.close().await;
         store.put(StoreTable::Sessions, "c", "4");
-        assert_eq!(metrics.store.waiting.get(), 0, "nothing is kept after the end");
+        assert_eq!(
+            metrics.store.waiting.get(),
+            0,
+            "nothing is kept after the end"
+        );
     }
 
     #[tokio::test]
@@ -417,18 +462,39 @@ mod tests {
         tokio::spawn(writer::run(store.0.clone(), None, {
             let failures = failures.clone();
             let rows = rows.clone();
-            move || Ok(Box::new(Flaky { failures: failures.clone(), rows: rows.clone() }) as Box<dyn StoreBackend>)
+            move || {
+                Ok(Box::new(Flaky {
+                    failures: failures.clone(),
+                    rows: rows.clone(),
+                }) as Box<dyn StoreBackend>)
+            }
         }));
         let failed = store.put_synced(StoreTable::Secrets, "a", "1").await;
-        assert_eq!(failed, Err(StoreError::Unusable("no space left on device".to_owned())));
+        assert_eq!(
+            failed,
+            Err(StoreError::Unusable("no space left on device".to_owned()))
+        );
         // The next one does not wait for the pause after the failure, and takes the first along.
-        assert_eq!(store.put_synced(StoreTable::Secrets, "b", "2").await, Ok(()));
+        assert_eq!(
+            store.put_synced(StoreTable::Secrets, "b", "2").await,
+            Ok(())
+        );
         assert_eq!(rows.lock().len(), 2);
         assert_eq!(store.remove_synced(StoreTable::Secrets, "a").await, Ok(()));
         assert_eq!(rows.lock()[2], ((StoreTable::Secrets, "a".into()), None));
         store.close().await;
-        assert!(store.put_synced(StoreTable::Secrets, "c", "3").await.is_err());
-        assert!(StateStore::memory().put_synced(StoreTable::Secrets, "c", "3").await.is_err());
+        assert!(
+            store
+                .put_synced(StoreTable::Secrets, "c", "3")
+                .await
+                .is_err()
+        );
+        assert!(
+            StateStore::memory()
+                .put_synced(StoreTable::Secrets, "c", "3")
+                .await
+                .is_err()
+        );
     }
 
     #[tokio::test]
@@ -436,17 +502,32 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("state.redb");
         let open = |file| {
-            StateStore::open(StoreSettings { file: Some(file), ..StoreSettings::default() }, Arc::new(Metrics::new()))
+            StateStore::open(
+                StoreSettings {
+                    file: Some(file),
+                    ..StoreSettings::default()
+                },
+                Arc::new(Metrics::new()),
+            )
         };
         let store = open(file.clone());
-        store.put_synced(StoreTable::Secrets, "a", "1").await.unwrap();
+        store
+            .put_synced(StoreTable::Secrets, "a", "1")
+            .await
+            .unwrap();
         // What is on disk now, without an orderly end.
         let copy = dir.path().join("copy.redb");
         std::fs::copy(&file, &copy).unwrap();
         let next = open(copy);
-        next.phase().wait_for(|phase| *phase == StorePhase::Open).await.unwrap();
+        next.phase()
+            .wait_for(|phase| *phase == StorePhase::Open)
+            .await
+            .unwrap();
         let mut contents = next.take_contents().unwrap();
-        assert_eq!(contents.take(StoreTable::Secrets), vec![("a".into(), "1".into())]);
+        assert_eq!(
+            contents.take(StoreTable::Secrets),
+            vec![("a".into(), "1".into())]
+        );
         next.close().await;
         store.close().await;
     }
@@ -456,15 +537,31 @@ mod tests {
         let store = StateStore::new(Arc::new(Metrics::new()), StorePhase::Opening);
         let put = |n: usize| {
             let store = store.clone();
-            tokio::spawn(async move { store.put_synced(StoreTable::Secrets, n.to_string(), "1").await })
+            tokio::spawn(async move {
+                store
+                    .put_synced(StoreTable::Secrets, n.to_string(), "1")
+                    .await
+            })
         };
         let waiting: Vec<_> = (0..=WAITING_MAX).map(put).collect();
         let mut results = Vec::new();
         for waiting in waiting {
             results.push(waiting.await.unwrap().unwrap_err().to_string());
         }
-        assert_eq!(results.iter().filter(|why| *why == "it takes too long").count(), WAITING_MAX);
-        assert_eq!(results.iter().filter(|why| *why == "too many changes wait").count(), 1);
+        assert_eq!(
+            results
+                .iter()
+                .filter(|why| *why == "it takes too long")
+                .count(),
+            WAITING_MAX
+        );
+        assert_eq!(
+            results
+                .iter()
+                .filter(|why| *why == "too many changes wait")
+                .count(),
+            1
+        );
     }
 
     #[tokio::test]
@@ -475,30 +572,63 @@ mod tests {
         store.put(StoreTable::Catalog, "b", large.clone());
         assert_eq!(store.0.metrics.store.dropped.get(), 1);
         store.put(StoreTable::Catalog, "a", large);
-        assert_eq!(store.0.metrics.store.dropped.get(), 1, "it takes the place of the other");
+        assert_eq!(
+            store.0.metrics.store.dropped.get(),
+            1,
+            "it takes the place of the other"
+        );
         assert_eq!(store.0.metrics.store.waiting.get(), 1);
     }
 
     #[tokio::test]
     async fn one_process_has_it_at_a_time_and_the_next_one_gets_it() {
         let dir = tempfile::tempdir().unwrap();
-        let settings = StoreSettings { file: Some(dir.path().join("state/state.redb")), ..StoreSettings::default() };
+        let settings = StoreSettings {
+            file: Some(dir.path().join("state/state.redb")),
+            ..StoreSettings::default()
+        };
         let open = || StateStore::open(settings.clone(), Arc::new(Metrics::new()));
         let first = open();
-        first.phase().wait_for(|phase| *phase == StorePhase::Open).await.unwrap();
+        first
+            .phase()
+            .wait_for(|phase| *phase == StorePhase::Open)
+            .await
+            .unwrap();
         let run = first.take_contents().unwrap().run;
         let second = open();
-        second.phase().wait_for(|phase| *phase == StorePhase::Locked).await.unwrap();
+        second
+            .phase()
+            .wait_for(|phase| *phase == StorePhase::Locked)
+            .await
+            .unwrap();
         first.put(StoreTable::Sessions, "a", "1");
         second.put(StoreTable::Sessions, "b", "2");
         first.close().await;
-        second.phase().wait_for(|phase| *phase == StorePhase::Open).await.unwrap();
+        second
+            .phase()
+            .wait_for(|phase| *phase == StorePhase::Open)
+            .await
+            .unwrap();
         let mut contents = second.take_contents().unwrap();
-        assert_eq!((contents.run > run, contents.take(StoreTable::Sessions)), (true, vec![("a".into(), "1".into())]));
+        assert_eq!(
+            (contents.run > run, contents.take(StoreTable::Sessions)),
+            (true, vec![("a".into(), "1".into())])
+        );
         second.close().await;
         let third = open();
-        third.phase().wait_for(|phase| *phase == StorePhase::Open).await.unwrap();
-        assert_eq!(third.take_contents().unwrap().take(StoreTable::Sessions).len(), 2);
+        third
+            .phase()
+            .wait_for(|phase| *phase == StorePhase::Open)
+            .await
+            .unwrap();
+        assert_eq!(
+            third
+                .take_contents()
+                .unwrap()
+                .take(StoreTable::Sessions)
+                .len(),
+            2
+        );
         third.close().await;
     }
 
@@ -507,10 +637,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         for fleeting in [true, false] {
             let file = dir.path().join("state-0.redb");
-            let settings =
-                StoreSettings { file: Some(file.clone()), is_temporary: fleeting, ..StoreSettings::default() };
+            let settings = StoreSettings {
+                file: Some(file.clone()),
+                is_temporary: fleeting,
+                ..StoreSettings::default()
+            };
             let store = StateStore::open(settings, Arc::new(Metrics::new()));
-            store.phase().wait_for(|phase| *phase == StorePhase::Open).await.unwrap();
+            store
+                .phase()
+                .wait_for(|phase| *phase == StorePhase::Open)
+                .await
+                .unwrap();
             assert!(file.exists());
             store.close().await;
             assert_eq!(file.exists(), !fleeting);
@@ -521,19 +658,33 @@ mod tests {
     async fn a_corrupt_store_is_set_aside() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("state.redb");
-        std::fs::write(&file, "this is no database, but longer than a page's head".repeat(100)).unwrap();
+        std::fs::write(
+            &file,
+            "this is no database, but longer than a page's head".repeat(100),
+        )
+        .unwrap();
         let store = StateStore::open(
-            StoreSettings { file: Some(file.clone()), ..StoreSettings::default() },
+            StoreSettings {
+                file: Some(file.clone()),
+                ..StoreSettings::default()
+            },
             Arc::new(Metrics::new()),
         );
-        store.phase().wait_for(|phase| *phase == StorePhase::Open).await.unwrap();
+        store
+            .phase()
+            .wait_for(|phase| *phase == StorePhase::Open)
+            .await
+            .unwrap();
         assert!(dir.path().join("state.redb.broken").exists());
         store.put(StoreTable::Secrets, "a", "1");
         store.close().await;
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt as _;
-            assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+            assert_eq!(
+                std::fs::metadata(&file).unwrap().permissions().mode() & 0o777,
+                0o600
+            );
         }
     }
 
@@ -542,9 +693,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("file"), "").unwrap();
         let file = Some(dir.path().join("file/state.redb"));
-        let store = StateStore::open(StoreSettings { file, ..StoreSettings::default() }, Arc::new(Metrics::new()));
+        let store = StateStore::open(
+            StoreSettings {
+                file,
+                ..StoreSettings::default()
+            },
+            Arc::new(Metrics::new()),
+        );
         let mut phase = store.phase();
-        let absent = phase.wait_for(|phase| matches!(phase, StorePhase::Disabled(Some(_)))).await.unwrap().clone();
+        let absent = phase
+            .wait_for(|phase| matches!(phase, StorePhase::Disabled(Some(_))))
+            .await
+            .unwrap()
+            .clone();
         assert!(format!("{absent:?}").contains("file"), "{absent:?}");
         assert!(!store.is_persistent());
         store.close().await;

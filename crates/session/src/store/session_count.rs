@@ -1,7 +1,7 @@
 //! Number of the stored sessions, in a file beside the store.
 //!
-//! Owns that file. Does not count (`embedded.rs`). Invariant: the number is only told to people, so that a file that is
-//! lost, or older than the store, does no harm.
+//! Owns that file. Does not count (`embedded.rs`). Invariant: the number is only told to people, so
+//! that a file that is lost, or older than the store, does no harm.
 
 use std::io::{Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,10 @@ impl SessionCount {
     pub(super) fn beside(store: &Path) -> Self {
         let mut path = store.as_os_str().to_owned();
         path.push(".sessions");
-        SessionCount { path: PathBuf::from(path), written: None }
+        SessionCount {
+            path: PathBuf::from(path),
+            written: None,
+        }
     }
 
     /// Reads the number that an earlier process wrote.
@@ -30,7 +33,11 @@ impl SessionCount {
         // Looked up first: opening would make it.
         self.path.symlink_metadata().ok()?;
         let mut text = String::new();
-        private_file::open(&self.path).ok()?.take(SIZE_MAX).read_to_string(&mut text).ok()?;
+        private_file::open(&self.path)
+            .ok()?
+            .take(SIZE_MAX)
+            .read_to_string(&mut text)
+            .ok()?;
         text.trim().parse().ok()
     }
 
@@ -44,7 +51,8 @@ impl SessionCount {
             file.rewind()?;
             file.write_all(format!("{sessions}\n").as_bytes())
         });
-        // The sessions themselves are written. A disk that refuses this, too, is reported with the next of them.
+        // The sessions themselves are written. A disk that refuses this, too, is reported with the
+        // next of them.
         self.written = written.is_ok().then_some(sessions);
     }
 

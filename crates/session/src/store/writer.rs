@@ -1,7 +1,7 @@
 //! Writer task of the store.
 //!
-//! Owns opening, retries and writes in batches, off the runtime's threads. Does not know the file's format
-//! (`embedded.rs`). Invariant: a failed write loses no change, unless the queue is full.
+//! Owns opening, retries and writes in batches, off the runtime's threads. Does not know the file's
+//! format (`embedded.rs`). Invariant: a failed write loses no change, unless the queue is full.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,7 +28,8 @@ pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 type OpenResult = Result<Box<dyn StoreBackend>, StoreError>;
 
-/// Runs until the store is closed, or cannot be used from the start. Removes the file `goes` when the store closes.
+/// Runs until the store is closed, or cannot be used from the start. Removes the file `goes` when
+/// the store closes.
 pub(super) async fn run(
     inner: Arc<StoreInner>,
     temporary_file: Option<PathBuf>,
@@ -48,11 +49,17 @@ pub(super) async fn run(
         }
         // Each write costs a sync of the disk, so a short wait collects more changes.
         inner.batch(BATCH_DELAY).await;
-        // Read before the changes are taken: a change that comes in between belongs to the next batch.
+        // Read before the changes are taken: a change that comes in between belongs to the next
+        // batch.
         let last = inner.closing.is_cancelled();
-        let QueuedChanges { changes, waiting, .. } = std::mem::take(&mut *inner.queued.lock());
+        let QueuedChanges {
+            changes, waiting, ..
+        } = std::mem::take(&mut *inner.queued.lock());
         let written = write(backend.take(), &open, changes.into_iter().collect()).await;
-        let result = written.as_ref().map(drop).map_err(|(error, _)| error.clone());
+        let result = written
+            .as_ref()
+            .map(drop)
+            .map_err(|(error, _)| error.clone());
         for waiting in waiting {
             // Fails for a caller that has gone, which needs no answer.
             let _ = waiting.send(result.clone());
@@ -71,7 +78,8 @@ pub(super) async fn run(
                 requeue(&inner, changes);
                 // Wakes this loop again, since no other change may come.
                 inner.added.notify_one();
-                // A close ends the delay: the last batch is tried once more. So does a caller that waits.
+                // A close ends the delay: the last batch is tried once more. So does a caller that
+                // waits.
                 inner.batch(delay).await;
                 delay = (delay * 2).min(RETRY_BACKOFF.1);
             }
@@ -122,11 +130,21 @@ async fn open_first(
             return Err(StorePhase::Disabled(Some(error.to_string())));
         }
         if Instant::now() >= until {
-            return Err(StorePhase::Disabled(Some(format!("{error}, and still does after {LOCK_TIMEOUT:?}"))));
+            return Err(StorePhase::Disabled(Some(format!(
+                "{error}, and still does after {LOCK_TIMEOUT:?}"
+            ))));
         }
         // Once only: each further attempt would wake all watchers for nothing.
-        inner.phase.send_if_modified(|phase| std::mem::replace(phase, StorePhase::Locked) != StorePhase::Locked);
-        if inner.closing.clone().run_until_cancelled(sleep(LOCK_POLL_INTERVAL)).await.is_none() {
+        inner.phase.send_if_modified(|phase| {
+            std::mem::replace(phase, StorePhase::Locked) != StorePhase::Locked
+        });
+        if inner
+            .closing
+            .clone()
+            .run_until_cancelled(sleep(LOCK_POLL_INTERVAL))
+            .await
+            .is_none()
+        {
             return Err(StorePhase::Closed);
         }
     }
@@ -151,8 +169,15 @@ async fn write(
         }
         Ok::<_, StoreError>(backend)
     });
-    let failed = |_| Err(StoreError::Unusable("the library that writes it failed".to_owned()));
-    writing.await.unwrap_or_else(failed).map_err(|error| (error, kept))
+    let failed = |_| {
+        Err(StoreError::Unusable(
+            "the library that writes it failed".to_owned(),
+        ))
+    };
+    writing
+        .await
+        .unwrap_or_else(failed)
+        .map_err(|error| (error, kept))
 }
 
 /// Requeues the changes that could not be written, except rows that changed since.

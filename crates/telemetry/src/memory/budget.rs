@@ -1,8 +1,9 @@
 //! Byte budget of all messages that the gateway holds.
 //!
-//! Owns the total, and the bytes of each holder. Does not know what a message is (`reservation.rs`). Invariant: the sum
-//! stays within the total, and no holder gets more than half of what the others leave free. So there is always room for
-//! somebody else. Where memory is short all the same, the largest holder makes room.
+//! Owns the total, and the bytes of each holder. Does not know what a message is
+//! (`reservation.rs`). Invariant: the sum stays within the total, and no holder gets more than half
+//! of what the others leave free. So there is always room for somebody else. Where memory is short
+//! all the same, the largest holder makes room.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,16 +21,19 @@ use crate::{CounterHandle, GaugeHandle, Limit, MemoryHolderKind, Metrics, proces
 const SET_ASIDE_PART: usize = 8;
 /// Number of things that end at most for the sake of one message.
 const RELIEF_MAX: usize = 16;
-/// Part of the budget that a holder takes at least before the process's own use of memory ends something of it.
+/// Part of the budget that a holder takes at least before the process's own use of memory ends
+/// something of it.
 const RELIEF_PART: usize = 8;
-/// Bytes of the budget that are never given to large messages: small calls, cancellations and probes need them.
+/// Bytes of the budget that are never given to large messages: small calls, cancellations and
+/// probes need them.
 const KEPT_FREE: usize = 1 << 20;
 
 /// Budget of all messages.
 pub struct MemoryBudget {
     /// Limit as the settings have it, in bytes, for error messages.
     limit: usize,
-    /// Bytes for messages: the limit without what the process used before the first one. `usize::MAX` without a limit.
+    /// Bytes for messages: the limit without what the process used before the first one.
+    /// `usize::MAX` without a limit.
     total: AtomicUsize,
     used: AtomicUsize,
     clients: GaugeHandle,
@@ -51,7 +55,9 @@ impl MemoryBudget {
     /// Creates the budget below the limit of a watch.
     pub fn new(watch: &MemoryWatch, metrics: &Metrics) -> Arc<Self> {
         let before = process::resident().unwrap_or_default() as usize;
-        let total = watch.limit.map_or(usize::MAX, |limit| limit.saturating_sub(before));
+        let total = watch
+            .limit
+            .map_or(usize::MAX, |limit| limit.saturating_sub(before));
         MemoryBudget::with_total(watch.limit.unwrap_or(usize::MAX), total, metrics)
     }
 
@@ -74,22 +80,31 @@ impl MemoryBudget {
         })
     }
 
-    /// Returns a holder's share. All shares of a holder have the same counter, which ends with the last one.
+    /// Returns a holder's share. All shares of a holder have the same counter, which ends with the
+    /// last one.
     pub fn share(self: &Arc<Self>, holder: MemoryHolder) -> MemoryShare {
         let is_server = matches!(holder, MemoryHolder::Server(_));
         let mut holders = self.holders.lock();
-        let own = holders.get(&holder).and_then(Weak::upgrade).unwrap_or_else(|| {
-            // Grows with those that hold something at the moment, and not with everybody who ever came.
-            holders.retain(|_, counter| counter.strong_count() > 0);
-            let counter = Arc::default();
-            holders.insert(holder, Arc::downgrade(&counter));
-            counter
-        });
-        MemoryShare { budget: self.clone(), own, is_server }
+        let own = holders
+            .get(&holder)
+            .and_then(Weak::upgrade)
+            .unwrap_or_else(|| {
+                // Grows with those that hold something at the moment, and not with everybody who ever
+                // came.
+                holders.retain(|_, counter| counter.strong_count() > 0);
+                let counter = Arc::default();
+                holders.insert(holder, Arc::downgrade(&counter));
+                counter
+            });
+        MemoryShare {
+            budget: self.clone(),
+            own,
+            is_server,
+        }
     }
 
-    /// Takes bytes out of the budget for good, for buffers that have a limit for all holders together. Returns how many
-    /// they are: what was asked for, or less where memory is small.
+    /// Takes bytes out of the budget for good, for buffers that have a limit for all holders
+    /// together. Returns how many they are: what was asked for, or less where memory is small.
     pub fn set_aside(&self, bytes: usize) -> usize {
         let bytes = bytes.min(self.total() / SET_ASIDE_PART);
         self.total.fetch_sub(bytes, Ordering::Relaxed);
@@ -108,16 +123,21 @@ impl MemoryBudget {
 
     /// Ends the oldest thing of the largest holder. Returns true if bytes are free because of it.
     ///
-    /// Nothing ends where messages are not what fills the memory: an end would free next to nothing.
+    /// Nothing ends where messages are not what fills the memory: an end would free next to
+    /// nothing.
     pub fn relieve(&self) -> bool {
-        let is_cause = |own: &AtomicUsize| own.load(Ordering::Relaxed) >= self.total() / RELIEF_PART;
+        let is_cause =
+            |own: &AtomicUsize| own.load(Ordering::Relaxed) >= self.total() / RELIEF_PART;
         self.largest().is_some_and(|(_, own)| is_cause(&own)) && self.relieve_for(None)
     }
 
-    /// Does the same for the sake of a holder with this counter. A client that is the largest holder gets no room. A
-    /// server does: it is not to blame for answers that one of its clients leaves unread.
+    /// Does the same for the sake of a holder with this counter. A client that is the largest
+    /// holder gets no room. A server does: it is not to blame for answers that one of its clients
+    /// leaves unread.
     fn relieve_for(&self, asking: Option<&Arc<AtomicUsize>>) -> bool {
-        let Some((holder, counter)) = self.largest() else { return false };
+        let Some((holder, counter)) = self.largest() else {
+            return false;
+        };
         let is_asking = asking.is_some_and(|asking| Arc::ptr_eq(asking, &counter));
         if is_asking && !matches!(holder, MemoryHolder::Server(_)) {
             return false;
@@ -128,7 +148,9 @@ impl MemoryBudget {
 
     fn largest(&self) -> Option<(MemoryHolder, Arc<AtomicUsize>)> {
         let holders = self.holders.lock();
-        let live = holders.iter().filter_map(|(holder, counter)| Some((holder, counter.upgrade()?)));
+        let live = holders
+            .iter()
+            .filter_map(|(holder, counter)| Some((holder, counter.upgrade()?)));
         let largest = live.max_by_key(|(_, counter)| counter.load(Ordering::Relaxed))?;
         (largest.1.load(Ordering::Relaxed) > 0).then(|| (largest.0.clone(), largest.1))
     }
@@ -146,7 +168,11 @@ impl MemoryShare {
     }
 
     fn gauge(&self) -> &GaugeHandle {
-        if self.is_server { &self.budget.servers } else { &self.budget.clients }
+        if self.is_server {
+            &self.budget.servers
+        } else {
+            &self.budget.clients
+        }
     }
 
     pub(super) fn take(&self, bytes: usize) -> Result<(), MemoryExhausted> {
@@ -164,19 +190,26 @@ impl MemoryShare {
     /// Counts a refusal, and returns its error.
     pub(super) fn refuse(&self) -> MemoryExhausted {
         self.budget.refused.inc();
-        MemoryExhausted { limit: self.budget.limit }
+        MemoryExhausted {
+            limit: self.budget.limit,
+        }
     }
 
     fn try_take(&self, bytes: usize) -> bool {
         let budget = &self.budget;
-        // Not atomic with the total: two messages at once may exceed the holder's share, but never the total.
+        // Not atomic with the total: two messages at once may exceed the holder's share, but never
+        // the total.
         let own = self.own.load(Ordering::Relaxed).saturating_add(bytes);
         let fits = |used: usize| {
             let sum = used.checked_add(bytes)?;
             let free = budget.total().checked_sub(sum)?.checked_sub(KEPT_FREE)?;
             (own <= free).then_some(sum)
         };
-        if budget.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_err() {
+        if budget
+            .used
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, fits)
+            .is_err()
+        {
             return false;
         }
         self.own.fetch_add(bytes, Ordering::Relaxed);
@@ -213,7 +246,11 @@ mod tests {
         let first = budget.share(MemoryHolder::Principal(1));
         let again = budget.share(MemoryHolder::Principal(1));
         assert_eq!(fill(&first), 64);
-        assert_eq!(fill(&again), 0, "another share of the same holder isn't somebody else");
+        assert_eq!(
+            fill(&again),
+            0,
+            "another share of the same holder isn't somebody else"
+        );
         let second = budget.share(MemoryHolder::Server("a".into()));
         assert_eq!(fill(&second), 32);
         assert_eq!(budget.used(), 96 * MIB);
@@ -225,7 +262,10 @@ mod tests {
         let first = budget.share(MemoryHolder::Local);
         fill(&first);
         first.give_back(64 * MIB);
-        assert_eq!(fill(&budget.share(MemoryHolder::Peer([127, 0, 0, 1].into()))), 64);
+        assert_eq!(
+            fill(&budget.share(MemoryHolder::Peer([127, 0, 0, 1].into()))),
+            64
+        );
     }
 
     #[test]
@@ -243,7 +283,10 @@ mod tests {
         assert_eq!(small.set_aside(64 * MIB), 8 * MIB);
         assert_eq!(small.total(), 56 * MIB);
         assert_eq!(budget(1024 * MIB).set_aside(64 * MIB), 64 * MIB);
-        assert_eq!(MemoryBudget::unlimited(&Metrics::new()).set_aside(64 * MIB), 64 * MIB);
+        assert_eq!(
+            MemoryBudget::unlimited(&Metrics::new()).set_aside(64 * MIB),
+            64 * MIB
+        );
     }
 
     #[test]
@@ -272,7 +315,10 @@ mod tests {
             let mut message = share.begin();
             message.cover(8 * MIB).is_ok().then_some(message)
         };
-        let parked = Arc::new(Parked(holder, Mutex::new(std::iter::from_fn(reserve).collect())));
+        let parked = Arc::new(Parked(
+            holder,
+            Mutex::new(std::iter::from_fn(reserve).collect()),
+        ));
         budget.relieved_by(parked.clone());
         (budget, parked)
     }
@@ -283,7 +329,9 @@ mod tests {
         let before = parked.1.lock().len();
         let mut other = budget.share(MemoryHolder::Principal(2)).begin();
         // More than half of what is left.
-        other.cover((budget.total() - budget.used()) / 2 + 4 * MIB).unwrap();
+        other
+            .cover((budget.total() - budget.used()) / 2 + 4 * MIB)
+            .unwrap();
         let ended = before - parked.1.lock().len();
         assert!((1..=2).contains(&ended), "{ended} of {before} ended");
     }
@@ -292,7 +340,13 @@ mod tests {
     fn the_largest_holder_does_not_make_room_for_itself() {
         let (budget, parked) = filled(MemoryHolder::Principal(1));
         let before = parked.1.lock().len();
-        assert!(budget.share(MemoryHolder::Principal(1)).begin().cover(8 * MIB).is_err());
+        assert!(
+            budget
+                .share(MemoryHolder::Principal(1))
+                .begin()
+                .cover(8 * MIB)
+                .is_err()
+        );
         assert_eq!(parked.1.lock().len(), before);
     }
 

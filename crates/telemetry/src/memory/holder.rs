@@ -1,7 +1,7 @@
 //! Holders of the gateway's memory.
 //!
-//! Owns their names. Does not count their bytes (`budget.rs`). Invariant: callers that cannot be told apart are one
-//! holder.
+//! Owns their names. Does not count their bytes (`budget.rs`). Invariant: callers that cannot be
+//! told apart are one holder.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ pub enum MemoryHolder {
     Principal(u32),
     /// Peer of a request without a key.
     Peer(IpAddr),
-    /// Clients without a key and without an address: those of a Unix socket, a pipe or the program itself.
+    /// Clients without a key and without an address: those of a Unix socket, a pipe or the program
+    /// itself.
     Local,
     /// Server, for its messages.
     Server(Arc<str>),

@@ -1,13 +1,15 @@
 //! Limit of memory: what the config says, or what the system has.
 //!
-//! Owns the reading of control groups and of the machine's memory. Does not measure usage (`watch.rs`). Invariant: without
-//! a setting there is a limit wherever the system tells its size.
+//! Owns the reading of control groups and of the machine's memory. Does not measure usage
+//! (`watch.rs`). Invariant: without a setting there is a limit wherever the system tells its size.
 
 use std::path::Path;
 
-/// Percentage of a container's limit that is used by default. The rest is for what no budget counts.
+/// Percentage of a container's limit that is used by default. The rest is for what no budget
+/// counts.
 const CONTAINER_PERCENT: usize = 75;
-/// Percentage of a machine's memory that is used by default, since the machine runs other programs, too.
+/// Percentage of a machine's memory that is used by default, since the machine runs other programs,
+/// too.
 const MACHINE_PERCENT: usize = 25;
 
 /// Memory limit of the gateway.
@@ -22,7 +24,8 @@ pub enum MemoryLimit {
 }
 
 impl MemoryLimit {
-    /// Returns the limit in bytes. `None` means that there is none, or that the system doesn't tell its size.
+    /// Returns the limit in bytes. `None` means that there is none, or that the system doesn't tell
+    /// its size.
     pub(super) fn in_bytes(self) -> Option<usize> {
         match self {
             MemoryLimit::None => None,
@@ -48,12 +51,15 @@ fn default_of(container: Option<usize>, machine: Option<usize>) -> Option<usize>
 /// Returns the machine's memory (proc(5)).
 fn machine(info: &Path) -> Option<usize> {
     let info = std::fs::read_to_string(info).ok()?;
-    let line = info.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let line = info
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: usize = line.trim().trim_end_matches(" kB").trim().parse().ok()?;
     kib.checked_mul(1024)
 }
 
-/// Returns the lowest limit of the process's control groups: version 2, or the memory controller of version 1.
+/// Returns the lowest limit of the process's control groups: version 2, or the memory controller of
+/// version 1.
 fn container(groups: &Path, root: &Path) -> Option<usize> {
     let groups = std::fs::read_to_string(groups).ok()?;
     let limits = groups.lines().filter_map(|line| {
@@ -73,10 +79,21 @@ fn container(groups: &Path, root: &Path) -> Option<usize> {
         let own = top.join(path.trim_start_matches('/'));
         // Each group above limits the process, too. The lowest limit is the one that kills it.
         let above = own.ancestors().take_while(|dir| dir.starts_with(&top));
-        above.filter_map(|dir| std::fs::read_to_string(dir.join(file)).ok()?.trim().parse::<u64>().ok()).min()
+        above
+            .filter_map(|dir| {
+                std::fs::read_to_string(dir.join(file))
+                    .ok()?
+                    .trim()
+                    .parse::<u64>()
+                    .ok()
+            })
+            .min()
     });
     // Version 1 encodes "no limit" as the largest number of pages that it can hold.
-    limits.min().filter(|bytes| *bytes < 1 << 60).and_then(|bytes| usize::try_from(bytes).ok())
+    limits
+        .min()
+        .filter(|bytes| *bytes < 1 << 60)
+        .and_then(|bytes| usize::try_from(bytes).ok())
 }
 
 #[cfg(test)]
@@ -86,7 +103,11 @@ mod tests {
     #[test]
     fn the_default_is_a_part_of_the_container_or_of_the_machine() {
         assert_eq!(default_of(Some(1000), Some(8000)), Some(750));
-        assert_eq!(default_of(Some(9000), Some(8000)), Some(2000), "no container is larger than its machine");
+        assert_eq!(
+            default_of(Some(9000), Some(8000)),
+            Some(2000),
+            "no container is larger than its machine"
+        );
         assert_eq!(default_of(None, Some(8000)), Some(2000));
         assert_eq!(default_of(Some(1000), None), Some(750));
         assert_eq!(default_of(None, None), None);

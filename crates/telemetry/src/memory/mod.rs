@@ -1,8 +1,9 @@
 //! Memory of the process against `limits.memory`.
 //!
-//! Owns the budget that every message is reserved in (`budget.rs`), the limit (`limit.rs`) and the samples of what the
-//! process really uses (`watch.rs`). Does not decide what a refusal looks like to a client. Invariant: what a client or a
-//! server makes the gateway hold is reserved before it is stored, and given back when its last byte is dropped.
+//! Owns the budget that every message is reserved in (`budget.rs`), the limit (`limit.rs`) and the
+//! samples of what the process really uses (`watch.rs`). Does not decide what a refusal looks like
+//! to a client. Invariant: what a client or a server makes the gateway hold is reserved before it
+//! is stored, and given back when its last byte is dropped.
 
 use std::sync::Arc;
 
@@ -35,6 +36,9 @@ impl GatewayMemory {
     /// Creates the guards of a limit.
     pub fn new(limit: MemoryLimit, metrics: &Metrics) -> Self {
         let watch = MemoryWatch::new(limit, metrics);
-        GatewayMemory { budget: MemoryBudget::new(&watch, metrics), watch }
+        GatewayMemory {
+            budget: MemoryBudget::new(&watch, metrics),
+            watch,
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Parts of the gateway that can give memory back.
 //!
-//! Owns their list. Does not choose whose memory (`budget.rs`), nor know how something ends ([`MemoryRelief`]). Invariant:
-//! a part that is gone is asked for nothing.
+//! Owns their list. Does not choose whose memory (`budget.rs`), nor know how something ends
+//! ([`MemoryRelief`]). Invariant: a part that is gone is asked for nothing.
 
 use std::sync::{Arc, Weak};
 
@@ -11,7 +11,8 @@ use super::holder::MemoryHolder;
 
 /// Part of the gateway that holds bytes for somebody who may never come back for them.
 pub trait MemoryRelief: Send + Sync {
-    /// Ends the oldest of what waits for this holder, or because of it. Returns false if nothing does.
+    /// Ends the oldest of what waits for this holder, or because of it. Returns false if nothing
+    /// does.
     fn end_oldest(&self, holder: &MemoryHolder) -> bool;
 }
 

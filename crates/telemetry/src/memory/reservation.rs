@@ -1,15 +1,17 @@
 //! Reserved bytes of one message, from its first byte until nobody holds a part of it.
 //!
-//! Owns the steps in which a reservation grows. Does not count the budget (`budget.rs`). Invariant: a message has as many
-//! bytes reserved as it has, or fewer than [`SMALL_MESSAGE`].
+//! Owns the steps in which a reservation grows. Does not count the budget (`budget.rs`). Invariant:
+//! a message has as many bytes reserved as it has, or fewer than [`SMALL_MESSAGE`].
 
 use bytes::Bytes;
 
 use super::budget::MemoryShare;
 
-/// Messages up to this size need no reservation, in bytes: each belongs to a call or a connection, and those are limited.
+/// Messages up to this size need no reservation, in bytes: each belongs to a call or a connection,
+/// and those are limited.
 pub const SMALL_MESSAGE: usize = 16 * 1024;
-/// Least growth of a reservation, in bytes. Smaller steps would take the budget's counters for every packet.
+/// Least growth of a reservation, in bytes. Smaller steps would take the budget's counters for
+/// every packet.
 const STEP: usize = 64 * 1024;
 
 /// Reserved bytes of one message, given back when it is dropped.
@@ -43,8 +45,8 @@ impl MemoryReservation {
         MemoryReservation { share, bytes: 0 }
     }
 
-    /// Makes sure that a message of so many bytes is reserved, before it is stored. A message whose length is unknown
-    /// grows in steps of at least 64 KiB.
+    /// Makes sure that a message of so many bytes is reserved, before it is stored. A message whose
+    /// length is unknown grows in steps of at least 64 KiB.
     ///
     /// # Errors
     /// Other messages leave no room for it. What was reserved stays so.
@@ -52,8 +54,13 @@ impl MemoryReservation {
         if bytes <= SMALL_MESSAGE || bytes <= self.bytes {
             return Ok(());
         }
-        // The first step is exact, since most messages tell their length. An eighth more than doubles no buffer.
-        let least = if self.bytes == 0 { bytes } else { self.bytes + (self.bytes / 8).max(STEP) };
+        // The first step is exact, since most messages tell their length. An eighth more than
+        // doubles no buffer.
+        let least = if self.bytes == 0 {
+            bytes
+        } else {
+            self.bytes + (self.bytes / 8).max(STEP)
+        };
         let more = bytes.max(least) - self.bytes;
         self.share.take(more)?;
         self.bytes += more;
@@ -66,14 +73,16 @@ impl MemoryReservation {
         std::mem::replace(self, self.share.begin())
     }
 
-    /// Gives back what is reserved, for the sake of another holder. Returns the error for the message.
+    /// Gives back what is reserved, for the sake of another holder. Returns the error for the
+    /// message.
     #[must_use]
     pub fn revoke(&mut self) -> MemoryExhausted {
         drop(self.take());
         self.share.refuse()
     }
 
-    /// Joins the reservation to the message. It is given back with the last part of the message that somebody holds.
+    /// Joins the reservation to the message. It is given back with the last part of the message
+    /// that somebody holds.
     pub fn attach(mut self, bytes: Bytes) -> Bytes {
         if self.bytes == 0 {
             return bytes;
@@ -81,7 +90,10 @@ impl MemoryReservation {
         let rest = self.bytes.saturating_sub(bytes.len());
         self.share.give_back(rest);
         self.bytes -= rest;
-        Bytes::from_owner(ReservedBytes { bytes, _reservation: self })
+        Bytes::from_owner(ReservedBytes {
+            bytes,
+            _reservation: self,
+        })
     }
 }
 
@@ -105,7 +117,10 @@ mod tests {
 
     fn budget() -> Arc<MemoryBudget> {
         let metrics = Metrics::new();
-        MemoryBudget::new(&MemoryWatch::new(MemoryLimit::Bytes(LIMIT), &metrics), &metrics)
+        MemoryBudget::new(
+            &MemoryWatch::new(MemoryLimit::Bytes(LIMIT), &metrics),
+            &metrics,
+        )
     }
 
     #[test]
@@ -138,6 +153,11 @@ mod tests {
     fn a_refusal_names_the_limit() {
         let mut reservation = budget().share(MemoryHolder::Local).begin();
         let refused = reservation.cover(LIMIT).unwrap_err();
-        assert!(refused.to_string().contains(&format!("limits.memory = {LIMIT} bytes")), "{refused}");
+        assert!(
+            refused
+                .to_string()
+                .contains(&format!("limits.memory = {LIMIT} bytes")),
+            "{refused}"
+        );
     }
 }

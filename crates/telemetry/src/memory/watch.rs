@@ -1,8 +1,8 @@
 //! Memory watch: usage of the process against its limit. Owns the sampling.
 //!
-//! Stands behind the budget, for what no reservation counts: heads, sessions, connections. Does not decide what is refused
-//! (`listener/admission.rs`). Invariant: the answer whether memory is over its limit is at
-//! most one sample old and takes no system call.
+//! Stands behind the budget, for what no reservation counts: heads, sessions, connections. Does not
+//! decide what is refused (`listener/admission.rs`). Invariant: the answer whether memory is over
+//! its limit is at most one sample old and takes no system call.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,8 @@ use std::time::Duration;
 use super::MemoryLimit;
 use crate::{Metrics, process};
 
-/// Time between samples. In between, a client can send at most this time's worth of network traffic.
+/// Time between samples. In between, a client can send at most this time's worth of network
+/// traffic.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// Percentage of the limit above which large work is refused.
 // The tenth above it is room for calls that run already.
@@ -28,8 +29,15 @@ impl MemoryWatch {
     /// Creates a watch for a limit. [`MemoryWatch::watch`] takes the samples.
     pub fn new(limit: MemoryLimit, metrics: &Metrics) -> Arc<Self> {
         let limit = limit.in_bytes();
-        metrics.process.memory_limit.set(limit.and_then(|bytes| i64::try_from(bytes).ok()).unwrap_or(0));
-        Arc::new(MemoryWatch { limit, over_limit: AtomicBool::new(false) })
+        metrics.process.memory_limit.set(
+            limit
+                .and_then(|bytes| i64::try_from(bytes).ok())
+                .unwrap_or(0),
+        );
+        Arc::new(MemoryWatch {
+            limit,
+            over_limit: AtomicBool::new(false),
+        })
     }
 
     /// True if more than nine tenths of the limit are in use.
@@ -37,7 +45,8 @@ impl MemoryWatch {
         self.over_limit.load(Ordering::Relaxed)
     }
 
-    /// Takes samples until dropped, and calls `relieve` where memory is short. Returns at once without a limit.
+    /// Takes samples until dropped, and calls `relieve` where memory is short. Returns at once
+    /// without a limit.
     pub async fn watch(self: Arc<Self>, relieve: impl Fn()) {
         let Some(limit) = self.limit else { return };
         let mut clock = tokio::time::interval(SAMPLE_INTERVAL);
@@ -54,7 +63,8 @@ impl MemoryWatch {
                 let limit = limit >> 20;
                 if short {
                     tracing::warn!(
-                        "memory is at its limit ({used} of {limit} MiB, limits.memory): new calls are refused"
+                        "memory is at its limit ({used} of {limit} MiB, limits.memory): new calls \
+                         are refused"
                     );
                 } else {
                     tracing::info!("memory is below its limit again ({used} of {limit} MiB)");

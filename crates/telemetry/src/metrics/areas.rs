@@ -6,9 +6,9 @@ use prometheus::{Gauge, Histogram, HistogramVec};
 
 use super::family::{ByServer, CounterFamily, GaugeFamily};
 use super::labels::{
-    AuthOutcome, CertificateReload, ClientRevision, ConfigReload, DeniedRule, DroppedItem, InputKindName, InputOutcome,
-    ItemKindName, Limit, ReplyOutcome, ResumeOutcome, RetryOutcome, ServerRevision, ServerStateName, StateRefusal,
-    TaskRetention,
+    AuthOutcome, CertificateReload, ClientRevision, ConfigReload, DeniedRule, DroppedItem,
+    InputKindName, InputOutcome, ItemKindName, Limit, ReplyOutcome, ResumeOutcome, RetryOutcome,
+    ServerRevision, ServerStateName, StateRefusal, TaskRetention,
 };
 use super::registration::Registration;
 use super::{CounterHandle, GaugeHandle};
@@ -38,14 +38,31 @@ impl CallMetrics {
                 "mcp_client_operation_duration_seconds",
                 "Time of a request to a server, from sending it to its answer.",
             ),
-            overhead: r
-                .overhead("moongate_overhead_seconds", "The gateway's own time in a call: all of it but the server's."),
+            overhead: r.overhead(
+                "moongate_overhead_seconds",
+                "The gateway's own time in a call: all of it but the server's.",
+            ),
             inflight: r.gauge("moongate_inflight", "Calls that are being served."),
-            translated: r.counters("moongate_translated_total", "Calls by the client's revision and the server's."),
-            cancelled: r.counter("moongate_cancelled_total", "Calls that the client cancelled."),
-            panics: r.counter("moongate_panics_total", "Requests that failed by a mistake in the gateway."),
-            refused: r.counters("moongate_refused_total", "Requests refused because a limit was reached."),
-            dropped: r.counters("moongate_dropped_total", "Messages that could not be delivered."),
+            translated: r.counters(
+                "moongate_translated_total",
+                "Calls by the client's revision and the server's.",
+            ),
+            cancelled: r.counter(
+                "moongate_cancelled_total",
+                "Calls that the client cancelled.",
+            ),
+            panics: r.counter(
+                "moongate_panics_total",
+                "Requests that failed by a mistake in the gateway.",
+            ),
+            refused: r.counters(
+                "moongate_refused_total",
+                "Requests refused because a limit was reached.",
+            ),
+            dropped: r.counters(
+                "moongate_dropped_total",
+                "Messages that could not be delivered.",
+            ),
         }
     }
 }
@@ -72,8 +89,16 @@ impl ServerMetrics {
     pub(super) fn register(r: &Registration) -> Self {
         ServerMetrics {
             up: r.gauges("moongate_server_up", "1 for the state that a server is in."),
-            restarts: r.counters("moongate_server_restarts_total", "Child processes started again."),
-            reconnects: r.counters("moongate_server_reconnects_total", "Attempts to connect again."),
+            restarts: r.counters(
+                "moongate_server_restarts_total",
+                "Child processes started \
+                again.",
+            ),
+            reconnects: r.counters(
+                "moongate_server_reconnects_total",
+                "Attempts to connect \
+                again.",
+            ),
             resumed: r.counters(
                 "moongate_server_resumed_total",
                 "Event streams of a server that were asked for again where they ended.",
@@ -82,24 +107,46 @@ impl ServerMetrics {
                 "moongate_server_connections",
                 "Connections to a server for single clients, beside the one that all share.",
             ),
-            pings_missed: r.counters("moongate_server_pings_missed_total", "Pings that a server left unanswered."),
+            pings_missed: r.counters(
+                "moongate_server_pings_missed_total",
+                "Pings that a server \
+                left unanswered.",
+            ),
             requests: r.counters(
                 "moongate_server_requests_total",
-                "Requests of a server that the gateway answered by itself: answered, delayed (it asks too \
+                "Requests of a server that the gateway answered by itself: answered, delayed (it \
+                 asks too \
                  fast, and is read no faster), dropped (it takes no answers).",
             ),
-            garbage: r.counters("moongate_garbage_total", "Lines and events from a server that were no messages."),
-            mended: r.counters("moongate_mended_messages_total", "Messages of a server with bytes that are not UTF-8."),
-            backlog_bytes: r.gauges("moongate_backlog_bytes", "Bytes that a server said and that wait for clients."),
+            garbage: r.counters(
+                "moongate_garbage_total",
+                "Lines and events from a server that \
+                were no messages.",
+            ),
+            mended: r.counters(
+                "moongate_mended_messages_total",
+                "Messages of a server with bytes \
+                that are not UTF-8.",
+            ),
+            backlog_bytes: r.gauges(
+                "moongate_backlog_bytes",
+                "Bytes that a server said and that \
+                wait for clients.",
+            ),
             breaker_opened: r.counters(
                 "moongate_breaker_opened_total",
                 "How often a server failed so much that its calls ended at once for a while.",
             ),
             retries: r.counters(
                 "moongate_retries_total",
-                "Calls that failed and were sent again, or were not because that happened too often (over_budget).",
+                "Calls that failed and were sent again, or were not because that happened too \
+                 often (over_budget).",
             ),
-            queue_depth: r.gauges("moongate_queue_depth", "Calls that wait for a server's max_concurrency."),
+            queue_depth: r.gauges(
+                "moongate_queue_depth",
+                "Calls that wait for a server's \
+                max_concurrency.",
+            ),
         }
     }
 }
@@ -125,21 +172,40 @@ impl ClientMetrics {
     pub(super) fn register(r: &Registration) -> Self {
         ClientMetrics {
             sessions: r.gauge("moongate_sessions", "Sessions of legacy clients."),
-            sessions_asleep: r
-                .gauge("moongate_sessions_asleep", "Sessions that nobody used for a minute, or since an earlier run."),
-            sessions_restored: r
-                .counter("moongate_sessions_restored_total", "Sessions of an earlier run whose clients came back."),
+            sessions_asleep: r.gauge(
+                "moongate_sessions_asleep",
+                "Sessions that nobody used for a minute, or since an earlier run.",
+            ),
+            sessions_restored: r.counter(
+                "moongate_sessions_restored_total",
+                "Sessions of an earlier run whose clients came back.",
+            ),
             streams: r.gauge("moongate_streams", "Open event streams to clients."),
-            replay_bytes: r.gauge("moongate_replay_bytes", "Bytes of events kept for clients that may come back."),
+            replay_bytes: r.gauge(
+                "moongate_replay_bytes",
+                "Bytes of events kept for clients that may come back.",
+            ),
             replay_dropped: r.counter(
                 "moongate_replay_dropped_total",
                 "Events that were not kept, or not for long enough, for want of room.",
             ),
-            resumed: r.counters("moongate_resumed_total", "Clients that came back for the rest of a stream."),
-            outbox_bytes: r.gauge("moongate_outbox_bytes", "Bytes that wait for sessions' own streams."),
-            subscriptions: r.gauges("moongate_subscriptions", "Resources of a server that clients listen to."),
+            resumed: r.counters(
+                "moongate_resumed_total",
+                "Clients that came back for the rest of a stream.",
+            ),
+            outbox_bytes: r.gauge(
+                "moongate_outbox_bytes",
+                "Bytes that wait for sessions' own streams.",
+            ),
+            subscriptions: r.gauges(
+                "moongate_subscriptions",
+                "Resources of a server that clients listen to.",
+            ),
             connections: r.gauge("moongate_connections", "Open connections of clients."),
-            admin_connections: r.gauge("moongate_admin_connections", "Open connections to the admin listener."),
+            admin_connections: r.gauge(
+                "moongate_admin_connections",
+                "Open connections to the admin listener.",
+            ),
             admin_streams: r.gauge("moongate_admin_streams", "Open event streams of operators."),
         }
     }
@@ -159,12 +225,25 @@ impl InputMetrics {
     pub(super) fn register(r: &Registration) -> Self {
         InputMetrics {
             asks: r.counters("moongate_asks_total", "Requests of servers to clients."),
-            parked: r.gauge("moongate_parked", "Calls whose server waits while the client is away to answer."),
-            parked_expired: r.counter("moongate_parked_expired_total", "Parked calls that no client came back for."),
-            state_refused: r.counters("moongate_state_refused_total", "Retries whose requestState could not be used."),
+            parked: r.gauge(
+                "moongate_parked",
+                "Calls whose server waits while the client is away \
+                to answer.",
+            ),
+            parked_expired: r.counter(
+                "moongate_parked_expired_total",
+                "Parked calls that no \
+                client came back for.",
+            ),
+            state_refused: r.counters(
+                "moongate_state_refused_total",
+                "Retries whose requestState \
+                could not be used.",
+            ),
             tasks: r.gauges(
                 "moongate_tasks",
-                "Tasks that something is kept for: asked (its questions wait for a client), finished (its end does).",
+                "Tasks that something is kept for: asked (its questions wait for a client), \
+                 finished (its end does).",
             ),
         }
     }
@@ -183,17 +262,24 @@ pub struct AccessMetrics {
 
 impl AccessMetrics {
     pub(super) fn register(r: &Registration) -> Self {
-        let auth: CounterFamily<(AuthOutcome,)> =
-            r.counters("moongate_auth_total", "Requests by what their credentials were.");
+        let auth: CounterFamily<(AuthOutcome,)> = r.counters(
+            "moongate_auth_total",
+            "Requests by what their credentials were.",
+        );
         AccessMetrics {
             auth_accepted: auth.series(AuthOutcome::Accepted),
-            policy_denied: r.counters("moongate_policy_denied_total", "Requests refused by a rule."),
+            policy_denied: r.counters(
+                "moongate_policy_denied_total",
+                "Requests refused by a rule.",
+            ),
             tls_not_after: r.gauge(
                 "moongate_tls_not_after_seconds",
                 "When the listener's certificate expires (Unix time); 0 where there is none.",
             ),
-            tls_reloads: r
-                .counters("moongate_tls_reloads_total", "Changed certificate files that were taken, or could not be."),
+            tls_reloads: r.counters(
+                "moongate_tls_reloads_total",
+                "Changed certificate files that were taken, or could not be.",
+            ),
             auth,
         }
     }
@@ -214,21 +300,37 @@ pub struct CatalogMetrics {
 impl CatalogMetrics {
     pub(super) fn register(r: &Registration) -> Self {
         CatalogMetrics {
-            items: r.gauges("moongate_catalog_items", "Items that a server has in the catalogue."),
-            bytes: r.gauges("moongate_catalog_bytes", "Size of a server's tool definitions."),
+            items: r.gauges(
+                "moongate_catalog_items",
+                "Items that a server has in the catalogue.",
+            ),
+            bytes: r.gauges(
+                "moongate_catalog_bytes",
+                "Size of a server's tool definitions.",
+            ),
             tokens: r.gauges(
                 "moongate_catalog_tokens",
                 "Estimated context cost of a server's tool definitions (bytes / 4.25).",
             ),
-            left_out: r.gauges("moongate_catalog_left_out", "Items that a server lists and that cannot be exposed."),
-            mended: r.gauges("moongate_catalog_mended", "Items that are listed in another form than their server's."),
+            left_out: r.gauges(
+                "moongate_catalog_left_out",
+                "Items that a server lists and that \
+                cannot be exposed.",
+            ),
+            mended: r.gauges(
+                "moongate_catalog_mended",
+                "Items that are listed in another form \
+                than their server's.",
+            ),
             stale: r.gauges(
                 "moongate_catalog_stale",
-                "1 while a server's lists are those of an earlier run, until the server confirms them.",
+                "1 while a server's lists are those of an earlier run, until the server \
+                 confirms them.",
             ),
             filters_unmatched: r.gauges(
                 "moongate_filters_unmatched",
-                "Patterns and names in the config that match nothing; of views and keys where no server is named.",
+                "Patterns and names in the config that match nothing; of views and keys where no \
+                 server is named.",
             ),
         }
     }
@@ -249,7 +351,10 @@ impl ConfigMetrics {
                 "moongate_config_reloads_total",
                 "Reloads of the config: applied, unchanged, refused (nothing changed).",
             ),
-            reload_failed: r.gauge("moongate_config_reload_failed", "1 while the last reload was refused."),
+            reload_failed: r.gauge(
+                "moongate_config_reload_failed",
+                "1 while the last reload was refused.",
+            ),
             reloaded_at: r.float_gauge(
                 "moongate_config_last_reload_success_timestamp_seconds",
                 "When the config that is in use was read (Unix time).",
@@ -270,11 +375,22 @@ pub struct StoreMetrics {
 impl StoreMetrics {
     pub(super) fn register(r: &Registration) -> Self {
         StoreMetrics {
-            open: r.gauge("moongate_store_open", "1 while what is to outlive the process has a file."),
-            waiting: r.gauge("moongate_store_waiting", "Changes of the state that are not written yet."),
-            dropped: r
-                .counter("moongate_store_dropped_total", "Changes of the state that were not kept, for want of room."),
-            errors: r.counter("moongate_store_errors_total", "Writes of the state that failed."),
+            open: r.gauge(
+                "moongate_store_open",
+                "1 while what is to outlive the process has a file.",
+            ),
+            waiting: r.gauge(
+                "moongate_store_waiting",
+                "Changes of the state that are not written yet.",
+            ),
+            dropped: r.counter(
+                "moongate_store_dropped_total",
+                "Changes of the state that were not kept, for want of room.",
+            ),
+            errors: r.counter(
+                "moongate_store_errors_total",
+                "Writes of the state that failed.",
+            ),
         }
     }
 }

@@ -1,7 +1,8 @@
-//! Families: metrics with a series for each value of their labels. Owns the types that say which labels a family has.
+//! Families: metrics with a series for each value of their labels. Owns the types that say which
+//! labels a family has.
 //!
-//! Does not say what is counted (`areas.rs`). Invariant: a label is a server of the config or a word of ours, never text
-//! of a peer.
+//! Does not say what is counted (`areas.rs`). Invariant: a label is a server of the config or a
+//! word of ours, never text of a peer.
 
 use std::marker::PhantomData;
 
@@ -79,7 +80,10 @@ pub struct GaugeFamily<K>(pub(super) IntGaugeVec, PhantomData<fn(K)>);
 
 impl<K: LabelKeys> CounterFamily<K> {
     pub(super) fn new(name: &str, help: &str) -> prometheus::Result<Self> {
-        Ok(CounterFamily(IntCounterVec::new(Opts::new(name, help), K::KEYS)?, PhantomData))
+        Ok(CounterFamily(
+            IntCounterVec::new(Opts::new(name, help), K::KEYS)?,
+            PhantomData,
+        ))
     }
 
     /// Returns the series with these labels. It may be kept, which saves the lookup.
@@ -101,7 +105,10 @@ impl<K: LabelKeys> CounterFamily<K> {
 
 impl<K: LabelKeys> GaugeFamily<K> {
     pub(super) fn new(name: &str, help: &str) -> prometheus::Result<Self> {
-        Ok(GaugeFamily(IntGaugeVec::new(Opts::new(name, help), K::KEYS)?, PhantomData))
+        Ok(GaugeFamily(
+            IntGaugeVec::new(Opts::new(name, help), K::KEYS)?,
+            PhantomData,
+        ))
     }
 
     /// Returns the series with these labels. It may be kept, which saves the lookup.

@@ -6,7 +6,8 @@ use super::family::MetricLabel;
 
 /// Declares a label and its words.
 macro_rules! labels {
-    ($($(#[$doc:meta])* $name:ident($key:literal) { $($(#[$of:meta])* $variant:ident = $word:literal,)* })*) => {$(
+    ($($(#[$doc:meta])* $name:ident($key:literal) {
+        $($(#[$of:meta])* $variant:ident = $word:literal,)* })*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[allow(missing_docs)] // the words say it, and docs/reference/metrics.md explains them

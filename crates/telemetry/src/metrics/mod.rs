@@ -1,7 +1,7 @@
 //! Registry with every metric, in one struct an area (`areas.rs`).
 //!
-//! Does not decide when something is counted. Invariant: each name is registered once, and no label holds a client's
-//! text.
+//! Does not decide when something is counted. Invariant: each name is registered once, and no label
+//! holds a client's text.
 
 mod areas;
 mod family;
@@ -18,13 +18,14 @@ use process_metrics::ProcessMetrics;
 use registration::Registration;
 
 pub use areas::{
-    AccessMetrics, CallMetrics, CatalogMetrics, ClientMetrics, ConfigMetrics, InputMetrics, ServerMetrics, StoreMetrics,
+    AccessMetrics, CallMetrics, CatalogMetrics, ClientMetrics, ConfigMetrics, InputMetrics,
+    ServerMetrics, StoreMetrics,
 };
 pub use family::{ByServer, CounterFamily, GaugeFamily, LabelKeys, LabelValues, MetricLabel};
 pub use labels::{
-    AuthOutcome, CertificateReload, ClientRevision, ConfigReload, DeniedRule, DroppedItem, InputKindName, InputOutcome,
-    ItemKindName, Limit, MemoryHolderKind, ReplyOutcome, ResumeOutcome, RetryOutcome, ServerRevision, ServerStateName,
-    StateRefusal, TaskRetention,
+    AuthOutcome, CertificateReload, ClientRevision, ConfigReload, DeniedRule, DroppedItem,
+    InputKindName, InputOutcome, ItemKindName, Limit, MemoryHolderKind, ReplyOutcome,
+    ResumeOutcome, RetryOutcome, ServerRevision, ServerStateName, StateRefusal, TaskRetention,
 };
 
 /// Handle to one counter.
@@ -98,16 +99,29 @@ impl Metrics {
         took: Duration,
     ) {
         let labels = [method, "", "", ending.error, ending.code, revision];
-        self.calls.server_operation.with_label_values(&labels).observe(took.as_secs_f64());
+        self.calls
+            .server_operation
+            .with_label_values(&labels)
+            .observe(took.as_secs_f64());
     }
 
-    /// Removes the gauges of a server that is no longer configured, for these states and kinds of items. Its counters
-    /// stay.
+    /// Removes the gauges of a server that is no longer configured, for these states and kinds of
+    /// items. Its counters stay.
     pub fn forget_server(&self, server: &str, states: &[&'static str], kinds: &[&'static str]) {
-        let Metrics { servers, catalog, clients, .. } = self;
-        // A gauge that stays would show an old state for ever. A counter that vanishes would look like a
-        // reset.
-        let gauges = [&servers.queue_depth, &servers.backlog_bytes, &servers.connections, &clients.subscriptions];
+        let Metrics {
+            servers,
+            catalog,
+            clients,
+            ..
+        } = self;
+        // A gauge that stays would show an old state for ever. A counter that vanishes would look
+        // like a reset.
+        let gauges = [
+            &servers.queue_depth,
+            &servers.backlog_bytes,
+            &servers.connections,
+            &clients.subscriptions,
+        ];
         let of_catalog = [
             &catalog.bytes,
             &catalog.tokens,

@@ -22,17 +22,35 @@ pub(crate) struct ProcessMetrics {
 
 impl ProcessMetrics {
     pub(super) fn register(r: &Registration) -> Self {
-        r.float_gauge("process_start_time_seconds", "When the process started (Unix time).").set(process::start_time());
-        let heap = || r.float_gauge("moongate_heap_bytes", "Bytes that the process has allocated and not freed.");
+        r.float_gauge(
+            "process_start_time_seconds",
+            "When the process started (Unix time).",
+        )
+        .set(process::start_time());
+        let heap = || {
+            r.float_gauge(
+                "moongate_heap_bytes",
+                "Bytes that the process has allocated and not freed.",
+            )
+        };
         ProcessMetrics {
             cpu_seconds: r.float_counter("process_cpu_seconds_total", "CPU time of the process."),
-            resident_bytes: r.float_gauge("process_resident_memory_bytes", "Resident memory of the process."),
+            resident_bytes: r.float_gauge(
+                "process_resident_memory_bytes",
+                "Resident memory of the process.",
+            ),
             open_fds: r.float_gauge("process_open_fds", "Open file descriptors of the process."),
             threads: r.float_gauge("process_threads", "Threads of the process."),
             // Only where the allocator counts: a constant zero would look like a measurement.
             heap_bytes: process::usage().heap_bytes.map(|_| heap()),
-            memory_reserved: r.gauges("moongate_memory_reserved_bytes", "Bytes of messages that the gateway holds."),
-            memory_limit: r.gauge("moongate_memory_limit_bytes", "Memory that the gateway may use; 0: any."),
+            memory_reserved: r.gauges(
+                "moongate_memory_reserved_bytes",
+                "Bytes of messages that the gateway holds.",
+            ),
+            memory_limit: r.gauge(
+                "moongate_memory_limit_bytes",
+                "Memory that the gateway may use; 0: any.",
+            ),
         }
     }
 
@@ -40,7 +58,8 @@ impl ProcessMetrics {
     pub(super) fn update(&self) {
         let usage = process::usage();
         // Scrapes may overlap, and a counter must not go back.
-        self.cpu_seconds.inc_by((usage.cpu_seconds - self.cpu_seconds.get()).max(0.0));
+        self.cpu_seconds
+            .inc_by((usage.cpu_seconds - self.cpu_seconds.get()).max(0.0));
         self.resident_bytes.set(usage.resident_bytes);
         self.open_fds.set(usage.open_fds);
         self.threads.set(usage.threads);

@@ -1,19 +1,25 @@
-//! Registration of metrics. Owns the registry while metrics are added, and the buckets of the histograms.
+//! Registration of metrics. Owns the registry while metrics are added, and the buckets of the
+//! histograms.
 //!
-//! Does not name metrics (`areas.rs`). Invariant: a name that is registered twice, or is not valid, fails the start.
+//! Does not name metrics (`areas.rs`). Invariant: a name that is registered twice, or is not valid,
+//! fails the start.
 
 use prometheus::core::Collector;
-use prometheus::{Counter, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntGauge, Registry};
+use prometheus::{
+    Counter, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntGauge, Registry,
+};
 
 use super::family::{CounterFamily, GaugeFamily, LabelKeys};
 
 /// Buckets in seconds, from half a millisecond to the longest tool calls.
 // Coarse above a second, since each bucket is a series for each tool and ending.
-const CALL_BUCKETS: [f64; 14] =
-    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 60.0, 300.0, 600.0];
+const CALL_BUCKETS: [f64; 14] = [
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 60.0, 300.0, 600.0,
+];
 /// Buckets in seconds for the gateway's own time, which is microseconds.
-const OVERHEAD_BUCKETS: [f64; 11] =
-    [0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.01, 0.1, 1.0];
+const OVERHEAD_BUCKETS: [f64; 11] = [
+    0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.01, 0.1, 1.0,
+];
 /// Labels of both operation histograms, as OpenTelemetry names them.
 const OPERATION_LABELS: [&str; 6] = [
     "mcp_method_name",
@@ -70,6 +76,8 @@ impl Registration<'_> {
     }
 
     pub(super) fn overhead(&self, name: &str, help: &str) -> Histogram {
-        self.add(Histogram::with_opts(HistogramOpts::new(name, help).buckets(OVERHEAD_BUCKETS.to_vec())))
+        self.add(Histogram::with_opts(
+            HistogramOpts::new(name, help).buckets(OVERHEAD_BUCKETS.to_vec()),
+        ))
     }
 }

@@ -1,7 +1,8 @@
 //! Reading and writing tasks of a pipe.
 //!
-//! Owns how lines are delimited and what happens to invalid ones. Does not match answers to calls (`rpc_pipe`).
-//! Invariant: an over-long line is never buffered whole, and fails the call that it answers.
+//! Owns how lines are delimited and what happens to invalid ones. Does not match answers to calls
+//! (`rpc_pipe`). Invariant: an over-long line is never buffered whole, and fails the call that it
+//! answers.
 
 use std::fmt::Display;
 use std::future::poll_fn;
@@ -52,13 +53,17 @@ impl WriteQueue {
             // Replies first: the answer to a ping must not wait behind queued calls.
             match self.replies.poll_recv_many(cx, lines, WRITE_AT_ONCE) {
                 Poll::Ready(1..) => Poll::Ready(true),
-                _ => self.messages.poll_recv_many(cx, lines, WRITE_AT_ONCE).map(|taken| taken > 0),
+                _ => self
+                    .messages
+                    .poll_recv_many(cx, lines, WRITE_AT_ONCE)
+                    .map(|taken| taken > 0),
             }
         })
         .await
     }
 
-    /// Returns only the replies, for transports that send calls themselves. The stream ends with the pipe.
+    /// Returns only the replies, for transports that send calls themselves. The stream ends with
+    /// the pipe.
     pub(crate) fn into_replies(self) -> impl Stream<Item = Bytes> + Send {
         // Taken before the replies are moved out of `self`.
         let failed = self.failed();
@@ -68,16 +73,26 @@ impl WriteQueue {
     }
 
     /// Runs a write. False if it failed, and with it the pipe.
-    pub(crate) async fn run_write<E: Display>(&self, writing: impl Future<Output = Result<(), E>>) -> bool {
+    pub(crate) async fn run_write<E: Display>(
+        &self,
+        writing: impl Future<Output = Result<(), E>>,
+    ) -> bool {
         // A server that does not read its input is as useless as one whose input is closed.
         let failure = match tokio::time::timeout(WRITE_TIME, writing).await {
             Ok(Ok(())) => return true,
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("it does not read: nothing was taken for {WRITE_TIME:?}"),
         };
-        // Mostly the server has exited and its output is about to end. The reading task then knows the reason.
-        let _ = tokio::time::timeout(END_WAIT, self.shared.closed.subscribe().wait_for(Option::is_some)).await;
-        self.fail(LinkError::Closed(format!("the server takes no input: {failure}")));
+        // Mostly the server has exited and its output is about to end. The reading task then knows
+        // the reason.
+        let _ = tokio::time::timeout(
+            END_WAIT,
+            self.shared.closed.subscribe().wait_for(Option::is_some),
+        )
+        .await;
+        self.fail(LinkError::Closed(format!(
+            "the server takes no input: {failure}"
+        )));
         false
     }
 
@@ -101,9 +116,9 @@ pub(super) async fn write_lines<W: AsyncWrite + Unpin>(mut writer: W, mut outbox
     let mut buffer = BytesMut::new();
     while outbox.next(&mut lines).await {
         for (line, _permit) in lines.drain(..) {
-            // A line break inside would end the message early. JSON allows it only as white space between tokens, where
-            // a space means the same.
-            // 2026-07-28/basic/transports/stdio.mdx: messages "MUST NOT contain embedded newlines".
+            // A line break inside would end the message early. JSON allows it only as white space
+            // between tokens, where a space means the same. 2026-07-28/basic/transports/stdio.mdx:
+            // messages "MUST NOT contain embedded newlines".
             let mut rest = &line[..];
             while let Some(newline) = memchr::memchr2(b'\n', b'\r', rest) {
                 buffer.extend_from_slice(&rest[..newline]);
@@ -142,8 +157,8 @@ pub(super) async fn read_lines<R: AsyncRead + Unpin>(
     let mut buffer = BytesMut::with_capacity(READ_BUFFER);
     let mut reservation = shared.backlog.memory.begin();
     let mut scanned = 0;
-    // Scanner of a line that is too long or found no memory. The line is dropped, except for the id of the call that it
-    // answers.
+    // Scanner of a line that is too long or found no memory. The line is dropped, except for the id
+    // of the call that it answers.
     let mut skipping: Option<(PartialIdScanner, LinkError)> = None;
     let mut replies = Vec::new();
     loop {
@@ -197,8 +212,8 @@ pub(super) async fn read_lines<R: AsyncRead + Unpin>(
     }
 }
 
-/// Takes a line from the front of the buffer. A long one takes the buffer's memory along: small lines after it would
-/// keep all of it, although nothing is reserved for them.
+/// Takes a line from the front of the buffer. A long one takes the buffer's memory along: small
+/// lines after it would keep all of it, although nothing is reserved for them.
 fn split_line(buffer: &mut BytesMut, length: usize) -> Bytes {
     let line = buffer.split_to(length).freeze();
     if length > SMALL_MESSAGE {

@@ -1,7 +1,7 @@
 //! Requests of a pipe whose answers have not arrived.
 //!
-//! Owns their table and the messages that calls receive. Does not read or write (`line_codec`). Invariant: a broken
-//! pipe has no open requests, only the reason of its end.
+//! Owns their table and the messages that calls receive. Does not read or write (`line_codec`).
+//! Invariant: a broken pipe has no open requests, only the reason of its end.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,8 @@ use crate::LinkError;
 use crate::byte_budget::ByteReservation;
 use moongate_jsonrpc::message::RpcMessage;
 
-/// Message for a call, with its share of the byte budget. Answers reserve nothing: each call has at most one.
+/// Message for a call, with its share of the byte budget. Answers reserve nothing: each call has at
+/// most one.
 pub(super) struct CallMessage {
     pub(super) message: Result<RpcMessage, LinkError>,
     pub(super) _reservation: Option<ByteReservation>,
@@ -20,7 +21,10 @@ pub(super) struct CallMessage {
 impl CallMessage {
     /// Builds the message that ends a call.
     pub(super) fn end(message: Result<RpcMessage, LinkError>) -> Self {
-        CallMessage { message, _reservation: None }
+        CallMessage {
+            message,
+            _reservation: None,
+        }
     }
 }
 

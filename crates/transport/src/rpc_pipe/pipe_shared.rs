@@ -1,7 +1,7 @@
 //! State that a pipe shares with the tasks that read and write.
 //!
-//! Owns the way of each message to its receiver, and the end of the pipe. Does not delimit messages (`line_codec`).
-//! Invariant: delivering waits for no call.
+//! Owns the way of each message to its receiver, and the end of the pipe. Does not delimit messages
+//! (`line_codec`). Invariant: delivering waits for no call.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -18,8 +18,8 @@ use crate::partial_id::PartialIdScanner;
 use crate::server_text::MessageLimits;
 use crate::{ActivityFlag, CorrelateFn, LinkError, MessageRoute};
 use moongate_jsonrpc::message::{
-    MalformedMessage, RpcError, RpcMessage, RpcPayload, RpcRequest, answered_id, batch_items, code, echoed_number,
-    encode_with, write_error,
+    MalformedMessage, RpcError, RpcMessage, RpcPayload, RpcRequest, answered_id, batch_items, code,
+    echoed_number, encode_with, write_error,
 };
 use moongate_telemetry::MemoryReservation;
 
@@ -56,15 +56,20 @@ impl PipeShared {
     fn mark_received(&self) {
         self.activity.mark();
         // A load and a store suffice: only the reading task counts.
-        self.received.store(self.received.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.received
+            .store(self.received.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// Routes a message to its receiver. Returns the reply that the server must get at once, if any. `size` is the
-    /// number of bytes that the message keeps in memory.
+    /// Routes a message to its receiver. Returns the reply that the server must get at once, if
+    /// any. `size` is the number of bytes that the message keeps in memory.
     fn deliver(&self, message: RpcMessage, size: usize) -> Option<Bytes> {
         self.mark_received();
         if let RpcMessage::Response(response) = &message {
-            match response.id.as_ref().and_then(|id| echoed_number(id.raw().bytes())) {
+            match response
+                .id
+                .as_ref()
+                .and_then(|id| echoed_number(id.raw().bytes()))
+            {
                 Some(id) => self.complete_call(id, message),
                 // The answer matches no request of ours: it timed out or was invented.
                 None => self.backlog.answers.inc(),
@@ -88,7 +93,9 @@ impl PipeShared {
             return self.drop_unclaimed(&message);
         }
         // Never waits: the reading task must go on to the answers behind this message.
-        let Some(weight) = self.backlog.reserve(size) else { return self.drop_unroutable(&message) };
+        let Some(weight) = self.backlog.reserve(size) else {
+            return self.drop_unroutable(&message);
+        };
         let unsent = self.events.try_send((message, weight)).err()?;
         self.drop_unroutable(&unsent.into_inner().0)
     }
@@ -107,35 +114,59 @@ impl PipeShared {
     }
 
     /// Queues a message for an open call that is not its answer.
-    fn queue_for_call(&self, call: &mpsc::Sender<CallMessage>, message: RpcMessage, size: usize) -> Option<Bytes> {
+    fn queue_for_call(
+        &self,
+        call: &mpsc::Sender<CallMessage>,
+        message: RpcMessage,
+        size: usize,
+    ) -> Option<Bytes> {
         // One place stays free, so that the answer always fits and the reading task never waits.
         let Some(weight) = self.backlog.reserve(size).filter(|_| call.capacity() > 1) else {
             return self.drop_unroutable(&message);
         };
-        let unsent = call.try_send(CallMessage { message: Ok(message), _reservation: Some(weight) }).err()?;
+        let unsent = call
+            .try_send(CallMessage {
+                message: Ok(message),
+                _reservation: Some(weight),
+            })
+            .err()?;
         self.drop_unroutable(unsent.into_inner().message.as_ref().ok()?)
     }
 
-    /// Counts a message that has no room and returns an error reply to a request. JSON-RPC 2.0, section 4: a request
-    /// "MUST" be replied to. A server may wait for the reply for ever.
+    /// Counts a message that has no room and returns an error reply to a request. JSON-RPC 2.0,
+    /// section 4: a request "MUST" be replied to. A server may wait for the reply for ever.
     fn drop_unroutable(&self, message: &RpcMessage) -> Option<Bytes> {
         self.backlog.dropped.inc();
-        let RpcMessage::Request(request) = message else { return None };
+        let RpcMessage::Request(request) = message else {
+            return None;
+        };
         self.backlog.refused.inc();
-        Some(refusal(request, code::INTERNAL, "Too much waits for the client; ask again later"))
+        Some(refusal(
+            request,
+            code::INTERNAL,
+            "Too much waits for the client; ask again later",
+        ))
     }
 
-    /// Drops a message that no subscription reads, so that it takes no room from others. Requests get an error reply.
+    /// Drops a message that no subscription reads, so that it takes no room from others. Requests
+    /// get an error reply.
     fn drop_unclaimed(&self, message: &RpcMessage) -> Option<Bytes> {
         self.backlog.dropped.inc();
-        let RpcMessage::Request(request) = message else { return None };
-        Some(refusal(request, code::METHOD_NOT_FOUND, "Nobody is here who could answer"))
+        let RpcMessage::Request(request) = message else {
+            return None;
+        };
+        Some(refusal(
+            request,
+            code::METHOD_NOT_FOUND,
+            "Nobody is here who could answer",
+        ))
     }
 
     /// Ends the pipe. Every open call fails now, every later call at once.
     pub(super) fn fail(&self, error: LinkError) {
         let mut open = self.open.lock();
-        let OpenRequestTable::Calls(calls) = std::mem::replace(&mut *open, OpenRequestTable::Broken(error.clone()))
+        let OpenRequestTable::Calls(calls) =
+            std::mem::replace(&mut *open, OpenRequestTable::Broken(error.clone()))
         else {
             return;
         };
@@ -149,7 +180,12 @@ impl PipeShared {
     }
 
     /// Delivers a message or a batch.
-    pub(super) fn deliver_payload(&self, payload: RpcPayload, text: &Bytes, replies: &mut Vec<Bytes>) {
+    pub(super) fn deliver_payload(
+        &self,
+        payload: RpcPayload,
+        text: &Bytes,
+        replies: &mut Vec<Bytes>,
+    ) {
         let messages = match payload {
             RpcPayload::One(message) => return replies.extend(self.deliver(message, text.len())),
             RpcPayload::Batch(messages) => messages,
@@ -171,15 +207,17 @@ impl PipeShared {
         }
     }
 
-    /// Fails the call that a malformed answer names: no other answer will come. Possible requests and log lines with an
-    /// `id` do not count as answers.
+    /// Fails the call that a malformed answer names: no other answer will come. Possible requests
+    /// and log lines with an `id` do not count as answers.
     pub(super) fn fail_malformed(&self, line: &[u8], wrong: &MalformedMessage) {
         if let Some(id) = answered_id(line).or_else(|| scan_answered_id(line))
             && let OpenRequestTable::Calls(calls) = &mut *self.open.lock()
             && let Some(call) = calls.remove(&id)
         {
             self.mark_received();
-            let _ = call.try_send(CallMessage::end(Err(LinkError::Protocol(format!("the answer is {wrong}")))));
+            let _ = call.try_send(CallMessage::end(Err(LinkError::Protocol(format!(
+                "the answer is {wrong}"
+            )))));
         }
     }
 
@@ -203,13 +241,20 @@ impl PipeShared {
 }
 
 fn refusal(request: &RpcRequest, code: i64, message: &'static str) -> Bytes {
-    let error = RpcError { code, message: message.into(), data: None };
+    let error = RpcError {
+        code,
+        message: message.into(),
+        data: None,
+    };
     encode_with(160, |out| write_error(out, Some(&request.id), &error))
 }
 
 /// Finds the id of the request that a text without a JSON structure means to answer.
 fn scan_answered_id(line: &[u8]) -> Option<u64> {
     let has = |word: &[u8]| memchr::memmem::find(line, word).is_some();
-    let answers = has(b"\"jsonrpc\"") && (has(b"\"result\"") || has(b"\"error\"")) && !has(b"\"method\"");
-    answers.then(|| PartialIdScanner::default().feed_answer(line)).flatten()
+    let answers =
+        has(b"\"jsonrpc\"") && (has(b"\"result\"") || has(b"\"error\"")) && !has(b"\"method\"");
+    answers
+        .then(|| PartialIdScanner::default().feed_answer(line))
+        .flatten()
 }

@@ -1,8 +1,9 @@
 //! Replies that the gateway itself gives to server requests, such as pings.
 //!
-//! Owns the limits of these replies, apart from the limits of calls. Does not decide the replies (`rpc_pipe` and the
-//! revision do). Invariant: a server that asks faster than it reads replies is not read meanwhile, but never longer
-//! than [`ROOM_TIME`]. It may be blocked in writing data that a call waits for.
+//! Owns the limits of these replies, apart from the limits of calls. Does not decide the replies
+//! (`rpc_pipe` and the revision do). Invariant: a server that asks faster than it reads replies is
+//! not read meanwhile, but never longer than [`ROOM_TIME`]. It may be blocked in writing data that
+//! a call waits for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +18,8 @@ use crate::reply_rate_limit::{ReplyMeter, ReplyRateLimit};
 const REPLIES_MAX: usize = 256;
 /// Limit of their bytes.
 const REPLY_BYTES: usize = 64 * 1024;
-/// Longest wait for room, while the server is not read. Later replies are dropped until there is room.
+/// Longest wait for room, while the server is not read. Later replies are dropped until there is
+/// room.
 const ROOM_TIME: Duration = Duration::from_secs(5);
 
 /// Line to be written, with its share of the write budget.
@@ -39,12 +41,19 @@ impl ReplyQueue {
         let (queue, receiver) = mpsc::channel(REPLIES_MAX);
         let room = Arc::new(Semaphore::new(REPLY_BYTES));
         (
-            ReplyQueue { queue, room, rate_limit: ReplyRateLimit::default(), meter, is_stuck: AtomicBool::new(false) },
+            ReplyQueue {
+                queue,
+                room,
+                rate_limit: ReplyRateLimit::default(),
+                meter,
+                is_stuck: AtomicBool::new(false),
+            },
             receiver,
         )
     }
 
-    /// Queues a reply, at its rate and when there is room. The reading task waits here, which slows the server down.
+    /// Queues a reply, at its rate and when there is room. The reading task waits here, which slows
+    /// the server down.
     pub(super) async fn send(&self, answer: Bytes) {
         let was_delayed = self.rate_limit.wait_turn().await;
         // A reply larger than the whole room would wait for ever.
@@ -55,7 +64,8 @@ impl ReplyQueue {
             self.is_stuck.store(false, Ordering::Relaxed);
             return self.meter.answered(was_delayed);
         }
-        // One full wait is enough for a server that reads nothing; later replies are dropped at once.
+        // One full wait is enough for a server that reads nothing; later replies are dropped at
+        // once.
         if self.queue.is_closed() || self.is_stuck.load(Ordering::Relaxed) {
             return self.meter.dropped();
         }
@@ -70,7 +80,9 @@ impl ReplyQueue {
     }
 
     async fn wait_for_room(&self, answer: Bytes, size: u32) -> bool {
-        let Ok(permit) = self.room.clone().acquire_many_owned(size).await else { return false };
+        let Ok(permit) = self.room.clone().acquire_many_owned(size).await else {
+            return false;
+        };
         let line: (Bytes, OwnedSemaphorePermit) = (answer, permit);
         self.queue.send(line).await.is_ok()
     }

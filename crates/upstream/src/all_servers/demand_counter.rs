@@ -1,5 +1,5 @@
-//! Counter of subscribers by key. Does not subscribe anywhere. Invariant: the demand changes with the first subscriber
-//! of a key, and with the end of its last one.
+//! Counter of subscribers by key. Does not subscribe anywhere. Invariant: the demand changes with
+//! the first subscriber of a key, and with the end of its last one.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,6 @@
-//! Runtime that all servers share: metrics, reaper, store, subscriptions, certificates, proxies. Owns what is loaded
-//! once for all. Does not know any single server. Invariant: certificates and the environment are read on first use.
+//! Runtime that all servers share: metrics, reaper, store, subscriptions, certificates, proxies.
+//! Owns what is loaded once for all. Does not know any single server. Invariant: certificates and
+//! the environment are read on first use.
 
 pub(crate) mod demand_counter;
 pub(crate) mod owner_subscriptions;
@@ -90,7 +91,10 @@ impl UpstreamRuntime {
     /// Sends servers the credentials of this directory.
     #[must_use]
     pub fn with_credentials(self, credentials: Option<Arc<dyn CredentialDirectory>>) -> Self {
-        UpstreamRuntime { credentials, ..self }
+        UpstreamRuntime {
+            credentials,
+            ..self
+        }
     }
 
     /// Returns the source of a server's credential, for a connection of one person or of several.
@@ -111,32 +115,43 @@ impl UpstreamRuntime {
     pub async fn wait_closed(&self) {
         // A tracker's `wait` ends only once it is closed, even if it has no task.
         self.closing.close();
-        // A server that does not answer must not delay the exit. It ends such sessions after its own timeout.
+        // A server that does not answer must not delay the exit. It ends such sessions after its
+        // own timeout.
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.closing.wait()).await;
     }
 
-    /// Replaces all configured transports by pipes of the dialer. A server with a URL speaks HTTP over its pipe.
+    /// Replaces all configured transports by pipes of the dialer. A server with a URL speaks HTTP
+    /// over its pipe.
     #[must_use]
     pub fn with_dialer(self, dialer: ServerDialer) -> Self {
-        UpstreamRuntime { dialer: Some(dialer), ..self }
+        UpstreamRuntime {
+            dialer: Some(dialer),
+            ..self
+        }
     }
 
     /// Replaces the system's certificates by this TLS configuration.
     #[must_use]
     pub fn with_tls(self, tls: Option<Arc<rustls::ClientConfig>>) -> Self {
         match tls {
-            Some(tls) => UpstreamRuntime { tls: OnceLock::from(tls), ..self },
+            Some(tls) => UpstreamRuntime {
+                tls: OnceLock::from(tls),
+                ..self
+            },
             None => self,
         }
     }
 
-    /// Returns the TLS configuration of a server. Certificates are read on first use, since the system's take a
-    /// while.
+    /// Returns the TLS configuration of a server. Certificates are read on first use, since the
+    /// system's take a while.
     pub(crate) fn tls(&self, ca: Option<&CaFile>) -> Arc<rustls::ClientConfig> {
         let roots = || self.roots.get_or_init(trust::system_roots).clone();
         match ca {
             Some(ca) => ca.tls_config(roots),
-            None => self.tls.get_or_init(|| trust::client_config(roots())).clone(),
+            None => self
+                .tls
+                .get_or_init(|| trust::client_config(roots()))
+                .clone(),
         }
     }
 
@@ -145,7 +160,9 @@ impl UpstreamRuntime {
         match choice {
             ProxyChoice::Fixed(proxy) => Some(proxy.clone()),
             ProxyChoice::Direct => None,
-            ProxyChoice::Environment => self.proxies.get_or_init(ProxyEnvironment::read).choose(url),
+            ProxyChoice::Environment => {
+                self.proxies.get_or_init(ProxyEnvironment::read).choose(url)
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Subscriptions of clients by the owner of their dedicated connections. Owns the demand of each owner. Does not
-//! subscribe at servers (`pool/dedicated/notification_stream.rs`). Invariant: an entry exists only for an owner that
-//! subscribes or has a dedicated connection.
+//! Subscriptions of clients by the owner of their dedicated connections. Owns the demand of each
+//! owner. Does not subscribe at servers (`pool/dedicated/notification_stream.rs`). Invariant: an
+//! entry exists only for an owner that subscribes or has a dedicated connection.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -13,8 +13,8 @@ use crate::connection_owner::ConnectionOwner;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Caller, SubscriptionFilter};
 
-/// Subscriptions of all clients, by owner. They are bounded where they begin (`limits.streams`, `max_subscriptions`,
-/// `max_connections`).
+/// Subscriptions of all clients, by owner. They are bounded where they begin (`limits.streams`,
+/// `max_subscriptions`, `max_connections`).
 #[derive(Default)]
 pub struct OwnerSubscriptions(Mutex<HashMap<ConnectionOwner, OwnerDemand>>);
 
@@ -58,25 +58,53 @@ pub struct OwnerSubscriptionGuard {
 
 impl OwnerSubscriptions {
     /// Subscribes a client until the guard is dropped.
-    pub fn subscribe(self: &Arc<Self>, caller: &Caller, topics: Vec<SubscriptionTopic>) -> OwnerSubscriptionGuard {
-        // All of them, because the sharing mode of each server decides which owner its dedicated connection has.
+    pub fn subscribe(
+        self: &Arc<Self>,
+        caller: &Caller,
+        topics: Vec<SubscriptionTopic>,
+    ) -> OwnerSubscriptionGuard {
+        // All of them, because the sharing mode of each server decides which owner its dedicated
+        // connection has.
         let owners = ConnectionOwner::candidates_of(caller);
-        let guard = OwnerSubscriptionGuard { subscriptions: self.clone(), owners, topics };
+        let guard = OwnerSubscriptionGuard {
+            subscriptions: self.clone(),
+            owners,
+            topics,
+        };
         guard.update_counts(DemandCounter::add);
         guard
     }
 
     /// Returns a watch of what this owner wants from a server.
-    pub(crate) fn watch(self: &Arc<Self>, owner: ConnectionOwner, server: ByteString) -> OwnerDemandWatch {
+    pub(crate) fn watch(
+        self: &Arc<Self>,
+        owner: ConnectionOwner,
+        server: ByteString,
+    ) -> OwnerDemandWatch {
         // An entry without any topic: the receiver keeps it until the watch ends.
-        let changed = self.0.lock().entry(owner.clone()).or_default().changed.subscribe();
-        OwnerDemandWatch { subscriptions: self.clone(), owner, server, always_lists: false, changed: Some(changed) }
+        let changed = self
+            .0
+            .lock()
+            .entry(owner.clone())
+            .or_default()
+            .changed
+            .subscribe();
+        OwnerDemandWatch {
+            subscriptions: self.clone(),
+            owner,
+            server,
+            always_lists: false,
+            changed: Some(changed),
+        }
     }
 }
 
 impl OwnerSubscriptionGuard {
     /// Updates the count of each topic. `update` returns true if that changes the demand.
-    fn update_counts(&self, update: impl Fn(&mut DemandCounter<SubscriptionTopic>, &SubscriptionTopic) -> bool) {
+    fn update_counts(
+        &self,
+        update: impl Fn(&mut DemandCounter<SubscriptionTopic>, &SubscriptionTopic) -> bool,
+    ) {
         let mut table = self.subscriptions.0.lock();
         for owner in &self.owners {
             let demand = table.entry(owner.clone()).or_default();
@@ -118,10 +146,12 @@ impl OwnerDemandWatch {
     pub(crate) fn filter(&self) -> SubscriptionFilter {
         let table = self.subscriptions.0.lock();
         let demand = table.get(&self.owner);
-        let logs = demand.is_some_and(|demand| demand.topics.contains(&SubscriptionTopic::ListsAndLogs));
+        let logs =
+            demand.is_some_and(|demand| demand.topics.contains(&SubscriptionTopic::ListsAndLogs));
         let lists = logs || self.always_lists;
         SubscriptionFilter {
-            // The completion of an elicitation is always wanted: a session waits for it without a subscription.
+            // The completion of an elicitation is always wanted: a session waits for it without a
+            // subscription.
             elicitations: true,
             tools: lists,
             prompts: lists,
@@ -129,7 +159,9 @@ impl OwnerDemandWatch {
             logs,
             all_task_statuses: logs,
             extensions: logs,
-            uris: demand.map(|demand| demand.uris_of(&self.server).cloned().collect()).unwrap_or_default(),
+            uris: demand
+                .map(|demand| demand.uris_of(&self.server).cloned().collect())
+                .unwrap_or_default(),
             ..SubscriptionFilter::default()
         }
     }
@@ -139,7 +171,13 @@ impl OwnerDemandWatch {
         let subscriptions = self.subscriptions.clone();
         let owner = self.owner.clone();
         let server = self.server.clone();
-        move || subscriptions.0.lock().get(&owner).is_some_and(|demand| demand.uris_of(&server).next().is_some())
+        move || {
+            subscriptions
+                .0
+                .lock()
+                .get(&owner)
+                .is_some_and(|demand| demand.uris_of(&server).next().is_some())
+        }
     }
 
     /// Waits for a change of the demand.
@@ -157,7 +195,8 @@ impl OwnerDemandWatch {
 impl Drop for OwnerDemandWatch {
     fn drop(&mut self) {
         let mut table = self.subscriptions.0.lock();
-        // Dropped under the lock: of two watches that end together, the second sees that it is the last.
+        // Dropped under the lock: of two watches that end together, the second sees that it is the
+        // last.
         self.changed = None;
         if table.get(&self.owner).is_some_and(OwnerDemand::is_unused) {
             table.remove(&self.owner);
@@ -188,22 +227,37 @@ mod tests {
         let subscriptions = Arc::new(OwnerSubscriptions::default());
         let client = testing::caller(1, Some("s"));
         let other = testing::caller(1, Some("t"));
-        let mut watch = subscriptions.watch(ConnectionOwner::Session(ByteString::from("s")), ByteString::from("a"));
-        let always = SubscriptionFilter { elicitations: true, ..SubscriptionFilter::default() };
+        let mut watch = subscriptions.watch(
+            ConnectionOwner::Session(ByteString::from("s")),
+            ByteString::from("a"),
+        );
+        let always = SubscriptionFilter {
+            elicitations: true,
+            ..SubscriptionFilter::default()
+        };
         assert_eq!(watch.filter(), always);
         let _others = subscriptions.subscribe(&other, vec![LISTS, resource("a", "x:other")]);
         assert!(!differs(&watch), "another client is another owner");
-        let guard = subscriptions.subscribe(&client, vec![LISTS, resource("a", "x:1"), resource("b", "x:2")]);
+        let guard = subscriptions.subscribe(
+            &client,
+            vec![LISTS, resource("a", "x:1"), resource("b", "x:2")],
+        );
         assert!(differs(&watch));
         watch.changed.as_mut().unwrap().mark_unchanged();
         let filter = watch.filter();
-        assert!(filter.tools && filter.logs && filter.uris == [ByteString::from("x:1")], "{filter:?}");
+        assert!(
+            filter.tools && filter.logs && filter.uris == [ByteString::from("x:1")],
+            "{filter:?}"
+        );
         let (second, third) = (
             subscriptions.subscribe(&client, vec![LISTS, resource("a", "x:1")]),
             subscriptions.subscribe(&client, vec![LISTS]),
         );
         drop(third);
-        assert!(!differs(&watch), "nothing differs as long as another one is left");
+        assert!(
+            !differs(&watch),
+            "nothing differs as long as another one is left"
+        );
         drop((guard, second));
         assert!(differs(&watch));
         assert_eq!(watch.filter(), always);
@@ -215,7 +269,10 @@ mod tests {
         let client = testing::caller(1, None);
         let watch = subscriptions.watch(ConnectionOwner::Stateless(1), ByteString::from("a"));
         let guard = subscriptions.subscribe(&client, vec![LISTS, resource("a", "x:1")]);
-        assert!(subscriptions.0.lock().len() >= 2, "as a client without a session, and as a principal");
+        assert!(
+            subscriptions.0.lock().len() >= 2,
+            "as a client without a session, and as a principal"
+        );
         drop(guard);
         assert_eq!(subscriptions.0.lock().len(), 1);
         drop(watch);
@@ -230,7 +287,8 @@ mod tests {
         let end = || {
             // Many rounds, because the race is rare.
             for _ in 0..2000 {
-                let watch = subscriptions.watch(ConnectionOwner::Stateless(1), ByteString::from("a"));
+                let watch =
+                    subscriptions.watch(ConnectionOwner::Stateless(1), ByteString::from("a"));
                 both.wait();
                 drop(watch);
                 both.wait();

@@ -1,5 +1,6 @@
-//! Turns of list requests to servers that announce no changes. Owns their rate over all servers. Does not poll
-//! (`lists/polls.rs`). Invariant: at most [`POLLS_PER_SECOND`] requests begin in a second, however many servers there are.
+//! Turns of list requests to servers that announce no changes. Owns their rate over all servers.
+//! Does not poll (`lists/polls.rs`). Invariant: at most [`POLLS_PER_SECOND`] requests begin in a
+//! second, however many servers there are.
 
 use parking_lot::Mutex;
 use std::time::Duration;
@@ -36,9 +37,19 @@ mod tests {
         let turns = PollTurns::default();
         let began = Instant::now();
         let reserved: Vec<Duration> = (0..100).map(|_| turns.reserve(1) - began).collect();
-        assert_eq!((reserved[0], reserved[99]), (Duration::ZERO, Duration::from_millis(9_900)));
+        assert_eq!(
+            (reserved[0], reserved[99]),
+            (Duration::ZERO, Duration::from_millis(9_900))
+        );
         tokio::time::advance(Duration::from_secs(60)).await;
-        assert_eq!(turns.reserve(4), Instant::now(), "what was not used is not saved up");
-        assert_eq!(turns.reserve(1) - Instant::now(), Duration::from_millis(400));
+        assert_eq!(
+            turns.reserve(4),
+            Instant::now(),
+            "what was not used is not saved up"
+        );
+        assert_eq!(
+            turns.reserve(1) - Instant::now(),
+            Duration::from_millis(400)
+        );
     }
 }

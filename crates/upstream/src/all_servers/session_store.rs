@@ -1,6 +1,7 @@
-//! Persisted upstream sessions of single clients, across restarts of the gateway. Owns the rows of the previous process
-//! and who owns each row now. Does not open rows (`pool/dedicated/session_row.rs`). Invariant: of two connections with
-//! one row, only the later one changes it.
+//! Persisted upstream sessions of single clients, across restarts of the gateway. Owns the rows of
+//! the previous process and who owns each row now. Does not open rows
+//! (`pool/dedicated/session_row.rs`). Invariant: of two connections with one row, only the later
+//! one changes it.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -16,8 +17,8 @@ use moongate_session::store::StoredRows;
 pub(crate) struct UpstreamSessionStore {
     /// Rows of the previous process.
     persisted: Mutex<HashMap<Bytes, Bytes>>,
-    /// Connection that owns each row. A replacement has the same row, which its predecessor then leaves alone. There
-    /// is an entry for each persisted connection (`max_connections`).
+    /// Connection that owns each row. A replacement has the same row, which its predecessor then
+    /// leaves alone. There is an entry for each persisted connection (`max_connections`).
     owners: Mutex<HashMap<Bytes, u64>>,
     connections: AtomicU64,
 }

@@ -1,9 +1,10 @@
-//! Circuit breaker of one server. Counts failures of the server as a whole: lost connections, timeouts, and refusals
-//! with `Retry-After`. Does not send or classify calls (`call`). Invariant: a JSON-RPC response, an error included,
-//! never opens the breaker, and an open one lets through one probe at a time.
+//! Circuit breaker of one server. Counts failures of the server as a whole: lost connections,
+//! timeouts, and refusals with `Retry-After`. Does not send or classify calls (`call`). Invariant:
+//! a JSON-RPC response, an error included, never opens the breaker, and an open one lets through
+//! one probe at a time.
 //!
-//! The breaker opens after failures in a row, at a high rate of failures, or when the server asks to wait
-//! (`Retry-After`). After a while, one probe call decides whether it closes.
+//! The breaker opens after failures in a row, at a high rate of failures, or when the server asks
+//! to wait (`Retry-After`). After a while, one probe call decides whether it closes.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -104,12 +105,15 @@ impl CircuitBreaker {
         let mut inner = self.inner.lock();
         match self.remaining() {
             None => Ok(BreakerPermit::default()),
-            Some(left) if !left.is_zero() || inner.probing => {
-                Err(OpenState { reason: inner.reason.clone(), remaining: left })
-            }
+            Some(left) if !left.is_zero() || inner.probing => Err(OpenState {
+                reason: inner.reason.clone(),
+                remaining: left,
+            }),
             Some(_) => {
                 inner.probing = true;
-                Ok(BreakerPermit { probe: Some(HalfOpenProbe(self.clone())) })
+                Ok(BreakerPermit {
+                    probe: Some(HalfOpenProbe(self.clone())),
+                })
             }
         }
     }
@@ -140,14 +144,21 @@ impl CircuitBreaker {
             self.successes.store(0, Ordering::Relaxed);
         }
         inner.failures += 1;
-        let streak = self.streak.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        let streak = self
+            .streak
+            .fetch_add(1, Ordering::Relaxed)
+            .saturating_add(1);
         let all = inner.failures + self.successes.load(Ordering::Relaxed);
         let limit = self.settings.failures;
         // A failed probe decides alone. A limit of zero disables the counts, but not `Retry-After`.
         let failing = limit > 0
-            && (probe || streak >= limit || (all >= CALLS_MIN && inner.failures * 100 >= all * FAULTS_PERCENT));
+            && (probe
+                || streak >= limit
+                || (all >= CALLS_MIN && inner.failures * 100 >= all * FAULTS_PERCENT));
         let failing = failing.then_some(self.settings.open);
-        let asked = wait.map(|wait| wait.min(OPEN_TIME_MAX)).filter(|wait| !wait.is_zero());
+        let asked = wait
+            .map(|wait| wait.min(OPEN_TIME_MAX))
+            .filter(|wait| !wait.is_zero());
         // The longer of the two times counts.
         if let Some(time) = failing.max(asked) {
             // Never 0, which means closed.
@@ -176,7 +187,10 @@ impl CircuitBreaker {
     /// Returns the open state, if the breaker is open.
     pub(crate) fn open_state(&self) -> Option<OpenState> {
         let inner = self.inner.lock();
-        self.remaining().map(|left| OpenState { reason: inner.reason.clone(), remaining: left })
+        self.remaining().map(|left| OpenState {
+            reason: inner.reason.clone(),
+            remaining: left,
+        })
     }
 
     /// Waits until the breaker opens or closes.
@@ -212,7 +226,10 @@ mod tests {
     const OPEN: Duration = Duration::from_secs(10);
 
     fn breaker(failures: u32) -> Arc<CircuitBreaker> {
-        CircuitBreaker::new(BreakerSettings { failures, open: OPEN })
+        CircuitBreaker::new(BreakerSettings {
+            failures,
+            open: OPEN,
+        })
     }
 
     fn fault(wait: Option<u64>) -> CallClass {
@@ -220,7 +237,10 @@ mod tests {
     }
 
     fn send(breaker: &Arc<CircuitBreaker>, class: CallClass) -> bool {
-        breaker.admit().map(|permit| breaker.record(class, &permit)).is_ok()
+        breaker
+            .admit()
+            .map(|permit| breaker.record(class, &permit))
+            .is_ok()
     }
 
     #[tokio::test(start_paused = true)]
@@ -234,7 +254,10 @@ mod tests {
         for _ in 0..3 {
             assert!(send(&breaker, fault(None)));
         }
-        let shut = OpenState { reason: "HTTP status 503".to_owned(), remaining: OPEN };
+        let shut = OpenState {
+            reason: "HTTP status 503".to_owned(),
+            remaining: OPEN,
+        };
         assert_eq!(breaker.admit().err(), Some(shut));
         tokio::time::advance(OPEN).await;
         let probe = breaker.admit().ok().unwrap();
@@ -242,12 +265,19 @@ mod tests {
         assert!(breaker.admit().is_err(), "and only one");
         breaker.record(fault(None), &probe);
         drop(probe);
-        assert_eq!(breaker.admit().err().map(|shut| shut.remaining), Some(OPEN), "it still fails");
+        assert_eq!(
+            breaker.admit().err().map(|shut| shut.remaining),
+            Some(OPEN),
+            "it still fails"
+        );
         tokio::time::advance(OPEN).await;
         // The client of the probe went away before the end.
         drop(breaker.admit());
         assert!(send(&breaker, CallClass::Success));
-        assert!(send(&breaker, fault(None)) && send(&breaker, CallClass::Success), "as before");
+        assert!(
+            send(&breaker, fault(None)) && send(&breaker, CallClass::Success),
+            "as before"
+        );
         assert_eq!(breaker.open_state(), None);
     }
 
@@ -268,7 +298,14 @@ mod tests {
         let breaker = breaker(1000);
         // Nine of ten calls fail.
         let mut sent = 0;
-        while send(&breaker, if sent % 10 == 0 { CallClass::Success } else { fault(None) }) {
+        while send(
+            &breaker,
+            if sent % 10 == 0 {
+                CallClass::Success
+            } else {
+                fault(None)
+            },
+        ) {
             sent += 1;
             assert!(sent < 100);
         }
@@ -277,7 +314,14 @@ mod tests {
         let half = self::breaker(1000);
         for n in 0..1000 {
             assert!(
-                send(&half, if n % 2 == 0 { CallClass::Success } else { fault(None) }),
+                send(
+                    &half,
+                    if n % 2 == 0 {
+                        CallClass::Success
+                    } else {
+                        fault(None)
+                    }
+                ),
                 "half of the calls are served"
             );
         }
@@ -290,7 +334,10 @@ mod tests {
             let breaker = breaker(1000);
             assert!(send(&breaker, fault(Some(0))), "that is no wish");
             assert!(send(&breaker, fault(Some(asked))));
-            assert_eq!(breaker.admit().err().map(|shut| shut.remaining), Some(Duration::from_secs(waited)));
+            assert_eq!(
+                breaker.admit().err().map(|shut| shut.remaining),
+                Some(Duration::from_secs(waited))
+            );
             tokio::time::advance(Duration::from_secs(waited)).await;
             assert!(send(&breaker, CallClass::Success));
         }

@@ -1,5 +1,6 @@
-//! Concurrency limit of one server, with a queue. Owns the permits and the number of waiting calls. Does not start
-//! calls (`call`). Invariant: permits are granted in the order of arrival, and no call waits beyond its deadline.
+//! Concurrency limit of one server, with a queue. Owns the permits and the number of waiting calls.
+//! Does not start calls (`call`). Invariant: permits are granted in the order of arrival, and no
+//! call waits beyond its deadline.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -48,7 +49,11 @@ impl QueuedPermit<'_> {
     /// Waits for a permit, if the call has none.
     pub(crate) async fn reacquire(&mut self) -> Result<(), Error> {
         if self.permit.is_none() {
-            self.permit = Some(self.limit.wait_in_queue(self.settings, self.deadline).await?);
+            self.permit = Some(
+                self.limit
+                    .wait_in_queue(self.settings, self.deadline)
+                    .await?,
+            );
         }
         // Left only now, so that the call counts as queued for as long as it waits.
         self.queue_place = None;
@@ -58,7 +63,10 @@ impl QueuedPermit<'_> {
 
 impl ConcurrencyLimit {
     pub(crate) fn new(settings: &ServerSettings) -> Self {
-        ConcurrencyLimit { free: Arc::new(Semaphore::new(settings.max_concurrency)), queued: AtomicUsize::new(0) }
+        ConcurrencyLimit {
+            free: Arc::new(Semaphore::new(settings.max_concurrency)),
+            queued: AtomicUsize::new(0),
+        }
     }
 
     /// Returns a permit, if one is free and no call waits for it.
@@ -77,7 +85,10 @@ impl ConcurrencyLimit {
             // Permits in use are withdrawn once their calls return them.
             let free = self.free.clone();
             tokio::spawn(async move {
-                if let Ok(permits) = free.acquire_many_owned(u32::try_from(owed).unwrap_or(u32::MAX)).await {
+                if let Ok(permits) = free
+                    .acquire_many_owned(u32::try_from(owed).unwrap_or(u32::MAX))
+                    .await
+                {
                     permits.forget();
                 }
             });
@@ -104,10 +115,18 @@ impl ConcurrencyLimit {
         if let Some(permit) = self.try_acquire() {
             return Ok(permit);
         }
-        let ServerSettings { name, queue, max_concurrency, .. } = settings;
+        let ServerSettings {
+            name,
+            queue,
+            max_concurrency,
+            ..
+        } = settings;
         let _place = QueuePlace::enter(self, settings, metrics).ok_or_else(|| {
             metrics.calls.refused.inc(Limit::Queue);
-            let message = format!("Server \"{name}\" is busy: {max_concurrency} calls run and {queue} wait; raise servers.{name}.max_concurrency or .queue");
+            let message = format!(
+                "Server \"{name}\" is busy: {max_concurrency} calls run and \
+                                   {queue} wait; raise servers.{name}.max_concurrency or .queue"
+            );
             Error::new(McpErrorKind::Overloaded, message)
         })?;
         self.wait_in_queue(settings, deadline).await
@@ -121,17 +140,29 @@ impl ConcurrencyLimit {
         metrics: &'a Metrics,
         deadline: Instant,
     ) -> QueuedPermit<'a> {
-        QueuedPermit { permit, queue_place: None, limit: self, settings, metrics, deadline }
+        QueuedPermit {
+            permit,
+            queue_place: None,
+            limit: self,
+            settings,
+            metrics,
+            deadline,
+        }
     }
 
-    async fn wait_in_queue(&self, settings: &ServerSettings, deadline: Instant) -> Result<ConcurrencyPermit, Error> {
+    async fn wait_in_queue(
+        &self,
+        settings: &ServerSettings,
+        deadline: Instant,
+    ) -> Result<ConcurrencyPermit, Error> {
         let ServerSettings { name, timeout, .. } = settings;
         match tokio::time::timeout_at(deadline, self.free.clone().acquire_owned()).await {
             // The semaphore is never closed, so that any other result is the deadline.
             Ok(Ok(permit)) => Ok(permit),
             _ => {
                 let message = format!(
-                    "Server \"{name}\" is busy: the call waited for its turn until its time was over (servers.{name}.max_concurrency, and .timeout = {timeout:?})"
+                    "Server \"{name}\" is busy: the call waited for its turn until its time was \
+                     over (servers.{name}.max_concurrency, and .timeout = {timeout:?})"
                 );
                 Err(Error::new(McpErrorKind::Overloaded, message))
             }
@@ -142,14 +173,23 @@ impl ConcurrencyLimit {
 /// Place in the queue.
 struct QueuePlace<'a> {
     limit: &'a ConcurrencyLimit,
-    /// Held because a later lookup may find another gauge, after the server left the config and came back.
+    /// Held because a later lookup may find another gauge, after the server left the config and
+    /// came back.
     depth: GaugeHandle,
 }
 
 impl<'a> QueuePlace<'a> {
-    fn enter(limit: &'a ConcurrencyLimit, settings: &ServerSettings, metrics: &Metrics) -> Option<Self> {
-        let place = QueuePlace { limit, depth: metrics.servers.queue_depth.series(&settings.name) };
-        // Counted before the check: of two calls that enter together, only one can get the last place.
+    fn enter(
+        limit: &'a ConcurrencyLimit,
+        settings: &ServerSettings,
+        metrics: &Metrics,
+    ) -> Option<Self> {
+        let place = QueuePlace {
+            limit,
+            depth: metrics.servers.queue_depth.series(&settings.name),
+        };
+        // Counted before the check: of two calls that enter together, only one can get the last
+        // place.
         let before = limit.queued.fetch_add(1, Ordering::AcqRel);
         place.depth.inc();
         // The guard exists already: a refused call is counted out again by its drop.
@@ -175,19 +215,38 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn turns_are_in_order_and_within_the_calls_time() {
-        let connect = ConnectTarget::Stdio { command: String::new(), args: Vec::new(), env: Vec::new(), cwd: None };
-        let settings = ServerSettings { max_concurrency: 1, queue: 2, ..ServerSettings::new("a", connect) };
+        let connect = ConnectTarget::Stdio {
+            command: String::new(),
+            args: Vec::new(),
+            env: Vec::new(),
+            cwd: None,
+        };
+        let settings = ServerSettings {
+            max_concurrency: 1,
+            queue: 2,
+            ..ServerSettings::new("a", connect)
+        };
         let limit = ConcurrencyLimit::new(&settings);
         let metrics = Metrics::new();
         let late = Instant::now() + Duration::from_secs(60);
         let first = limit.acquire(&settings, &metrics, late).await.unwrap();
         let mut second = Box::pin(limit.acquire(&settings, &metrics, late));
         // Its deadline comes before any permit.
-        let mut third = Box::pin(limit.acquire(&settings, &metrics, Instant::now() + Duration::from_secs(1)));
+        let mut third =
+            Box::pin(limit.acquire(&settings, &metrics, Instant::now() + Duration::from_secs(1)));
         assert!((&mut second).now_or_never().is_none() && (&mut third).now_or_never().is_none());
         assert_eq!(limit.queue_len(), 2);
-        let error = limit.acquire(&settings, &metrics, late).now_or_never().unwrap().unwrap_err();
-        assert!(error.message.contains("servers.a.max_concurrency or .queue"), "{error}");
+        let error = limit
+            .acquire(&settings, &metrics, late)
+            .now_or_never()
+            .unwrap()
+            .unwrap_err();
+        assert!(
+            error
+                .message
+                .contains("servers.a.max_concurrency or .queue"),
+            "{error}"
+        );
         assert_eq!(limit.queue_len(), 2, "who is refused does not wait");
         let error = third.await.unwrap_err();
         assert!(error.message.contains("its time was over"), "{error}");
@@ -199,7 +258,10 @@ mod tests {
         let mut aside = limit.queued_permit(Some(permit), &settings, &metrics, late);
         aside.release();
         let other = limit.try_acquire().unwrap();
-        assert!(aside.reacquire().now_or_never().is_none() && limit.queue_len() == 1, "it waits like any other");
+        assert!(
+            aside.reacquire().now_or_never().is_none() && limit.queue_len() == 1,
+            "it waits like any other"
+        );
         drop(other);
         aside.reacquire().await.unwrap();
         assert!(aside.permit.is_some() && limit.queue_len() == 0);
@@ -207,11 +269,21 @@ mod tests {
         // The server leaves the config while the call is queued.
         metrics.forget_server("a", &[], &[]);
         aside.reacquire().await.unwrap();
-        assert_eq!(metrics.servers.queue_depth.get("a"), 0, "its server was forgotten meanwhile");
+        assert_eq!(
+            metrics.servers.queue_depth.get("a"),
+            0,
+            "its server was forgotten meanwhile"
+        );
         // Without a queue, a released permit could be lost.
-        let full = ServerSettings { queue: 0, ..settings.clone() };
+        let full = ServerSettings {
+            queue: 0,
+            ..settings.clone()
+        };
         let mut stays = limit.queued_permit(aside.permit.take(), &full, &metrics, late);
         stays.release();
-        assert!(stays.permit.is_some(), "where nobody may wait, it keeps its slot");
+        assert!(
+            stays.permit.is_some(),
+            "where nobody may wait, it keeps its slot"
+        );
     }
 }

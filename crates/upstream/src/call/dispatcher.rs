@@ -1,6 +1,6 @@
-//! Dispatcher of one server's calls: breaker, concurrency permit and connection, in this order. Owns the limits that
-//! all calls of the server share. Does not follow a started call (`call`). Invariant: a call gets its connection within
-//! its own deadline, or one clear error.
+//! Dispatcher of one server's calls: breaker, concurrency permit and connection, in this order.
+//! Owns the limits that all calls of the server share. Does not follow a started call (`call`).
+//! Invariant: a call gets its connection within its own deadline, or one clear error.
 
 use moongate_telemetry::Limit;
 use std::sync::Arc;
@@ -82,7 +82,8 @@ impl CallDispatcher {
     /// Applies the limits that can change while calls run.
     pub(crate) fn apply_settings(&self, before: &ServerSettings, settings: &ServerSettings) {
         self.attempts.store(settings.attempts, Ordering::Relaxed);
-        self.concurrency.resize(before.max_concurrency, settings.max_concurrency);
+        self.concurrency
+            .resize(before.max_concurrency, settings.max_concurrency);
     }
 
     /// Returns the limit of attempts of one call.
@@ -99,16 +100,27 @@ impl CallDispatcher {
                 left if left.is_zero() => "another call is seeing whether it is back".to_owned(),
                 left => format!("calls are sent again in {}", seconds(left)),
             };
-            let message = format!("Server \"{name}\" keeps failing, so that this call was not sent (servers.{name}.breaker); {when}. Its last failure: {}", open_state.reason);
+            let message = format!(
+                "Server \"{name}\" keeps failing, so that this call was not sent \
+                                   (servers.{name}.breaker); {when}. Its last \
+                                   failure: {}",
+                open_state.reason
+            );
             Error::new(McpErrorKind::ServerDown, message)
         })
     }
 
     /// Waits for a permit, and returns it with the time in the queue.
-    pub(super) async fn queue(&self, deadline: Instant) -> Result<(ConcurrencyPermit, Duration), Error> {
+    pub(super) async fn queue(
+        &self,
+        deadline: Instant,
+    ) -> Result<(ConcurrencyPermit, Duration), Error> {
         let queued_at = Instant::now();
         let settings = self.server.live_settings();
-        let permit = self.concurrency.acquire(&settings, self.server.metrics(), deadline).await?;
+        let permit = self
+            .concurrency
+            .acquire(&settings, self.server.metrics(), deadline)
+            .await?;
         Ok((permit, queued_at.elapsed()))
     }
 
@@ -123,18 +135,29 @@ impl CallDispatcher {
     ) -> Result<StartedCall, Error> {
         let began = Instant::now();
         let settings = self.server.live_settings();
-        let mut queued_permit = self.concurrency.queued_permit(permit, &settings, self.server.metrics(), deadline);
+        let mut queued_permit =
+            self.concurrency
+                .queued_permit(permit, &settings, self.server.metrics(), deadline);
         let era = self.pool.wanted_era(caller, &call);
         let mut request = CheckoutRequest::new(caller, era, &call);
-        request.exceeds_client = self.pool.is_mistaken_for_able(caller, CallTraits::of(&call), &call);
+        request.exceeds_client =
+            self.pool
+                .is_mistaken_for_able(caller, CallTraits::of(&call), &call);
         let started = async {
             loop {
-                let (connection, checked_out) = self.pool.checkout(&mut request, &mut queued_permit).await?;
-                // The checkout may have released the permit to wait for a dial. The call must not run without one.
+                let (connection, checked_out) =
+                    self.pool.checkout(&mut request, &mut queued_permit).await?;
+                // The checkout may have released the permit to wait for a dial. The call must not
+                // run without one.
                 queued_permit.reacquire().await?;
-                // Another client may have begun a call there since the checkout. The second round isolates this call,
-                // and is the last.
-                let Some(_lock) = self.pool.begin_start(&connection, &checked_out, &mut request) else { continue };
+                // Another client may have begun a call there since the checkout. The second round
+                // isolates this call, and is the last.
+                let Some(_lock) = self
+                    .pool
+                    .begin_start(&connection, &checked_out, &mut request)
+                else {
+                    continue;
+                };
                 let connect_time = began.elapsed();
                 let exchange = connection.open_call(caller, call);
                 let is_multiplexed = connection.link.is_multiplexed();
@@ -155,25 +178,39 @@ impl CallDispatcher {
                 });
             }
         };
-        tokio::time::timeout_at(deadline, started).await.unwrap_or_else(|_| Err(self.pool.checkout_timeout()))
+        tokio::time::timeout_at(deadline, started)
+            .await
+            .unwrap_or_else(|_| Err(self.pool.checkout_timeout()))
     }
 
-    /// Returns the caller with the headers that this server's config forwards, under the server's names, and no
-    /// others.
+    /// Returns the caller with the headers that this server's config forwards, under the server's
+    /// names, and no others.
     pub(super) fn with_forwarded_headers(&self, caller: &Arc<Caller>) -> Arc<Caller> {
         // The common case shares the caller. A copy would cost an allocation in every call.
         if caller.forwarded_headers.is_empty() {
             return caller.clone();
         }
         let wanted: &[_] = match &self.server.settings.connect {
-            ConnectTarget::Http { forward_headers, .. } => forward_headers,
+            ConnectTarget::Http {
+                forward_headers, ..
+            } => forward_headers,
             // A pipe has no headers for a single call.
-            ConnectTarget::Stdio { .. } | ConnectTarget::Socket(_) | ConnectTarget::Misconfigured { .. } => &[],
+            ConnectTarget::Stdio { .. }
+            | ConnectTarget::Socket(_)
+            | ConnectTarget::Misconfigured { .. } => &[],
         };
-        let value =
-            |from: &http::HeaderName| caller.forwarded_headers.iter().find(|(name, _)| name.as_str() == from.as_str());
-        let headers =
-            wanted.iter().filter_map(|(from, to)| Some((ByteString::from(to.as_str()), value(from)?.1.clone())));
-        Arc::new(Caller { forwarded_headers: headers.collect(), ..(**caller).clone() })
+        let value = |from: &http::HeaderName| {
+            caller
+                .forwarded_headers
+                .iter()
+                .find(|(name, _)| name.as_str() == from.as_str())
+        };
+        let headers = wanted
+            .iter()
+            .filter_map(|(from, to)| Some((ByteString::from(to.as_str()), value(from)?.1.clone())));
+        Arc::new(Caller {
+            forwarded_headers: headers.collect(),
+            ..(**caller).clone()
+        })
     }
 }

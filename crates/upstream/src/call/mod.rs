@@ -1,6 +1,6 @@
-//! Call at a server, from start to end. Owns its concurrency permit, its connection and its retries. Does not encode
-//! the call (`protocol`). Invariant: a call is retried only before any of its events arrived, and its client sees one
-//! attempt.
+//! Call at a server, from start to end. Owns its concurrency permit, its connection and its
+//! retries. Does not encode the call (`protocol`). Invariant: a call is retried only before any of
+//! its events arrived, and its client sees one attempt.
 
 pub(crate) mod circuit_breaker;
 pub(crate) mod concurrency;
@@ -30,8 +30,8 @@ use crate::pool::CheckedOut;
 use crate::pool::isolation::{CallTraits, own_capabilities};
 use moongate_jsonrpc::json::JsonObject;
 use moongate_model::{
-    Call, Caller, ClientCapabilities, Error, Exchange, ExchangeEvent, InputRequired, McpErrorKind, McpMethod,
-    Notification, Outcome, Retryable, ServerStart, TaskMode,
+    Call, Caller, ClientCapabilities, Error, Exchange, ExchangeEvent, InputRequired, McpErrorKind,
+    McpMethod, Notification, Outcome, Retryable, ServerStart, TaskMode,
 };
 use moongate_protocol::{CallAdvice, Era, era_of};
 
@@ -48,7 +48,8 @@ struct ActiveCall {
     connection: CallConnection,
     /// Time in the concurrency queue, of all attempts.
     queue_time: Duration,
-    /// Time until there was a connection, of all attempts that had to wait for one. The queue is not part of it.
+    /// Time until there was a connection, of all attempts that had to wait for one. The queue is
+    /// not part of it.
     connect_time: Duration,
     /// Attempts after the first one.
     retries: u32,
@@ -83,7 +84,9 @@ enum CallStart {
 
 impl UpstreamCall {
     fn refused(error: Error) -> Self {
-        UpstreamCall(CallStart::Refused(Some(error.with_retryable(Retryable::NotSent))))
+        UpstreamCall(CallStart::Refused(Some(
+            error.with_retryable(Retryable::NotSent),
+        )))
     }
 
     fn running(call: ActiveCall) -> Self {
@@ -98,7 +101,8 @@ impl UpstreamCall {
         }
     }
 
-    /// Returns the time in the queue and until there was a connection. None for a call that never got one.
+    /// Returns the time in the queue and until there was a connection. None for a call that never
+    /// got one.
     pub fn wait(&self) -> Option<Duration> {
         match &self.0 {
             CallStart::Running(call) if !call.connection.revision.is_empty() => {
@@ -122,7 +126,9 @@ impl Stream for UpstreamCall {
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<ExchangeEvent>> {
         match &mut self.get_mut().0 {
-            CallStart::Refused(error) => Poll::Ready(error.take().map(|error| ExchangeEvent::Done(Err(error)))),
+            CallStart::Refused(error) => {
+                Poll::Ready(error.take().map(|error| ExchangeEvent::Done(Err(error))))
+            }
             CallStart::Running(call) => call.poll_next_unpin(cx),
         }
     }
@@ -147,7 +153,8 @@ impl Stream for ActiveCall {
                     Ok(started) => this.on_started(started),
                     Err(error) => {
                         this.finish();
-                        let error = this.with_sent_attempts(error.with_retryable(Retryable::NotSent));
+                        let error =
+                            this.with_sent_attempts(error.with_retryable(Retryable::NotSent));
                         return Poll::Ready(Some(ExchangeEvent::Done(Err(error))));
                     }
                 },
@@ -192,7 +199,10 @@ impl CallDispatcher {
             retries: 0,
             may_have_run: false,
             retryable: RetryableCall::of(&caller, &call, self.attempts()),
-            tool: call.definition.clone().filter(|_| call.method == McpMethod::CallTool),
+            tool: call
+                .definition
+                .clone()
+                .filter(|_| call.method == McpMethod::CallTool),
             era,
             own_capabilities: own_capabilities(&caller, CallTraits::of(&call)),
             was_asked_in_vain: false,
@@ -200,19 +210,27 @@ impl CallDispatcher {
             deadline,
             quota: NotificationQuota::default(),
             // An eager server never stops for idleness, so that its calls need no tracking.
-            activity: (self.server.settings.start == ServerStart::Lazy).then(|| self.activity.track_call()),
+            activity: (self.server.settings.start == ServerStart::Lazy)
+                .then(|| self.activity.track_call()),
         };
-        // Hot path: with a free permit and the shared connection at hand, the call needs no future of its own.
+        // Hot path: with a free permit and the shared connection at hand, the call needs no future
+        // of its own.
         let permit = self.concurrency.try_acquire();
-        let checked_out = permit.as_ref().and_then(|_| self.pool.try_checkout(&caller, era, &call));
-        if let Some(connection) = checked_out.as_ref().and_then(|checked_out| checked_out.connection()) {
+        let checked_out = permit
+            .as_ref()
+            .and_then(|_| self.pool.try_checkout(&caller, era, &call));
+        if let Some(connection) = checked_out
+            .as_ref()
+            .and_then(|checked_out| checked_out.connection())
+        {
             (active_call.permit, active_call.breaker_permit) = (permit, Some(breaker_permit));
             active_call.connection.is_multiplexed = connection.link.is_multiplexed();
             active_call.connection.revision = connection.revision;
             active_call.step = CallStep::Running(connection.open_call(&caller, call));
             return UpstreamCall::running(active_call);
         }
-        // Releases the lock on the shared connection: the slow path takes it again, and no lock is held over a wait.
+        // Releases the lock on the shared connection: the slow path takes it again, and no lock is
+        // held over a wait.
         drop(checked_out);
         let dispatcher = self.clone();
         active_call.step = CallStep::Starting(Box::pin(async move {
@@ -220,8 +238,13 @@ impl CallDispatcher {
                 Some(permit) => (permit, Duration::ZERO),
                 None => dispatcher.queue(deadline).await?,
             };
-            let started = dispatcher.connect_and_start(&caller, call, Some(permit), breaker_permit, deadline).await;
-            started.map(|started| StartedCall { queue_time, ..started })
+            let started = dispatcher
+                .connect_and_start(&caller, call, Some(permit), breaker_permit, deadline)
+                .await;
+            started.map(|started| StartedCall {
+                queue_time,
+                ..started
+            })
         }));
         UpstreamCall::running(active_call)
     }
@@ -229,7 +252,14 @@ impl CallDispatcher {
 
 impl ActiveCall {
     fn on_started(&mut self, started: StartedCall) {
-        let StartedCall { exchange, connection, queue_time, connect_time, permit, breaker_permit } = started;
+        let StartedCall {
+            exchange,
+            connection,
+            queue_time,
+            connect_time,
+            permit,
+            breaker_permit,
+        } = started;
         (self.step, self.connection) = (CallStep::Running(exchange), connection);
         self.queue_time += queue_time;
         self.connect_time += connect_time;
@@ -237,7 +267,8 @@ impl ActiveCall {
     }
 
     fn finish(&mut self) {
-        (self.step, self.permit, self.breaker_permit, self.retryable) = (CallStep::Finished, None, None, None);
+        (self.step, self.permit, self.breaker_permit, self.retryable) =
+            (CallStep::Finished, None, None, None);
         self.connection.checked_out = CheckedOut::default();
         self.activity = None;
         self.dispatcher.uses().record_call();
@@ -248,13 +279,16 @@ impl ActiveCall {
             ExchangeEvent::Notification(notification) => {
                 // The client has seen an event of this attempt. A second attempt would repeat it.
                 self.retryable = None;
-                self.admit_notification(&notification).then_some(ExchangeEvent::Notification(notification))
+                self.admit_notification(&notification)
+                    .then_some(ExchangeEvent::Notification(notification))
             }
             ExchangeEvent::InputRequired(input) => {
-                // A request that the client can't answer doesn't reach it, so the call may still be repeated.
+                // A request that the client can't answer doesn't reach it, so the call may still be
+                // repeated.
                 if !self.learn_requests(&input) {
                     self.retryable = None;
-                    // A user's time is no load on the server, so the call goes on later without a permit.
+                    // A user's time is no load on the server, so the call goes on later without a
+                    // permit.
                     self.permit = None;
                 }
                 Some(ExchangeEvent::InputRequired(input))
@@ -264,8 +298,14 @@ impl ActiveCall {
                 self.record_outcome(&end);
                 if let Some(advice) = self.learn_advice(&end) {
                     // The tool may have done something before it wanted to ask.
-                    let failure = Error::new(McpErrorKind::ServerProtocol, "the tool cannot ask on this connection");
-                    if self.try_retry(&Error { retryable: Retryable::After(None), ..failure }) {
+                    let failure = Error::new(
+                        McpErrorKind::ServerProtocol,
+                        "the tool cannot ask on this connection",
+                    );
+                    if self.try_retry(&Error {
+                        retryable: Retryable::After(None),
+                        ..failure
+                    }) {
                         return None;
                     }
                     moongate_protocol::advise_another_call(&mut end, advice);
@@ -285,8 +325,12 @@ impl ActiveCall {
     /// Learns what the tool asks its client for. Returns true if this client can answer none of it.
     fn learn_requests(&mut self, input: &InputRequired) -> bool {
         let pool = &self.dispatcher.pool;
-        let Some(capabilities) = self.own_capabilities.filter(|_| pool.may_declare_own()) else { return false };
-        let Some(name) = self.tool.as_ref().and_then(|tool| tool.get_string("name")) else { return false };
+        let Some(capabilities) = self.own_capabilities.filter(|_| pool.may_declare_own()) else {
+            return false;
+        };
+        let Some(name) = self.tool.as_ref().and_then(|tool| tool.get_string("name")) else {
+            return false;
+        };
         let kinds = || input.requests.iter().map(|(_, request)| request.kind);
         for kind in kinds() {
             pool.asking_tools.record(&name, kind);
@@ -296,7 +340,8 @@ impl ActiveCall {
         is_vain
     }
 
-    /// Learns from a failure how the tool has to be called. Returns what to tell the client, if that is new.
+    /// Learns from a failure how the tool has to be called. Returns what to tell the client, if
+    /// that is new.
     fn learn_advice(&self, end: &Result<Outcome, Error>) -> Option<CallAdvice> {
         // Its own connection declares what the client has, and the server still asked.
         let is_mistaken = self.was_asked_in_vain && !self.connection.checked_out.is_final();
@@ -306,7 +351,8 @@ impl ActiveCall {
         self.learn_era(end).then_some(CallAdvice::EarlierRevision)
     }
 
-    /// Learns from a failure that the tool has to be called in the other era. Returns true if that is new.
+    /// Learns from a failure that the tool has to be called in the other era. Returns true if that
+    /// is new.
     fn learn_era(&self, end: &Result<Outcome, Error>) -> bool {
         // The cheap comparison first: nearly all calls succeed.
         if self.era != Era::Modern || !moongate_protocol::cannot_ask(end) {
@@ -317,16 +363,26 @@ impl ActiveCall {
         // The words are of servers that speak both eras. Of others they mean nothing.
         era_of(self.connection.revision) == Era::Modern
             && pool.is_open_in(Era::Legacy)
-            && tool.get_string("name").is_some_and(|name| pool.legacy_tools.record(&name))
+            && tool
+                .get_string("name")
+                .is_some_and(|name| pool.legacy_tools.record(&name))
     }
 
     /// Returns true if a notification is within the quota of one call.
     fn admit_notification(&mut self, notification: &Notification) -> bool {
         let server = &self.dispatcher.server;
         let size = notification.size_hint();
-        let admitted = self.quota.admit(size, server.peek_live_settings().max_notifications, Instant::now());
+        let admitted = self.quota.admit(
+            size,
+            server.peek_live_settings().max_notifications,
+            Instant::now(),
+        );
         if !admitted {
-            server.metrics().calls.dropped.inc(DroppedItem::CallNotification);
+            server
+                .metrics()
+                .calls
+                .dropped
+                .inc(DroppedItem::CallNotification);
         }
         admitted
     }
@@ -338,7 +394,8 @@ impl ActiveCall {
             let queued = self.queue_time.as_secs_f64();
             let max = self.dispatcher.server.peek_live_settings().max_concurrency;
             error.message = format!(
-                "{}; for {queued:.1} s of that it waited for its turn (servers.{name}.max_concurrency = {max})",
+                "{}; for {queued:.1} s of that it waited for its turn \
+                 (servers.{name}.max_concurrency = {max})",
                 error.message
             )
             .into();
@@ -346,10 +403,15 @@ impl ActiveCall {
         error
     }
 
-    /// Takes back that a call was not sent if an earlier attempt was: the error tells of the last one only.
+    /// Takes back that a call was not sent if an earlier attempt was: the error tells of the last
+    /// one only.
     fn with_sent_attempts(&self, error: Error) -> Error {
         let claims_unsent = error.retryable == Retryable::NotSent;
-        if claims_unsent && self.may_have_run { error.with_retryable(Retryable::No) } else { error }
+        if claims_unsent && self.may_have_run {
+            error.with_retryable(Retryable::No)
+        } else {
+            error
+        }
     }
 
     /// Feeds the outcome to the retry budget, the circuit breaker and the supervisor.
@@ -361,15 +423,24 @@ impl ActiveCall {
         if class == CallClass::Success && self.retryable.is_some() {
             dispatcher.retry_budget.deposit();
         }
-        dispatcher.breaker.record(class, &self.breaker_permit.take().unwrap_or_default());
+        dispatcher
+            .breaker
+            .record(class, &self.breaker_permit.take().unwrap_or_default());
         match end {
-            Err(error) => dispatcher.pool.liveness_triggers.record_failure(error, own_credentials),
-            Ok(Outcome { task: Some(task), .. }) => {
+            Err(error) => dispatcher
+                .pool
+                .liveness_triggers
+                .record_failure(error, own_credentials),
+            Ok(Outcome {
+                task: Some(task), ..
+            }) => {
                 // A task outlives its call, and needs the server until its end.
                 if self.activity.is_some() {
                     dispatcher.activity.track_task(task);
                 }
-                dispatcher.pool.track_task(&self.connection.checked_out, task);
+                dispatcher
+                    .pool
+                    .track_task(&self.connection.checked_out, task);
             }
             Ok(_) => {}
         }
@@ -377,10 +448,19 @@ impl ActiveCall {
 
     /// Starts another attempt, if a retry is allowed. Returns false if not.
     fn try_retry(&mut self, error: &Error) -> bool {
-        let Some(mut retryable) = self.retryable.take() else { return false };
+        let Some(mut retryable) = self.retryable.take() else {
+            return false;
+        };
         let dispatcher = self.dispatcher.clone();
         let name = dispatcher.server.settings.name.as_str();
-        let count = |outcome: RetryOutcome| dispatcher.server.metrics().servers.retries.inc((name, outcome));
+        let count = |outcome: RetryOutcome| {
+            dispatcher
+                .server
+                .metrics()
+                .servers
+                .retries
+                .inc((name, outcome))
+        };
         let delay = match retryable.decide(error, &dispatcher.retry_budget, self.deadline) {
             RetryDecision::No => return false,
             RetryDecision::OverBudget => {
@@ -390,7 +470,9 @@ impl ActiveCall {
             RetryDecision::After(delay) => delay,
         };
         count(RetryOutcome::Sent);
-        let Some(call) = retryable.call.clone_for_retry() else { return false };
+        let Some(call) = retryable.call.clone_for_retry() else {
+            return false;
+        };
         self.retries += 1;
         self.may_have_run |= error.retryable != Retryable::NotSent;
         let caller: Arc<Caller> = retryable.caller.clone();
@@ -404,15 +486,23 @@ impl ActiveCall {
             tokio::time::sleep(delay).await;
             // The breaker may have opened since the first attempt.
             let breaker_permit = dispatcher.check_breaker()?;
-            dispatcher.connect_and_start(&caller, call, permit, breaker_permit, deadline).await
+            dispatcher
+                .connect_and_start(&caller, call, permit, breaker_permit, deadline)
+                .await
         }));
         true
     }
 }
 
 /// Classifies the end of a call for the circuit breaker.
-fn classify(end: &Result<Outcome, Error>, is_multiplexed: bool, own_credentials: bool) -> CallClass {
-    let Err(error) = end else { return CallClass::Success };
+fn classify(
+    end: &Result<Outcome, Error>,
+    is_multiplexed: bool,
+    own_credentials: bool,
+) -> CallClass {
+    let Err(error) = end else {
+        return CallClass::Success;
+    };
     let failure = |wait| CallClass::Failure(error.message.to_string(), wait);
     match (&error.kind, error.retryable) {
         // A JSON-RPC error proves that the server works.
@@ -442,7 +532,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_notifications_of_a_call_are_bounded_and_its_answer_comes() {
-        let few = ServerSettings { max_notifications: 10_000, ..settings() };
+        let few = ServerSettings {
+            max_notifications: 10_000,
+            ..settings()
+        };
         let shared = dialing(|talk, message| {
             if message["method"] != "tools/call" {
                 talk.serve_legacy(message);
@@ -451,16 +544,24 @@ mod tests {
             // No more at once than one call has room for.
             for _ in 0..40 {
                 let params = json!({"level": "error", "data": "x".repeat(400)});
-                talk.send(json!({"jsonrpc": "2.0", "method": "notifications/message", "params": params}));
+                talk.send(
+                    json!({"jsonrpc": "2.0", "method": "notifications/message", "params": params}),
+                );
             }
             talk.answer(message, &json!({"content": []}));
         });
         let upstream = Upstream::new(few, shared, Arc::new(NoSink));
         tokio::spawn(upstream.clone().run());
-        upstream.watch().wait_for(|status| status.state == UpstreamState::Ready).await.unwrap();
+        upstream
+            .watch()
+            .wait_for(|status| status.state == UpstreamState::Ready)
+            .await
+            .unwrap();
         let params = JsonObject::new().with("name", RawJson::string("t"));
-        let caller =
-            Arc::new(Caller { log_filter: LogFilter::ServerDecides, ..(*testing::caller(1, Some("s"))).clone() });
+        let caller = Arc::new(Caller {
+            log_filter: LogFilter::ServerDecides,
+            ..(*testing::caller(1, Some("s"))).clone()
+        });
         let mut exchange = upstream.call(&caller, Call::new(McpMethod::CallTool, params));
         let mut told = 0;
         let end = loop {
@@ -471,7 +572,12 @@ mod tests {
             }
         };
         assert!(end.is_ok() && (20..=30).contains(&told), "{told}");
-        let dropped = upstream.server.metrics().calls.dropped.get(DroppedItem::CallNotification);
+        let dropped = upstream
+            .server
+            .metrics()
+            .calls
+            .dropped
+            .get(DroppedItem::CallNotification);
         assert_eq!(dropped + told, 40);
     }
 
@@ -479,44 +585,87 @@ mod tests {
     async fn calls_that_are_refused_at_the_gateway_were_not_sent() {
         let caller = testing::caller(1, Some("s"));
         let unconnected = MemoryServer::new(&[ServerBehaviour::Unstartable]).upstream(|_| ());
-        let refused = unconnected.call(&caller, tool("t")).outcome().await.unwrap_err();
-        assert_eq!((refused.kind, refused.retryable), (McpErrorKind::ServerDown, Retryable::NotSent));
+        let refused = unconnected
+            .call(&caller, tool("t"))
+            .outcome()
+            .await
+            .unwrap_err();
+        assert_eq!(
+            (refused.kind, refused.retryable),
+            (McpErrorKind::ServerDown, Retryable::NotSent)
+        );
 
         let answering = MemoryServer::new(&[ServerBehaviour::Answers(Duration::ZERO)]);
-        let busy = answering.upstream(|settings| (settings.max_concurrency, settings.queue) = (1, 0));
+        let busy =
+            answering.upstream(|settings| (settings.max_concurrency, settings.queue) = (1, 0));
         tokio::spawn(busy.clone().run());
         let running = call(&busy, &caller, "hang");
         tokio::task::yield_now().await;
         let refused = busy.call(&caller, tool("t")).outcome().await.unwrap_err();
-        assert_eq!((refused.kind, refused.retryable), (McpErrorKind::Overloaded, Retryable::NotSent));
+        assert_eq!(
+            (refused.kind, refused.retryable),
+            (McpErrorKind::Overloaded, Retryable::NotSent)
+        );
         running.abort();
 
-        let failing = MemoryServer::new(&[ServerBehaviour::Mute]).upstream(|settings| settings.breaker.failures = 1);
-        failing.calls.breaker.record(CallClass::Failure("why".to_owned(), None), &BreakerPermit::default());
-        let refused = failing.call(&caller, tool("t")).outcome().await.unwrap_err();
+        let failing = MemoryServer::new(&[ServerBehaviour::Mute])
+            .upstream(|settings| settings.breaker.failures = 1);
+        failing.calls.breaker.record(
+            CallClass::Failure("why".to_owned(), None),
+            &BreakerPermit::default(),
+        );
+        let refused = failing
+            .call(&caller, tool("t"))
+            .outcome()
+            .await
+            .unwrap_err();
         assert!(refused.message.contains(".breaker"), "{refused}");
         assert_eq!(refused.retryable, Retryable::NotSent);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_call_with_an_attempt_that_may_have_run_was_sent() {
-        // A read is safe to repeat. Its first attempt loses the connection, and the second one gets none.
+        // A read is safe to repeat. Its first attempt loses the connection, and the second one gets
+        // none.
         let memory = MemoryServer::new(&[ServerBehaviour::DiesLater, ServerBehaviour::Unstartable]);
         let upstream = memory.upstream(|settings| settings.share = SharingMode::Auto);
         tokio::spawn(upstream.clone().run());
-        upstream.watch().wait_for(|status| status.state == UpstreamState::Ready).await.unwrap();
+        upstream
+            .watch()
+            .wait_for(|status| status.state == UpstreamState::Ready)
+            .await
+            .unwrap();
         let hints = JsonObject::new().with("readOnlyHint", RawJson::literal("true"));
         let definition = Arc::new(JsonObject::new().with("annotations", hints.to_raw()));
-        let read = Call { definition: Some(definition), ..tool("t") };
-        let lost = upstream.call(&testing::caller(1, Some("s")), read).outcome().await.unwrap_err();
+        let read = Call {
+            definition: Some(definition),
+            ..tool("t")
+        };
+        let lost = upstream
+            .call(&testing::caller(1, Some("s")), read)
+            .outcome()
+            .await
+            .unwrap_err();
         assert!(memory.dialed() > 1, "{lost}");
-        assert_eq!((lost.kind, lost.retryable), (McpErrorKind::ServerDown, Retryable::No));
+        assert_eq!(
+            (lost.kind, lost.retryable),
+            (McpErrorKind::ServerDown, Retryable::No)
+        );
     }
 
     #[test]
     fn only_transport_faults_count_against_a_server() {
-        let with = |reason, again| Err(Error { retryable: again, ..Error::new(reason, "why") });
-        let answered = |code| RpcError { code, message: "no".into(), data: None };
+        let with = |reason, again| {
+            Err(Error {
+                retryable: again,
+                ..Error::new(reason, "why")
+            })
+        };
+        let answered = |code| RpcError {
+            code,
+            message: "no".into(),
+            data: None,
+        };
         let good = [
             Ok(Outcome::from_result(JsonObject::new())),
             with(McpErrorKind::ServerError(answered(-32602)), Retryable::No),
@@ -526,22 +675,64 @@ mod tests {
         }
         let wait = Some(Duration::from_secs(2));
         let fault = |wait| CallClass::Failure("why".to_owned(), wait);
-        assert_eq!(classify(&with(McpErrorKind::ServerRefused, Retryable::After(wait)), false, false), fault(wait));
         assert_eq!(
-            classify(&with(McpErrorKind::ServerRefused, Retryable::After(wait)), false, true),
+            classify(
+                &with(McpErrorKind::ServerRefused, Retryable::After(wait)),
+                false,
+                false
+            ),
+            fault(wait)
+        );
+        assert_eq!(
+            classify(
+                &with(McpErrorKind::ServerRefused, Retryable::After(wait)),
+                false,
+                true
+            ),
             CallClass::Ignored
         );
-        assert_eq!(classify(&with(McpErrorKind::ServerRefused, Retryable::No), false, false), CallClass::Ignored);
-        assert_eq!(classify(&with(McpErrorKind::ServerTimeout, Retryable::No), true, false), fault(None));
-        assert_eq!(classify(&with(McpErrorKind::ServerDown, Retryable::NotSent), false, false), fault(None));
-        assert_eq!(classify(&with(McpErrorKind::ServerDown, Retryable::After(None)), true, false), CallClass::Ignored);
+        assert_eq!(
+            classify(
+                &with(McpErrorKind::ServerRefused, Retryable::No),
+                false,
+                false
+            ),
+            CallClass::Ignored
+        );
+        assert_eq!(
+            classify(
+                &with(McpErrorKind::ServerTimeout, Retryable::No),
+                true,
+                false
+            ),
+            fault(None)
+        );
+        assert_eq!(
+            classify(
+                &with(McpErrorKind::ServerDown, Retryable::NotSent),
+                false,
+                false
+            ),
+            fault(None)
+        );
+        assert_eq!(
+            classify(
+                &with(McpErrorKind::ServerDown, Retryable::After(None)),
+                true,
+                false
+            ),
+            CallClass::Ignored
+        );
         for reason in [
             McpErrorKind::Cancelled,
             McpErrorKind::InvalidParams,
             McpErrorKind::Overloaded,
             McpErrorKind::ServerProtocol,
         ] {
-            assert_eq!(classify(&with(reason, Retryable::No), false, false), CallClass::Ignored);
+            assert_eq!(
+                classify(&with(reason, Retryable::No), false, false),
+                CallClass::Ignored
+            );
         }
     }
 }

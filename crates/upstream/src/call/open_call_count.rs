@@ -1,5 +1,5 @@
-//! Count of one server's calls that are open in any phase: queued, running, or waiting for input. Does not end them.
-//! Invariant: a call counts until its stream is dropped.
+//! Count of one server's calls that are open in any phase: queued, running, or waiting for input.
+//! Does not end them. Invariant: a call counts until its stream is dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

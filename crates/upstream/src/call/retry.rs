@@ -1,6 +1,7 @@
-//! Retry policy of calls, with a budget for each server. Owns the decision and the delay. Does not send (`call`).
-//! Invariant: a call that may have run is retried only if it is read-only or idempotent. Retries that may reach the
-//! server twice are at most a tenth of its successful calls, plus five.
+//! Retry policy of calls, with a budget for each server. Owns the decision and the delay. Does not
+//! send (`call`). Invariant: a call that may have run is retried only if it is read-only or
+//! idempotent. Retries that may reach the server twice are at most a tenth of its successful calls,
+//! plus five.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -68,14 +69,27 @@ impl RetryBudget {
 
 impl RetryableCall {
     /// Copies the call, if it can be retried at all.
-    pub(crate) fn of(caller: &Arc<Caller>, call: &Call, attempts: u32) -> Option<Box<RetryableCall>> {
+    pub(crate) fn of(
+        caller: &Arc<Caller>,
+        call: &Call,
+        attempts: u32,
+    ) -> Option<Box<RetryableCall>> {
         let left = attempts.checked_sub(1).filter(|left| *left > 0)?;
         let call = call.clone_for_retry()?;
-        Some(Box::new(RetryableCall { caller: caller.clone(), call, attempts_left: left }))
+        Some(Box::new(RetryableCall {
+            caller: caller.clone(),
+            call,
+            attempts_left: left,
+        }))
     }
 
     /// Decides whether to retry after this failure. A retry must begin before `deadline`.
-    pub(crate) fn decide(&mut self, error: &Error, budget: &RetryBudget, deadline: Instant) -> RetryDecision {
+    pub(crate) fn decide(
+        &mut self,
+        error: &Error,
+        budget: &RetryBudget,
+        deadline: Instant,
+    ) -> RetryDecision {
         if self.attempts_left == 0 {
             return RetryDecision::No;
         }
@@ -87,7 +101,9 @@ impl RetryableCall {
         };
         // Jitter keeps calls that failed together from returning together.
         let byte: [u8; 1] = moongate_random::random_bytes();
-        let delay = DEFAULT_DELAY.mul_f64(0.5 + f64::from(byte[0]) / 255.0).max(wait.unwrap_or_default());
+        let delay = DEFAULT_DELAY
+            .mul_f64(0.5 + f64::from(byte[0]) / 255.0)
+            .max(wait.unwrap_or_default());
         // A retry that cannot begin in time would only hide the error.
         if delay > OPEN_TIME_MAX || Instant::now() + delay >= deadline {
             return RetryDecision::No;
@@ -103,17 +119,28 @@ impl RetryableCall {
 
 /// Returns true if a call that may have run can be repeated: it only reads, or it is idempotent.
 ///
-/// 2025-11-25/schema.ts, ToolAnnotations: `readOnlyHint`: "If true, the tool does not modify its environment."
-/// `idempotentHint`: "If true, calling the tool repeatedly with the same arguments will have no additional effect on
-/// its environment." Both hints are the server's own promise about its own environment.
+/// 2025-11-25/schema.ts, ToolAnnotations: `readOnlyHint`: "If true, the tool does not modify its
+/// environment." `idempotentHint`: "If true, calling the tool repeatedly with the same arguments
+/// will have no additional effect on its environment." Both hints are the server's own promise
+/// about its own environment.
 fn is_safe(call: &Call) -> bool {
     match &call.method {
-        McpMethod::List(_) | McpMethod::ReadResource | McpMethod::GetPrompt | McpMethod::Complete => true,
+        McpMethod::List(_)
+        | McpMethod::ReadResource
+        | McpMethod::GetPrompt
+        | McpMethod::Complete => true,
         McpMethod::Task(task) => matches!(task, TaskMethod::Get | TaskMethod::List),
         McpMethod::CallTool => {
-            let hints = call.definition.as_ref().and_then(|tool| tool.get_object("annotations"));
+            let hints = call
+                .definition
+                .as_ref()
+                .and_then(|tool| tool.get_object("annotations"));
             hints.is_some_and(|hints| {
-                let says = |hint| hints.get(hint).is_some_and(|value| value.bytes() == &b"true"[..]);
+                let says = |hint| {
+                    hints
+                        .get(hint)
+                        .is_some_and(|value| value.bytes() == &b"true"[..])
+                };
                 says("readOnlyHint") || says("idempotentHint")
             })
         }
@@ -130,13 +157,22 @@ mod tests {
     use moongate_testing as testing;
 
     fn error(again: Retryable) -> Error {
-        Error { retryable: again, ..Error::new(McpErrorKind::ServerRefused, "HTTP status 503") }
+        Error {
+            retryable: again,
+            ..Error::new(McpErrorKind::ServerRefused, "HTTP status 503")
+        }
     }
 
     fn tool(annotations: &str) -> Call {
         let definition = format!(r#"{{"name":"t","annotations":{annotations}}}"#);
-        let definition = moongate_jsonrpc::json::RawJson::parse(definition.into()).unwrap().as_object().unwrap();
-        Call { definition: Some(Arc::new(definition)), ..Call::new(McpMethod::CallTool, JsonObject::new()) }
+        let definition = moongate_jsonrpc::json::RawJson::parse(definition.into())
+            .unwrap()
+            .as_object()
+            .unwrap();
+        Call {
+            definition: Some(Arc::new(definition)),
+            ..Call::new(McpMethod::CallTool, JsonObject::new())
+        }
     }
 
     fn again(call: &Call, error: &Error, budget: &RetryBudget) -> RetryDecision {
@@ -151,36 +187,71 @@ mod tests {
     #[tokio::test]
     async fn only_what_is_safe_is_made_again() {
         let later = error(Retryable::After(None));
-        let made_again = |call: &Call, error: &Error| is_again(again(call, error, &RetryBudget::default()));
-        for method in [McpMethod::ReadResource, McpMethod::GetPrompt, McpMethod::Complete] {
+        let made_again =
+            |call: &Call, error: &Error| is_again(again(call, error, &RetryBudget::default()));
+        for method in [
+            McpMethod::ReadResource,
+            McpMethod::GetPrompt,
+            McpMethod::Complete,
+        ] {
             assert!(made_again(&Call::new(method, JsonObject::new()), &later));
         }
-        assert!(!made_again(&Call::for_task(TaskMethod::Cancel, "1"), &later));
+        assert!(!made_again(
+            &Call::for_task(TaskMethod::Cancel, "1"),
+            &later
+        ));
         assert!(made_again(&tool(r#"{"readOnlyHint":true}"#), &later));
-        assert!(made_again(&tool(r#"{"readOnlyHint":false,"idempotentHint": true}"#), &later));
+        assert!(made_again(
+            &tool(r#"{"readOnlyHint":false,"idempotentHint": true}"#),
+            &later
+        ));
         // Neither absent nor malformed hints make a call safe.
-        for hints in
-            ["{}", "null", r#"{"readOnlyHint":"true"}"#, r#"{"idempotentHint":false}"#, r#"{"destructiveHint":false}"#]
-        {
+        for hints in [
+            "{}",
+            "null",
+            r#"{"readOnlyHint":"true"}"#,
+            r#"{"idempotentHint":false}"#,
+            r#"{"destructiveHint":false}"#,
+        ] {
             assert!(!made_again(&tool(hints), &later), "{hints}");
-            assert!(made_again(&tool(hints), &error(Retryable::NotSent)), "{hints}: it never left");
+            assert!(
+                made_again(&tool(hints), &error(Retryable::NotSent)),
+                "{hints}: it never left"
+            );
         }
-        assert!(!made_again(&Call::new(McpMethod::ReadResource, JsonObject::new()), &error(Retryable::No)));
+        assert!(!made_again(
+            &Call::new(McpMethod::ReadResource, JsonObject::new()),
+            &error(Retryable::No)
+        ));
     }
 
     #[tokio::test(start_paused = true)]
     async fn within_its_own_time_and_as_often_as_the_setting_says() {
         let read = Call::new(McpMethod::ReadResource, JsonObject::new());
         let caller = testing::caller(1, None);
-        assert!(RetryableCall::of(&caller, &read, 1).is_none(), "it is switched off");
+        assert!(
+            RetryableCall::of(&caller, &read, 1).is_none(),
+            "it is switched off"
+        );
         let mut spare = RetryableCall::of(&caller, &read, 3).unwrap();
         let budget = RetryBudget::default();
         let deadline = Instant::now() + Duration::from_secs(5);
         let asked = |seconds| error(Retryable::After(Some(Duration::from_secs(seconds))));
-        assert_eq!(spare.decide(&asked(6), &budget, deadline), RetryDecision::No, "its time would be over");
-        assert_eq!(spare.decide(&asked(2), &budget, deadline), RetryDecision::After(Duration::from_secs(2)));
+        assert_eq!(
+            spare.decide(&asked(6), &budget, deadline),
+            RetryDecision::No,
+            "its time would be over"
+        );
+        assert_eq!(
+            spare.decide(&asked(2), &budget, deadline),
+            RetryDecision::After(Duration::from_secs(2))
+        );
         assert!(is_again(spare.decide(&asked(0), &budget, deadline)));
-        assert_eq!(spare.decide(&asked(0), &budget, deadline), RetryDecision::No, "three attempts");
+        assert_eq!(
+            spare.decide(&asked(0), &budget, deadline),
+            RetryDecision::No,
+            "three attempts"
+        );
     }
 
     #[tokio::test]
@@ -199,6 +270,9 @@ mod tests {
         assert!((40..=100).contains(&retries), "{retries}");
         // Uses up the rest of the balance.
         while again(&read, &error(Retryable::After(None)), &budget) != RetryDecision::OverBudget {}
-        assert!(is_again(again(&read, &error(Retryable::NotSent), &budget)), "that costs the server nothing");
+        assert!(
+            is_again(again(&read, &error(Retryable::NotSent), &budget)),
+            "that costs the server nothing"
+        );
     }
 }

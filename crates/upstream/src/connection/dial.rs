@@ -1,6 +1,6 @@
-//! Dial of one connection: opens the link, and negotiates the revision. Owns the choice of the transport. Does not
-//! retry or time attempts (`supervisor`, `reconnect_backoff.rs`). Invariant: link and handshake end within
-//! `start_timeout`, and a failed dial closes its link.
+//! Dial of one connection: opens the link, and negotiates the revision. Owns the choice of the
+//! transport. Does not retry or time attempts (`supervisor`, `reconnect_backoff.rs`). Invariant:
+//! link and handshake end within `start_timeout`, and a failed dial closes its link.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::settings::{ConnectTarget, HttpTransport, NetworkSettings, ServerSetti
 use moongate_jsonrpc::json::RawJson;
 use moongate_model::{Caller, ClientChannel, PrincipalKey};
 use moongate_protocol::{
-    self, CallTimeouts, ConnectError, ConnectOptions, Era, LegacyGreeting, LinkOpener, NegotiatedServer, PendingCalls,
-    SeenInputFlag,
+    self, CallTimeouts, ConnectError, ConnectOptions, Era, LegacyGreeting, LinkOpener,
+    NegotiatedServer, PendingCalls, SeenInputFlag,
 };
 use moongate_telemetry::{MemoryHolder, MemoryShare, Metrics, logs};
 use moongate_transport::credential_source::CredentialSource;
@@ -34,7 +34,8 @@ use moongate_transport::trust::tls_without_roots;
 use moongate_transport::websocket::{WsLink, WsSettings};
 use moongate_transport::{ByteBudget, HeaderList, Link, LinkError, PipeDialer};
 
-/// Part of `start_timeout` that is left for a second start, where the first one may have been a download.
+/// Part of `start_timeout` that is left for a second start, where the first one may have been a
+/// download.
 const SECOND_START: Duration = Duration::from_secs(15);
 /// Longest wait for the end of a link before the next one is opened.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
@@ -92,10 +93,14 @@ impl ConnectIdentity {
         }
     }
 
-    /// Creates the identity of a connection for one client, with the client's own info and capabilities.
+    /// Creates the identity of a connection for one client, with the client's own info and
+    /// capabilities.
     pub fn for_caller(caller: &Caller, era: Option<Era>) -> Self {
         // A client need not name itself, but a server expects somebody.
-        let info = caller.client_info.clone().unwrap_or_else(moongate_protocol::gateway_info);
+        let info = caller
+            .client_info
+            .clone()
+            .unwrap_or_else(moongate_protocol::gateway_info);
         ConnectIdentity::new(caller.declared_capabilities.clone(), info, era)
     }
 }
@@ -121,7 +126,10 @@ pub(crate) async fn dial(
     let credentials = common.find_credentials(&settings.name, connect_identity.person.as_ref());
     let options = ConnectOptions {
         server: settings.name.clone(),
-        revision: settings.protocol.as_deref().and_then(moongate_protocol::supported_revision),
+        revision: settings
+            .protocol
+            .as_deref()
+            .and_then(moongate_protocol::supported_revision),
         era: connect_identity.era,
         greeting: connect_identity.greeting,
         preferred_era: connect_identity.first_era.or(settings.first_era),
@@ -137,13 +145,21 @@ pub(crate) async fn dial(
     };
     let deadline = Instant::now() + settings.start_timeout;
     let falls_back = match &settings.connect {
-        ConnectTarget::Http { transport: HttpTransport::Sse, .. } => {
-            let opener = DialOpener { credentials, ..DialOpener::new(settings, common, StderrTail::default()) };
+        ConnectTarget::Http {
+            transport: HttpTransport::Sse,
+            ..
+        } => {
+            let opener = DialOpener {
+                credentials,
+                ..DialOpener::new(settings, common, StderrTail::default())
+            };
             return over_http_sse(opener, options, deadline, seen_input).await;
         }
         ConnectTarget::Http { transport, .. } => *transport == HttpTransport::Auto,
         // A pipe has no fallback to another transport.
-        ConnectTarget::Stdio { .. } | ConnectTarget::Socket(_) | ConnectTarget::Misconfigured { .. } => false,
+        ConnectTarget::Stdio { .. }
+        | ConnectTarget::Socket(_)
+        | ConnectTarget::Misconfigured { .. } => false,
     };
     let stderr = connect_identity.stderr;
     let was_reached = connect_identity.was_connected;
@@ -155,14 +171,22 @@ pub(crate) async fn dial(
     // All links and handshakes share one deadline: a slow start must not get the time twice.
     let connecting = moongate_protocol::connect(&opener, seen_input.clone(), options.clone());
     let error = match within_deadline(deadline, settings, connecting).await {
-        Ok(connected) => return Ok(UpstreamConnection { stderr, ..into_connection(connected, &opener) }),
+        Ok(connected) => {
+            return Ok(UpstreamConnection {
+                stderr,
+                ..into_connection(connected, &opener)
+            });
+        }
         Err(error) => error,
     };
     // Closed before the fallback opens another link to the same server.
     opener.close().await;
     // Only the errors that an HTTP+SSE server causes lead to the fallback.
     if falls_back && moongate_protocol::may_be_http_sse(&error, &options) {
-        let sse = DialOpener { credentials, ..DialOpener::new(settings, common, StderrTail::default()) };
+        let sse = DialOpener {
+            credentials,
+            ..DialOpener::new(settings, common, StderrTail::default())
+        };
         return match over_http_sse(sse, options, deadline, seen_input).await {
             // The error that says more is told: the server spoke this transport.
             Err(over_sse) if says_more(&over_sse) => Err(over_sse),
@@ -170,7 +194,11 @@ pub(crate) async fn dial(
             opened => opened,
         };
     }
-    let error = if opener.starts_process() { with_exit_reason(error, &stderr).await } else { error };
+    let error = if opener.starts_process() {
+        with_exit_reason(error, &stderr).await
+    } else {
+        error
+    };
     Err(match *opener.mistake.lock() {
         Some(mistake) => with_mistake(error, mistake),
         None => error,
@@ -183,10 +211,16 @@ async fn over_http_sse(
     deadline: Instant,
     seen_input: SeenInputFlag,
 ) -> Result<UpstreamConnection, ConnectError> {
-    let opener = DialOpener { is_http_sse: true, ..opener };
+    let opener = DialOpener {
+        is_http_sse: true,
+        ..opener
+    };
     let connecting = moongate_protocol::connect_http_sse(&opener, seen_input, options);
     match within_deadline(deadline, opener.settings, connecting).await {
-        Ok(connected) => Ok(UpstreamConnection { is_http_sse: true, ..into_connection(connected, &opener) }),
+        Ok(connected) => Ok(UpstreamConnection {
+            is_http_sse: true,
+            ..into_connection(connected, &opener)
+        }),
         Err(error) => {
             opener.close().await;
             Err(error)
@@ -196,15 +230,29 @@ async fn over_http_sse(
 
 /// True for errors over HTTP+SSE that come from a server of that transport.
 fn says_more(error: &ConnectError) -> bool {
-    let needs_login = matches!(error, ConnectError::Link(LinkError::Status { status: 401 | 403, .. }));
-    needs_login || matches!(error, ConnectError::Answered(_) | ConnectError::NoCommonRevision(_))
+    let needs_login = matches!(
+        error,
+        ConnectError::Link(LinkError::Status {
+            status: 401 | 403,
+            ..
+        })
+    );
+    needs_login
+        || matches!(
+            error,
+            ConnectError::Answered(_) | ConnectError::NoCommonRevision(_)
+        )
 }
 
 /// Adds a known mistake in the server's output to the error of its start.
 fn with_mistake(error: ConnectError, mistake: &str) -> ConnectError {
     match error {
-        ConnectError::Link(LinkError::Closed(reason)) => LinkError::Closed(format!("{mistake}; {reason}")).into(),
-        ConnectError::Link(LinkError::Timeout(reason)) => LinkError::Timeout(format!("{mistake}; {reason}")).into(),
+        ConnectError::Link(LinkError::Closed(reason)) => {
+            LinkError::Closed(format!("{mistake}; {reason}")).into()
+        }
+        ConnectError::Link(LinkError::Timeout(reason)) => {
+            LinkError::Timeout(format!("{mistake}; {reason}")).into()
+        }
         error => error,
     }
 }
@@ -241,7 +289,9 @@ impl<'a> DialOpener<'a> {
 
     /// Returns true if requests carry the credential of one person.
     fn is_personal(&self) -> bool {
-        self.credentials.as_ref().is_some_and(|source| source.is_personal())
+        self.credentials
+            .as_ref()
+            .is_some_and(|source| source.is_personal())
     }
 
     /// Closes the link that was opened last.
@@ -266,14 +316,20 @@ impl<'a> DialOpener<'a> {
         }
         let (http, tls) = http_settings(self)?;
         let budget = byte_budget(self.settings, self.common);
-        Ok(Arc::new(SseLink::open(http, tls, calls.correlate(), budget).await?))
+        Ok(Arc::new(
+            SseLink::open(http, tls, calls.correlate(), budget).await?,
+        ))
     }
 }
 
 impl LinkOpener for DialOpener<'_> {
-    fn open_link<'a>(&'a self, calls: &'a PendingCalls) -> BoxFuture<'a, Result<Arc<dyn Link>, LinkError>> {
+    fn open_link<'a>(
+        &'a self,
+        calls: &'a PendingCalls,
+    ) -> BoxFuture<'a, Result<Arc<dyn Link>, LinkError>> {
         async move {
-            // A server that ignores the end of its input must not hold up the next one. It goes on to be ended.
+            // A server that ignores the end of its input must not hold up the next one. It goes on
+            // to be ended.
             let _ = tokio::time::timeout(CLOSE_WAIT, self.close()).await;
             let link = self.open(calls).await?;
             *self.open.lock() = Some(link.clone());
@@ -284,7 +340,12 @@ impl LinkOpener for DialOpener<'_> {
 
     fn install_time(&self) -> Option<Duration> {
         installer::of(&self.settings.connect)?;
-        Some(self.settings.start_timeout.saturating_sub(SECOND_START).max(self.settings.start_timeout / 2))
+        Some(
+            self.settings
+                .start_timeout
+                .saturating_sub(SECOND_START)
+                .max(self.settings.start_timeout / 2),
+        )
     }
 }
 
@@ -293,15 +354,27 @@ async fn within_deadline<T>(
     settings: &ServerSettings,
     opening: impl Future<Output = Result<T, ConnectError>>,
 ) -> Result<T, ConnectError> {
-    tokio::time::timeout_at(deadline, opening).await.unwrap_or_else(|_| {
-        let name = &settings.name;
-        let limit = settings.start_timeout;
-        Err(LinkError::Timeout(format!("not ready within {limit:?} (servers.{name}.start_timeout)")).into())
-    })
+    tokio::time::timeout_at(deadline, opening)
+        .await
+        .unwrap_or_else(|_| {
+            let name = &settings.name;
+            let limit = settings.start_timeout;
+            Err(LinkError::Timeout(format!(
+                "not ready within {limit:?} (servers.{name}.start_timeout)"
+            ))
+            .into())
+        })
 }
 
 fn into_connection(connected: NegotiatedServer, opener: &DialOpener<'_>) -> UpstreamConnection {
-    let NegotiatedServer { server, link, calls, revision, era, greeting } = connected;
+    let NegotiatedServer {
+        server,
+        link,
+        calls,
+        revision,
+        era,
+        greeting,
+    } = connected;
     UpstreamConnection {
         server,
         link,
@@ -339,13 +412,24 @@ async fn with_exit_reason(error: ConnectError, stderr: &StderrTail) -> ConnectEr
     }
 }
 
-async fn open_link(opener: &DialOpener<'_>, calls: &PendingCalls) -> Result<Arc<dyn Link>, LinkError> {
-    let DialOpener { settings, common, stderr, credentials, .. } = opener;
+async fn open_link(
+    opener: &DialOpener<'_>,
+    calls: &PendingCalls,
+) -> Result<Arc<dyn Link>, LinkError> {
+    let DialOpener {
+        settings,
+        common,
+        stderr,
+        credentials,
+        ..
+    } = opener;
     // The dialer of tests replaces pipes here. For HTTP it is a parameter of the client.
     let dialer = match &settings.connect {
         ConnectTarget::Http { transport, .. } if !transport.is_websocket() => None,
         ConnectTarget::Misconfigured { .. } => None,
-        ConnectTarget::Http { .. } | ConnectTarget::Stdio { .. } | ConnectTarget::Socket(_) => common.dialer.as_ref(),
+        ConnectTarget::Http { .. } | ConnectTarget::Stdio { .. } | ConnectTarget::Socket(_) => {
+            common.dialer.as_ref()
+        }
     };
     if let Some(dial) = dialer {
         let (reader, writer) = dial(&settings.name)?;
@@ -360,7 +444,12 @@ async fn open_link(opener: &DialOpener<'_>, calls: &PendingCalls) -> Result<Arc<
         return Ok(Arc::new(RpcPipe::start(reader, writer, pipe_settings)));
     }
     match &settings.connect {
-        ConnectTarget::Stdio { command, args, env, cwd } => {
+        ConnectTarget::Stdio {
+            command,
+            args,
+            env,
+            cwd,
+        } => {
             let link = StdioLink::start(StdioSettings {
                 name: settings.name.clone(),
                 command: command.clone(),
@@ -391,16 +480,30 @@ async fn open_link(opener: &DialOpener<'_>, calls: &PendingCalls) -> Result<Arc<
             });
             Ok(Arc::new(link.await?))
         }
-        ConnectTarget::Http { url, headers, transport: HttpTransport::WebSocket, network, .. } => {
+        ConnectTarget::Http {
+            url,
+            headers,
+            transport: HttpTransport::WebSocket,
+            network,
+            ..
+        } => {
             let mut link = websocket_settings(settings, common, calls, (url, headers, network));
             // One request opens the connection, and no other follows.
             if let Some(source) = credentials {
-                link.headers.extend(source.authorization().await?.map(|value| (AUTHORIZATION, value)));
+                link.headers.extend(
+                    source
+                        .authorization()
+                        .await?
+                        .map(|value| (AUTHORIZATION, value)),
+                );
             }
-            Ok(Arc::new(WsLink::open(link, &tls(common, url, network)).await?))
+            Ok(Arc::new(
+                WsLink::open(link, &tls(common, url, network)).await?,
+            ))
         }
         ConnectTarget::Http {
-            transport: HttpTransport::Auto | HttpTransport::Streamable | HttpTransport::Sse, ..
+            transport: HttpTransport::Auto | HttpTransport::Streamable | HttpTransport::Sse,
+            ..
         } => {
             let (http, tls) = http_settings(opener)?;
             Ok(Arc::new(HttpLink::new(http, tls)?))
@@ -428,9 +531,25 @@ fn websocket_settings(
     }
 }
 
-fn http_settings(opener: &DialOpener<'_>) -> Result<(HttpSettings, Arc<rustls::ClientConfig>), LinkError> {
-    let DialOpener { settings, common, was_reached, credentials, .. } = opener;
-    let ConnectTarget::Http { url, socket, headers, forward_headers, network, .. } = &settings.connect else {
+fn http_settings(
+    opener: &DialOpener<'_>,
+) -> Result<(HttpSettings, Arc<rustls::ClientConfig>), LinkError> {
+    let DialOpener {
+        settings,
+        common,
+        was_reached,
+        credentials,
+        ..
+    } = opener;
+    let ConnectTarget::Http {
+        url,
+        socket,
+        headers,
+        forward_headers,
+        network,
+        ..
+    } = &settings.connect
+    else {
         return Err(LinkError::Spawn("there is no URL".to_owned()));
     };
     let resumed = common.metrics.servers.resumed.series(&settings.name);
@@ -439,7 +558,9 @@ fn http_settings(opener: &DialOpener<'_>) -> Result<(HttpSettings, Arc<rustls::C
         url: url.clone(),
         socket: socket.clone(),
         // A Unix socket is local. No proxy leads there.
-        proxy: common.proxy(url, &network.proxy).filter(|_| socket.is_none()),
+        proxy: common
+            .proxy(url, &network.proxy)
+            .filter(|_| socket.is_none()),
         metadata: settings.metadata,
         headers: headers.clone(),
         credentials: credentials.clone(),
@@ -459,7 +580,11 @@ fn http_settings(opener: &DialOpener<'_>) -> Result<(HttpSettings, Arc<rustls::C
     Ok((http, tls(common, url, network)))
 }
 
-fn tls(common: &UpstreamRuntime, url: &url::Url, network: &NetworkSettings) -> Arc<rustls::ClientConfig> {
+fn tls(
+    common: &UpstreamRuntime,
+    url: &url::Url,
+    network: &NetworkSettings,
+) -> Arc<rustls::ClientConfig> {
     match url.scheme() {
         "https" | "wss" => common.tls(network.ca.as_ref()),
         // Plain connections must not wait until the system's certificates are read.
@@ -468,11 +593,18 @@ fn tls(common: &UpstreamRuntime, url: &url::Url, network: &NetworkSettings) -> A
 }
 
 fn byte_budget(settings: &ServerSettings, common: &UpstreamRuntime) -> Arc<ByteBudget> {
-    ByteBudget::within(settings.max_backlog, &settings.name, &common.metrics, memory_share(settings, common))
+    ByteBudget::within(
+        settings.max_backlog,
+        &settings.name,
+        &common.metrics,
+        memory_share(settings, common),
+    )
 }
 
 fn memory_share(settings: &ServerSettings, common: &UpstreamRuntime) -> MemoryShare {
-    common.memory.share(MemoryHolder::Server(settings.name.as_str().into()))
+    common
+        .memory
+        .share(MemoryHolder::Server(settings.name.as_str().into()))
 }
 
 /// Returns a handler that counts each line that is no message, and logs one a minute.
@@ -490,22 +622,39 @@ fn on_garbage(server: &str, metrics: &Metrics) -> OnGarbage {
         let mut logged = logged.lock();
         if logged.is_none_or(|last| last.elapsed() >= QUIET) {
             *logged = Some(tokio::time::Instant::now());
-            tracing::warn!(server, seen, sample = logs::sample(line), "server sent a line that is no message; skipped");
+            tracing::warn!(
+                server,
+                seen,
+                sample = logs::sample(line),
+                "server sent a line that is no message; skipped"
+            );
         }
     })
 }
 
 /// Returns the transport in a word: of the connection, else of the config.
-pub fn transport_name(target: &ConnectTarget, connection: Option<&UpstreamConnection>) -> &'static str {
+pub fn transport_name(
+    target: &ConnectTarget,
+    connection: Option<&UpstreamConnection>,
+) -> &'static str {
     match target {
         _ if connection.is_some_and(|connection| connection.is_http_sse) => "sse",
         ConnectTarget::Misconfigured { .. } => "none",
         ConnectTarget::Stdio { .. } => "stdio",
         ConnectTarget::Socket(SocketAddress::Tcp(_)) => "tcp",
         ConnectTarget::Socket(SocketAddress::Unix(_)) => "unix",
-        ConnectTarget::Http { transport: HttpTransport::WebSocket, .. } => "ws",
-        ConnectTarget::Http { transport: HttpTransport::Sse, .. } => "sse",
-        ConnectTarget::Http { transport: HttpTransport::Auto | HttpTransport::Streamable, .. } => "http",
+        ConnectTarget::Http {
+            transport: HttpTransport::WebSocket,
+            ..
+        } => "ws",
+        ConnectTarget::Http {
+            transport: HttpTransport::Sse,
+            ..
+        } => "sse",
+        ConnectTarget::Http {
+            transport: HttpTransport::Auto | HttpTransport::Streamable,
+            ..
+        } => "http",
     }
 }
 

@@ -1,6 +1,6 @@
-//! Health check of one connection. Owns the times of the pings. Does not encode pings (`protocol`). A revision without
-//! a ping is not checked. Invariant: only traffic from the server proves it alive. While calls are open, the server
-//! gets the full time of one of them.
+//! Health check of one connection. Owns the times of the pings. Does not encode pings (`protocol`).
+//! A revision without a ping is not checked. Invariant: only traffic from the server proves it
+//! alive. While calls are open, the server gets the full time of one of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +44,11 @@ impl HealthCheck {
         connection.link.take_activity();
         loop {
             // A server that missed a ping is pinged again sooner.
-            let silence = tokio::time::sleep(if missed == 0 { ping.interval } else { ping.timeout });
+            let silence = tokio::time::sleep(if missed == 0 {
+                ping.interval
+            } else {
+                ping.timeout
+            });
             tokio::select! {
                 () = silence => {}
                 () = connection.calls.wait_for_silence() => {
@@ -53,7 +57,8 @@ impl HealthCheck {
                         let limit = ping.timeout;
                         let name = &self.name;
                         return format!(
-                            "it said nothing for all the time of a call, and then left a ping unanswered for {limit:?} \
+                            "it said nothing for all the time of a call, and then left a ping \
+                             unanswered for {limit:?} \
                              (servers.{name}.ping)"
                         );
                     }
@@ -68,13 +73,18 @@ impl HealthCheck {
             if connection.calls.is_idle() {
                 waiting = None;
             } else if waiting.get_or_insert_with(Instant::now).elapsed() < self.grace(connection) {
-                // A server may work on one request at a time. Silence during a long call is no failure.
+                // A server may work on one request at a time. Silence during a long call is no
+                // failure.
                 continue;
             }
             // A revision without a ping leaves this check without evidence.
-            let Some(answer) = connection.server.ping() else { return std::future::pending().await };
+            let Some(answer) = connection.server.ping() else {
+                return std::future::pending().await;
+            };
             // Any traffic is evidence, not only the answer to the ping.
-            if timeout(ping.timeout, answer).await.unwrap_or(false) || connection.link.take_activity() {
+            if timeout(ping.timeout, answer).await.unwrap_or(false)
+                || connection.link.take_activity()
+            {
                 (missed, waiting) = (0, None);
                 continue;
             }
@@ -83,17 +93,21 @@ impl HealthCheck {
             if missed >= ping.misses {
                 let limit = ping.timeout;
                 let name = &self.name;
-                return format!("it left {missed} pings unanswered, each for {limit:?} (servers.{name}.ping)");
+                return format!(
+                    "it left {missed} pings unanswered, each for {limit:?} (servers.{name}.ping)"
+                );
             }
         }
     }
 
-    /// Checks whether a server that was silent for the time of a whole call misses a ping, too. One ping is enough:
-    /// the call was the first unanswered request.
+    /// Checks whether a server that was silent for the time of a whole call misses a ping, too. One
+    /// ping is enough: the call was the first unanswered request.
     async fn is_wedged(&self, connection: &UpstreamConnection) -> bool {
         let until = Instant::now() + self.ping.timeout;
         connection.link.take_activity();
-        let Some(answer) = connection.server.ping() else { return false };
+        let Some(answer) = connection.server.ping() else {
+            return false;
+        };
         if timeout_at(until, answer).await.unwrap_or(false) {
             return false;
         }
@@ -108,7 +122,11 @@ impl HealthCheck {
 
     /// Returns how long a server may be silent while calls are open: the longest time of one call.
     fn grace(&self, connection: &UpstreamConnection) -> Duration {
-        let input = if connection.calls.may_be_silent() { self.times.input_timeout() } else { Duration::ZERO };
+        let input = if connection.calls.may_be_silent() {
+            self.times.input_timeout()
+        } else {
+            Duration::ZERO
+        };
         self.times.call().saturating_add(input)
     }
 }
@@ -126,7 +144,9 @@ mod tests {
     use crate::testing::{ServerSide, dialing, settings};
     use crate::{NoSink, PingSettings, ServerSettings, Upstream};
     use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
-    use moongate_model::{Call, Caller, ClientCapabilities, Error, ExchangeEvent, McpMethod, Outcome};
+    use moongate_model::{
+        Call, Caller, ClientCapabilities, Error, ExchangeEvent, McpMethod, Outcome,
+    };
     use moongate_model::{SharingMode, UpstreamState};
     use moongate_testing as testing;
 
@@ -134,7 +154,10 @@ mod tests {
 
     /// Settings without a probe, whose silence would lead to a second connection.
     fn legacy_settings() -> ServerSettings {
-        ServerSettings { protocol: Some("2025-11-25".to_owned()), ..settings() }
+        ServerSettings {
+            protocol: Some("2025-11-25".to_owned()),
+            ..settings()
+        }
     }
 
     async fn start(
@@ -144,16 +167,23 @@ mod tests {
         let upstream = Upstream::new(settings, dialing(serve), Arc::new(NoSink));
         tokio::spawn(upstream.clone().run());
         let mut status = upstream.watch();
-        status.wait_for(|status| status.state == UpstreamState::Ready).await.unwrap();
+        status
+            .wait_for(|status| status.state == UpstreamState::Ready)
+            .await
+            .unwrap();
         upstream
     }
 
     async fn call(upstream: &Arc<Upstream>, caller: &Arc<Caller>) -> Result<Outcome, Error> {
         let params = JsonObject::new().with("name", RawJson::string("t"));
-        upstream.call(caller, Call::new(McpMethod::CallTool, params)).outcome().await
+        upstream
+            .call(caller, Call::new(McpMethod::CallTool, params))
+            .outcome()
+            .await
     }
 
-    /// Returns how many calls in a row get no answer. Each is made a moment after the last one ended.
+    /// Returns how many calls in a row get no answer. Each is made a moment after the last one
+    /// ended.
     async fn unanswered(upstream: &Arc<Upstream>, caller: &Arc<Caller>) -> u32 {
         for calls in 0..20 {
             if call(upstream, caller).await.is_ok() {
@@ -198,7 +228,10 @@ mod tests {
                 for _ in 0..40 {
                     let open = upstream.call(
                         &caller,
-                        Call::new(McpMethod::CallTool, JsonObject::new().with("name", RawJson::string("t"))),
+                        Call::new(
+                            McpMethod::CallTool,
+                            JsonObject::new().with("name", RawJson::string("t")),
+                        ),
                     );
                     let _ = tokio::time::timeout(Duration::from_secs(10), open.outcome()).await;
                 }
@@ -211,7 +244,10 @@ mod tests {
         assert_eq!(restarts.get(), 1, "it is not found within {limit:?}");
         others.abort();
         tokio::time::sleep(MINUTE).await;
-        assert!(call(&upstream, &caller).await.is_ok(), "it is connected anew");
+        assert!(
+            call(&upstream, &caller).await.is_ok(),
+            "it is connected anew"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -239,7 +275,10 @@ mod tests {
         .await;
         let caller = testing::caller(1, Some("s"));
         let each = futures_util::future::join_all((0..4).map(|_| call(&upstream, &caller))).await;
-        assert!(each.iter().any(Result::is_ok) && each.iter().any(Result::is_err), "some have no time");
+        assert!(
+            each.iter().any(Result::is_ok) && each.iter().any(Result::is_err),
+            "some have no time"
+        );
         // Long enough for every ping that could go wrong.
         tokio::time::sleep(MINUTE * 10).await;
         assert_eq!(upstream.server.metrics().servers.restarts.get("a"), 0);
@@ -248,7 +287,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_of_one_clients_is_looked_after_too() {
-        let mine = ServerSettings { share: SharingMode::Session, ..legacy_settings() };
+        let mine = ServerSettings {
+            share: SharingMode::Session,
+            ..legacy_settings()
+        };
         // The first connection is the shared one, which is well.
         let upstream = start(mine, |talk, message| {
             if !talk.serve_legacy(message) && talk.nth != 1 {
@@ -262,14 +304,19 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_stateless_pipe_is_asked_what_every_server_has_to_answer() {
-        let upstream = start(settings(), |talk, message| match message["method"].as_str().unwrap() {
-            // The first connection answers its handshake and then goes silent, even to the ping.
-            "server/discover" if talk.nth > 0 || message["id"] == 1 => talk.answer(
-                message,
-                &json!({"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {}}),
-            ),
-            "tools/call" if talk.nth > 0 => talk.answer(message, &json!({"resultType": "complete", "content": []})),
-            _ => {}
+        let upstream = start(settings(), |talk, message| {
+            match message["method"].as_str().unwrap() {
+                // The first connection answers its handshake and then goes silent, even to the ping.
+                "server/discover" if talk.nth > 0 || message["id"] == 1 => talk.answer(
+                    message,
+                    &json!({"resultType": "complete", "supportedVersions": ["2026-07-28"],
+                    "capabilities": {}}),
+                ),
+                "tools/call" if talk.nth > 0 => {
+                    talk.answer(message, &json!({"resultType": "complete", "content": []}))
+                }
+                _ => {}
+            }
         })
         .await;
         // An idle connection: the loss is found without any call.
@@ -277,34 +324,48 @@ mod tests {
         tokio::time::sleep(MINUTE * 5).await;
         assert!(call(&upstream, &idle).await.is_ok());
         tokio::time::sleep(MINUTE * 60).await;
-        assert_eq!(upstream.server.metrics().servers.restarts.get("a"), 1, "the second is well");
+        assert_eq!(
+            upstream.server.metrics().servers.restarts.get("a"),
+            1,
+            "the second is well"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_call_has_its_time_whether_pings_are_answered_or_not() {
         // The call is almost as long as its limit allows.
         for (timeout, pings) in [(MINUTE * 30, false), (MINUTE * 300, true)] {
-            let slow = ServerSettings { timeout, ..settings() };
-            let upstream = start(slow, move |talk, message| match message["method"].as_str().unwrap() {
-                "ping" if pings => talk.answer(message, &json!({})),
-                "tools/call" => {
-                    let talk = talk.clone();
-                    let message = message.clone();
-                    tokio::spawn(async move {
-                        tokio::time::sleep(timeout - MINUTE).await;
-                        talk.answer(&message, &json!({"content": []}));
-                    });
+            let slow = ServerSettings {
+                timeout,
+                ..settings()
+            };
+            let upstream = start(slow, move |talk, message| {
+                match message["method"].as_str().unwrap() {
+                    "ping" if pings => talk.answer(message, &json!({})),
+                    "tools/call" => {
+                        let talk = talk.clone();
+                        let message = message.clone();
+                        tokio::spawn(async move {
+                            tokio::time::sleep(timeout - MINUTE).await;
+                            talk.answer(&message, &json!({"content": []}));
+                        });
+                    }
+                    _ => drop(talk.serve_legacy(message)),
                 }
-                _ => drop(talk.serve_legacy(message)),
             })
             .await;
-            assert!(call(&upstream, &testing::caller(1, Some("s"))).await.is_ok());
+            assert!(
+                call(&upstream, &testing::caller(1, Some("s")))
+                    .await
+                    .is_ok()
+            );
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_waits_for_a_users_answer_and_for_nothing_else_is_not_given_up() {
-        let upstream = start(settings(), |talk, message| match message["method"].as_str() {
+        let upstream = start(settings(), |talk, message| {
+            match message["method"].as_str() {
             Some("tools/call") => talk.send(json!({
                 "jsonrpc": "2.0", "id": "q", "method": "elicitation/create",
                 "params": {"message": "?", "requestedSchema": {"type": "object", "properties": {}}},
@@ -316,25 +377,46 @@ mod tests {
                 }
             }
             _ => drop(talk.serve_legacy(message)),
+        }
         })
         .await;
-        let can = ClientCapabilities { elicit_form: true, ..ClientCapabilities::default() };
-        let caller = Arc::new(Caller { capabilities: can, ..(*testing::caller(1, Some("s"))).clone() });
+        let can = ClientCapabilities {
+            elicit_form: true,
+            ..ClientCapabilities::default()
+        };
+        let caller = Arc::new(Caller {
+            capabilities: can,
+            ..(*testing::caller(1, Some("s"))).clone()
+        });
         let params = JsonObject::new().with("name", RawJson::string("t"));
         let mut exchange = upstream.call(&caller, Call::new(McpMethod::CallTool, params));
-        let Some(ExchangeEvent::InputRequired(ask)) = exchange.next().await else { panic!("it does not ask") };
+        let Some(ExchangeEvent::InputRequired(ask)) = exchange.next().await else {
+            panic!("it does not ask")
+        };
         // Longer than a call, shorter than the limit for a user's response.
         tokio::time::sleep(MINUTE * 9).await;
         let answer = JsonObject::new().with("action", RawJson::string("decline"));
-        ask.responder.send(vec![(ByteString::literal("request"), Ok(answer))]).unwrap();
+        ask.responder
+            .send(vec![(ByteString::literal("request"), Ok(answer))])
+            .unwrap();
         assert!(exchange.outcome().await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_zero_ping_interval_disables_health_checks() {
         // An interval of zero switches pings off.
-        let ping = PingSettings { interval: Duration::ZERO, ..PingSettings::default() };
-        let upstream = start(ServerSettings { ping, ..legacy_settings() }, wedged()).await;
+        let ping = PingSettings {
+            interval: Duration::ZERO,
+            ..PingSettings::default()
+        };
+        let upstream = start(
+            ServerSettings {
+                ping,
+                ..legacy_settings()
+            },
+            wedged(),
+        )
+        .await;
         let caller = testing::caller(1, Some("s"));
         for _ in 0..9 {
             assert!(call(&upstream, &caller).await.is_err());

@@ -1,5 +1,6 @@
-//! Idle tracker of a lazy server, or of a connection that closes when idle. Owns the count of calls and the running
-//! tasks. Does not stop anything. Invariant: while a call is open or a task runs, the server is not idle.
+//! Idle tracker of a lazy server, or of a connection that closes when idle. Owns the count of calls
+//! and the running tasks. Does not stop anything. Invariant: while a call is open or a task runs,
+//! the server is not idle.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -80,13 +81,22 @@ impl IdleTracker {
             inner.tasks.remove(&task.id);
             return;
         }
-        let ttl = task.ttl.as_ref().and_then(|ttl| ttl.parse_as::<u64>().ok()).map(Duration::from_millis);
+        let ttl = task
+            .ttl
+            .as_ref()
+            .and_then(|ttl| ttl.parse_as::<u64>().ok())
+            .map(Duration::from_millis);
         let end = Instant::now() + ttl.unwrap_or(TASK_TIME).min(TASK_TIME_MAX);
         if inner.tasks.len() >= TASKS_MAX && !inner.tasks.contains_key(&task.id) {
-            let first = inner.tasks.iter().min_by_key(|(_, end)| **end).map(|(id, _)| id.clone());
+            let first = inner
+                .tasks
+                .iter()
+                .min_by_key(|(_, end)| **end)
+                .map(|(id, _)| id.clone());
             first.and_then(|id| inner.tasks.remove(&id));
         }
-        // Copied, because the id is a slice of the server's message, which must not live as long as the task.
+        // Copied, because the id is a slice of the server's message, which must not live as long as
+        // the task.
         inner.tasks.insert(ByteString::from(task.id.as_str()), end);
     }
 
@@ -95,7 +105,8 @@ impl IdleTracker {
         self.0.lock().tasks.clear();
     }
 
-    /// Waits until nothing was active for this time. `is_needed`: true while something else needs the server.
+    /// Waits until nothing was active for this time. `is_needed`: true while something else needs
+    /// the server.
     pub(crate) async fn wait_idle_for(&self, idle: Duration, is_needed: impl Fn() -> bool) {
         loop {
             let end = {
@@ -167,7 +178,10 @@ mod tests {
         assert!(waited >= IDLE * 6, "{waited:?}");
         // The `ttl` of the task is two minutes.
         need.track_task(&task(TaskStatus::Working));
-        assert!(over(&need).await >= Duration::from_secs(120), "a task that is never heard of again has an end, too");
+        assert!(
+            over(&need).await >= Duration::from_secs(120),
+            "a task that is never heard of again has an end, too"
+        );
         need.track_task(&task(TaskStatus::Working));
         need.track_task(&task(TaskStatus::Completed));
         assert_eq!(over(&need).await, IDLE);
@@ -180,7 +194,10 @@ mod tests {
         let waiting = tokio::spawn({
             let need = need.clone();
             let other = other.clone();
-            async move { need.wait_idle_for(IDLE, || other.load(Ordering::Relaxed)).await }
+            async move {
+                need.wait_idle_for(IDLE, || other.load(Ordering::Relaxed))
+                    .await
+            }
         });
         tokio::time::sleep(IDLE * 10).await;
         assert!(!waiting.is_finished());

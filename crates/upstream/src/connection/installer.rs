@@ -1,22 +1,31 @@
 //! Programs that download a server before they run it.
 //!
-//! Owns their names. Does not start them. Invariant: a command is known by its own name, wherever it is installed.
+//! Owns their names. Does not start them. Invariant: a command is known by its own name, wherever
+//! it is installed.
 
 use crate::settings::ConnectTarget;
 use moongate_transport::child_environment::ProgramKind;
 
 /// Programs that download what they run.
-const INSTALLERS: [&str; 14] =
-    ["npx", "npm", "pnpm", "pnpx", "yarn", "bunx", "bun", "uvx", "uv", "pipx", "pip", "deno", "docker", "podman"];
+const INSTALLERS: [&str; 14] = [
+    "npx", "npm", "pnpm", "pnpx", "yarn", "bunx", "bun", "uvx", "uv", "pipx", "pip", "deno",
+    "docker", "podman",
+];
 /// Shells that only start another program: `cmd /c npx ...`.
 const WRAPPERS: [&str; 2] = ["cmd", "env"];
 
 /// Returns the program that downloads the server, if one does.
 pub(crate) fn of(target: &ConnectTarget) -> Option<&'static str> {
-    let ConnectTarget::Stdio { command, args, .. } = target else { return None };
+    let ConnectTarget::Stdio { command, args, .. } = target else {
+        return None;
+    };
     let wrapped = WRAPPERS.contains(&base_name(command).as_str());
     let words = std::iter::once(command).chain(args.iter().filter(|_| wrapped).take(2));
-    words.into_iter().find_map(|word| INSTALLERS.into_iter().find(|known| base_name(word) == *known))
+    words.into_iter().find_map(|word| {
+        INSTALLERS
+            .into_iter()
+            .find(|known| base_name(word) == *known)
+    })
 }
 
 /// Returns what the program needs of the environment.
@@ -30,9 +39,17 @@ pub(crate) fn program_kind(target: &ConnectTarget) -> ProgramKind {
 
 /// Returns the name of a program without its folder and its ending.
 fn base_name(command: &str) -> String {
-    let name = command.rsplit(['/', '\\']).next().unwrap_or(command).to_ascii_lowercase();
+    let name = command
+        .rsplit(['/', '\\'])
+        .next()
+        .unwrap_or(command)
+        .to_ascii_lowercase();
     let endings = [".exe", ".cmd", ".bat"];
-    endings.iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(&name).to_owned()
+    endings
+        .iter()
+        .find_map(|ending| name.strip_suffix(ending))
+        .unwrap_or(&name)
+        .to_owned()
 }
 
 #[cfg(test)]
@@ -43,7 +60,12 @@ mod tests {
     fn programs_are_known_by_their_name() {
         let of = |command: &str, args: &[&str]| {
             let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-            super::of(&ConnectTarget::Stdio { command: command.to_owned(), args, env: Vec::new(), cwd: None })
+            super::of(&ConnectTarget::Stdio {
+                command: command.to_owned(),
+                args,
+                env: Vec::new(),
+                cwd: None,
+            })
         };
         assert_eq!(of("npx", &["-y", "x"]), Some("npx"));
         assert_eq!(of("/usr/bin/uvx", &[]), Some("uvx"));

@@ -1,5 +1,6 @@
-//! Connection to a server: the open one, its dial, its health and the backoff of the next. Owns the calls that begin on
-//! it. Does not choose the connection of a call (`pool`). Invariant: no part knows what the connection is for.
+//! Connection to a server: the open one, its dial, its health and the backoff of the next. Owns the
+//! calls that begin on it. Does not choose the connection of a call (`pool`). Invariant: no part
+//! knows what the connection is for.
 
 pub(crate) mod dial;
 pub(crate) mod health_check;
@@ -72,7 +73,8 @@ impl UpstreamConnection {
     /// Starts a call. The request is sent when its first event is polled.
     pub(crate) fn open_call(&self, caller: &Arc<Caller>, call: Call) -> Exchange {
         self.count_call(caller.revision);
-        // Read first: the flags change rarely, and a store in each call would contend for its cache line.
+        // Read first: the flags change rarely, and a store in each call would contend for its cache
+        // line.
         if !self.is_called.load(Ordering::Relaxed) {
             self.is_called.store(true, Ordering::Release);
         }
@@ -99,8 +101,11 @@ impl UpstreamConnection {
         match translated.iter().find(|(known, _)| *known == from) {
             Some((_, counter)) => counter.inc(),
             None => {
-                let counter =
-                    self.metrics.calls.translated.series((ClientRevision(from), ServerRevision(self.revision)));
+                let counter = self
+                    .metrics
+                    .calls
+                    .translated
+                    .series((ClientRevision(from), ServerRevision(self.revision)));
                 counter.inc();
                 translated.push((from, counter));
             }

@@ -1,9 +1,9 @@
-//! Reconnect backoff of one connection. Decides when the next attempt may start, and what may start it early. Does not
-//! connect or sleep. Invariant: at most [`BUDGET`] attempts in any [`WINDOW`], and there is always a next one. An idle
-//! stop is no failure, and begins a new count.
+//! Reconnect backoff of one connection. Decides when the next attempt may start, and what may start
+//! it early. Does not connect or sleep. Invariant: at most [`BUDGET`] attempts in any [`WINDOW`],
+//! and there is always a next one. An idle stop is no failure, and begins a new count.
 //!
-//! The last attempts are spread over the rest of the window. Short delays would spend all of them in a second. A server
-//! that is back a moment later would then wait for a minute.
+//! The last attempts are spread over the rest of the window. Short delays would spend all of them
+//! in a second. A server that is back a moment later would then wait for a minute.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -25,7 +25,8 @@ pub(crate) const WINDOW: Duration = Duration::from_secs(60);
 const LONG_DELAY: Duration = Duration::from_secs(300);
 /// Shortest time between the last attempt and one that a call triggers.
 pub(crate) const DEMAND_DELAY: Duration = Duration::from_secs(10);
-/// Shortest time for a call to trigger an attempt that a retry cannot fix: an operator may have fixed it meanwhile.
+/// Shortest time for a call to trigger an attempt that a retry cannot fix: an operator may have
+/// fixed it meanwhile.
 const DEMAND_DELAY_LONG: Duration = Duration::from_secs(30);
 /// Time without a failure after which the delays start small again.
 pub(crate) const HEALTHY: Duration = Duration::from_secs(30);
@@ -50,7 +51,11 @@ pub(crate) struct ReconnectDelay {
 
 impl ReconnectBackoff {
     pub(crate) fn new(backoff: BackoffSettings) -> Self {
-        ReconnectBackoff { backoff, failures: 0, attempts: VecDeque::with_capacity(BUDGET) }
+        ReconnectBackoff {
+            backoff,
+            failures: 0,
+            attempts: VecDeque::with_capacity(BUDGET),
+        }
     }
 
     /// Records the start of an attempt.
@@ -76,12 +81,17 @@ impl ReconnectBackoff {
             ConnectError::Link(LinkError::Spawn(_)) | ConnectError::NoCommonRevision(_) => {
                 needs_operator(UpstreamState::Failed)
             }
-            ConnectError::Link(LinkError::Status { status: 401 | 403, .. }) => {
-                needs_operator(UpstreamState::NeedsLogin)
-            }
+            ConnectError::Link(LinkError::Status {
+                status: 401 | 403, ..
+            }) => needs_operator(UpstreamState::NeedsLogin),
             // RFC 9110, 10.2.3: `Retry-After` says how long to wait. Demand does not shorten it.
-            ConnectError::Link(LinkError::Status { retry_after: Some(seconds), .. }) => {
-                let delay = Duration::from_secs(*seconds).min(LONG_DELAY).max(self.next_delay());
+            ConnectError::Link(LinkError::Status {
+                retry_after: Some(seconds),
+                ..
+            }) => {
+                let delay = Duration::from_secs(*seconds)
+                    .min(LONG_DELAY)
+                    .max(self.next_delay());
                 (UpstreamState::BackingOff, delay, delay)
             }
             _ => (UpstreamState::BackingOff, self.next_delay(), DEMAND_DELAY),
@@ -105,7 +115,12 @@ impl ReconnectBackoff {
     /// Records an attempt in the wrong era. The next one looks for the other era at once.
     pub(crate) fn wrong_era(&mut self, now: Instant) -> ReconnectDelay {
         self.failures = self.failures.saturating_add(1);
-        self.delay(UpstreamState::BackingOff, Duration::ZERO, Duration::ZERO, now)
+        self.delay(
+            UpstreamState::BackingOff,
+            Duration::ZERO,
+            Duration::ZERO,
+            now,
+        )
     }
 
     /// Resets the backoff after an idle stop, which is no failure.
@@ -114,17 +129,32 @@ impl ReconnectBackoff {
         self.attempts.clear();
     }
 
-    fn delay(&self, state: UpstreamState, delay: Duration, demand_delay: Duration, now: Instant) -> ReconnectDelay {
+    fn delay(
+        &self,
+        state: UpstreamState,
+        delay: Duration,
+        demand_delay: Duration,
+        now: Instant,
+    ) -> ReconnectDelay {
         let earliest = self.earliest(now);
         let until = (now + delay).max(earliest);
         // Measured from the start of the attempt, so that its duration counts.
         let last = self.last_attempt().unwrap_or(now);
-        ReconnectDelay { state, until, demand_from: (last + demand_delay).max(earliest).min(until) }
+        ReconnectDelay {
+            state,
+            until,
+            demand_from: (last + demand_delay).max(earliest).min(until),
+        }
     }
 
     /// Returns the earliest time that the budget allows, whatever the delay and the demand.
     fn earliest(&self, now: Instant) -> Instant {
-        spread(self.attempts.iter().copied(), UNSPACED_ATTEMPTS, BUDGET, now)
+        spread(
+            self.attempts.iter().copied(),
+            UNSPACED_ATTEMPTS,
+            BUDGET,
+            now,
+        )
     }
 
     fn next_delay(&self) -> Duration {
@@ -132,13 +162,20 @@ impl ReconnectBackoff {
     }
 }
 
-/// Returns the earliest time of the next attempt. The first `free` attempts are not spaced. The last ones are spread
-/// over the rest of the [`WINDOW`].
-pub(crate) fn spread(attempts: impl Iterator<Item = Instant>, free: usize, budget: usize, now: Instant) -> Instant {
+/// Returns the earliest time of the next attempt. The first `free` attempts are not spaced. The
+/// last ones are spread over the rest of the [`WINDOW`].
+pub(crate) fn spread(
+    attempts: impl Iterator<Item = Instant>,
+    free: usize,
+    budget: usize,
+    now: Instant,
+) -> Instant {
     let counted: Vec<Instant> = attempts.filter(|attempt| *attempt + WINDOW > now).collect();
     // Beyond the budget, the oldest attempts that count no longer decide.
     let counted = &counted[counted.len().saturating_sub(budget)..];
-    let (made, [first, .., last] | [first @ last]) = (counted.len(), counted) else { return now };
+    let (made, [first, .., last] | [first @ last]) = (counted.len(), counted) else {
+        return now;
+    };
     if made < free {
         return now;
     }
@@ -147,11 +184,14 @@ pub(crate) fn spread(attempts: impl Iterator<Item = Instant>, free: usize, budge
     (*last + (*first + WINDOW).duration_since(*last) / shares).max(now)
 }
 
-/// Returns the delay: doubled with each failure, capped, and jittered over its upper half. The jitter keeps many
-/// gateways from reconnecting at the same moment.
+/// Returns the delay: doubled with each failure, capped, and jittered over its upper half. The
+/// jitter keeps many gateways from reconnecting at the same moment.
 pub(crate) fn backoff_delay(backoff: BackoffSettings, failures: u32) -> Duration {
     // The shift is capped, because a `u32` overflows at 32.
-    let full = backoff.min.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(backoff.max);
+    let full = backoff
+        .min
+        .saturating_mul(1 << failures.saturating_sub(1).min(16))
+        .min(backoff.max);
     let byte: [u8; 1] = moongate_random::random_bytes();
     // From 0.5 to 1.0, in 256 steps.
     full.mul_f64(0.5 + f64::from(byte[0]) / 510.0)
@@ -172,7 +212,14 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn status(status: u16, retry_after: Option<u64>) -> ConnectError {
-        LinkError::Status { status, hint: String::new(), message: None, retry_after, challenge: None }.into()
+        LinkError::Status {
+            status,
+            hint: String::new(),
+            message: None,
+            retry_after,
+            challenge: None,
+        }
+        .into()
     }
 
     #[test]
@@ -188,8 +235,14 @@ pub(crate) mod tests {
             pauses.push(rest.until - now);
             now = rest.until;
         }
-        assert!(pauses[0] <= Duration::from_millis(500) && pauses[9] >= Duration::from_secs(15), "{pauses:?}");
-        assert!(pauses[8..].iter().all(|pause| *pause <= backoff().max), "{pauses:?}");
+        assert!(
+            pauses[0] <= Duration::from_millis(500) && pauses[9] >= Duration::from_secs(15),
+            "{pauses:?}"
+        );
+        assert!(
+            pauses[8..].iter().all(|pause| *pause <= backoff().max),
+            "{pauses:?}"
+        );
         pace.record_attempt(now);
         let rest = pace.on_loss(HEALTHY, now + HEALTHY);
         assert!(
@@ -202,16 +255,30 @@ pub(crate) mod tests {
     fn permanent_failures_are_parked_and_rarely_retried() {
         let now = Instant::now();
         let unstartable = LinkError::Spawn("command not found".to_owned()).into();
-        for (error, state) in [(unstartable, UpstreamState::Failed), (status(401, None), UpstreamState::NeedsLogin)] {
+        for (error, state) in [
+            (unstartable, UpstreamState::Failed),
+            (status(401, None), UpstreamState::NeedsLogin),
+        ] {
             let mut pace = ReconnectBackoff::new(backoff());
             pace.record_attempt(now);
             let rest = pace.on_failure(&error, now);
-            assert_eq!(rest, ReconnectDelay { state, until: now + LONG_DELAY, demand_from: now + DEMAND_DELAY_LONG });
+            assert_eq!(
+                rest,
+                ReconnectDelay {
+                    state,
+                    until: now + LONG_DELAY,
+                    demand_from: now + DEMAND_DELAY_LONG
+                }
+            );
         }
         let mut pace = ReconnectBackoff::new(backoff());
         pace.record_attempt(now);
         let rest = pace.on_failure(&status(429, Some(100)), now);
-        assert_eq!((rest.until - now, rest.demand_from), (Duration::from_secs(100), rest.until), "it asked for that");
+        assert_eq!(
+            (rest.until - now, rest.demand_from),
+            (Duration::from_secs(100), rest.until),
+            "it asked for that"
+        );
         let rest = pace.on_failure(&status(503, Some(u64::MAX)), now);
         assert_eq!(rest.until - now, LONG_DELAY);
     }
@@ -237,7 +304,10 @@ pub(crate) mod tests {
 
     #[test]
     fn short_pauses_leave_no_server_alone_for_long() {
-        let short = BackoffSettings { min: Duration::from_millis(50), max: Duration::from_millis(200) };
+        let short = BackoffSettings {
+            min: Duration::from_millis(50),
+            max: Duration::from_millis(200),
+        };
         let mut pace = ReconnectBackoff::new(short);
         let start = Instant::now();
         let mut now = start;
@@ -289,7 +359,8 @@ pub(crate) mod tests {
                 let rest = match what {
                     ScriptedOutcome::Refused => pace.on_failure(&refused(), now),
                     ScriptedOutcome::Parked => pace.on_failure(&status(403, None), now),
-                    ScriptedOutcome::AsksToWait(seconds) => pace.on_failure(&status(503, Some(seconds)), now),
+                    ScriptedOutcome::AsksToWait(seconds) => pace.on_failure(&status(503,
+                        Some(seconds)), now),
                     ScriptedOutcome::Lost(up) => {
                         now += Duration::from_millis(up);
                         pace.on_loss(Duration::from_millis(up), now)
@@ -303,7 +374,8 @@ pub(crate) mod tests {
             for window in attempts.windows(BUDGET + 1) {
                 prop_assert!(window[BUDGET] - window[0] >= WINDOW);
             }
-            // After the faults, the next attempt is the last one, and health makes the delays small again.
+            // After the faults, the next attempt is the last one, and health makes the delays small
+            // again.
             pace.record_attempt(now);
             let rest = pace.on_loss(HEALTHY, now + HEALTHY);
             prop_assert!(rest.until <= now + HEALTHY + WINDOW);

@@ -1,6 +1,7 @@
-//! Departure of the client whose roots a connection of several clients has. Owns when the connection serves nobody any
-//! more. Does not replace it (`supervisor`, `pool/dedicated/lifecycle.rs`). Invariant: a connection that a client may
-//! still need, or that nobody else asked for, stays.
+//! Departure of the client whose roots a connection of several clients has. Owns when the
+//! connection serves nobody any more. Does not replace it (`supervisor`,
+//! `pool/dedicated/lifecycle.rs`). Invariant: a connection that a client may still need, or that
+//! nobody else asked for, stays.
 
 use std::time::Duration;
 
@@ -14,8 +15,9 @@ use crate::connection::{NewCalls, UpstreamConnection};
 pub(crate) const LOOK_PAUSE: Duration = Duration::from_millis(100);
 
 impl UpstreamConnection {
-    /// Waits until the client has left whose roots keep others out, and nothing runs any more, or until a client without
-    /// roots is kept out by roots that the connection only declares. `has_tasks`: true while a task runs on the connection.
+    /// Waits until the client has left whose roots keep others out, and nothing runs any more, or
+    /// until a client without roots is kept out by roots that the connection only declares.
+    /// `has_tasks`: true while a task runs on the connection.
     pub(crate) async fn wait_roots_client_left(&self, has_tasks: impl Fn() -> bool) {
         tokio::select! {
             () = self.wait_owner_left(has_tasks) => {}

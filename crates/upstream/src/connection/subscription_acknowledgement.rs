@@ -1,5 +1,6 @@
-//! Acknowledgement of a notification stream. Owns how long a new stream is waited for, and what stands for the updates
-//! before it. Does not open streams. Invariant: a server that never acknowledges delays nobody beyond the time.
+//! Acknowledgement of a notification stream. Owns how long a new stream is waited for, and what
+//! stands for the updates before it. Does not open streams. Invariant: a server that never
+//! acknowledges delays nobody beyond the time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +26,8 @@ pub(crate) fn no_notifications() -> NotificationStream {
     }
 }
 
-/// Waits until the server acknowledges a subscription, at most until the deadline. Some servers never acknowledge.
+/// Waits until the server acknowledges a subscription, at most until the deadline. Some servers
+/// never acknowledge.
 pub(crate) async fn wait_acknowledged(opened: Option<CancellationToken>, until: Instant) {
     let Some(opened) = opened else { return };
     // After the time the stream counts as open, since its notifications are read all the same.
@@ -34,13 +36,18 @@ pub(crate) async fn wait_acknowledged(opened: Option<CancellationToken>, until: 
 
 /// Updates that stand for changes of resources before their server had the subscription.
 ///
-/// Calls begin before that, and what they change is announced to nobody. An update too many costs a client one read.
+/// Calls begin before that, and what they change is announced to nobody. An update too many costs a
+/// client one read.
 #[derive(Default)]
 pub(crate) struct EarlyUpdates(FuturesUnordered<BoxFuture<'static, Option<ByteString>>>);
 
 impl EarlyUpdates {
     /// Creates the updates of a stream that was just opened, and that has no other one before it.
-    pub(crate) fn of_stream(opened: &NotificationStream, server: &dyn McpServer, caller: &Arc<Caller>) -> Self {
+    pub(crate) fn of_stream(
+        opened: &NotificationStream,
+        server: &dyn McpServer,
+        caller: &Arc<Caller>,
+    ) -> Self {
         let update = |uri: &ByteString| {
             let answer = server.confirm_subscription(caller, uri);
             let uri = uri.clone();

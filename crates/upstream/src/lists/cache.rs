@@ -1,6 +1,6 @@
-//! Lists of one server, cached across restarts of the gateway. Owns the server's row in the store. Does not decide when
-//! a server is listed (`supervisor/connected.rs`). Invariant: a row is used only for a server with the settings (see
-//! [`settings_digest`]) that it was listed with.
+//! Lists of one server, cached across restarts of the gateway. Owns the server's row in the store.
+//! Does not decide when a server is listed (`supervisor/connected.rs`). Invariant: a row is used
+//! only for a server with the settings (see [`settings_digest`]) that it was listed with.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
@@ -111,7 +111,8 @@ pub(crate) struct RestoredServer {
 }
 
 impl RestoredServer {
-    /// Reads a row. `None` if it is of no use: it is broken, too old, or of a server with other settings.
+    /// Reads a row. `None` if it is of no use: it is broken, too old, or of a server with other
+    /// settings.
     pub(crate) fn parse(row: &Bytes, longest: Duration, settings: &ServerSettings) -> Option<Self> {
         let row = serde_json::from_slice::<CachedRow>(row).ok()?;
         // Saturating: a clock that was set back makes a row look new, never broken.
@@ -121,16 +122,27 @@ impl RestoredServer {
             return None;
         }
         let era = if row.modern { Era::Modern } else { Era::Legacy };
-        let lists = ServerLists::from(row.lists.map(|list| Arc::new(ItemList { era: Some(era), ..list })));
+        let lists = ServerLists::from(row.lists.map(|list| {
+            Arc::new(ItemList {
+                era: Some(era),
+                ..list
+            })
+        }));
         Some(RestoredServer {
             era,
             is_multiplexed: row.pipe,
             description: row.face,
             speaks_other_era: row.other,
             greeting: row.greeting,
-            seen_requests: SeenRequests { input: row.asks, roots: row.asks_roots, extensions: row.asks_extensions },
+            seen_requests: SeenRequests {
+                input: row.asks,
+                roots: row.asks_roots,
+                extensions: row.asks_extensions,
+            },
             legacy_tools: row.legacy_tools,
-            other_lists: row.other_lists.and_then(|rows| other_rows::restore(rows, era.other(), &lists)),
+            other_lists: row
+                .other_lists
+                .and_then(|rows| other_rows::restore(rows, era.other(), &lists)),
             lists,
         })
     }
@@ -152,7 +164,8 @@ pub(crate) struct ListedServer<'a> {
 }
 
 impl ListCache {
-    /// Returns true if the lists are those of a previous process, and the server has not confirmed them yet.
+    /// Returns true if the lists are those of a previous process, and the server has not confirmed
+    /// them yet.
     pub(crate) fn is_unconfirmed(&self) -> bool {
         self.unconfirmed.load(Ordering::Relaxed)
     }
@@ -184,7 +197,11 @@ impl ListCache {
         let store = &server.common.store;
         if store.is_persistent() && !self.is_closed.load(Ordering::Acquire) {
             let digest = settings_digest(&server.settings);
-            store.put(StoreTable::SlowStarts, Bytes::copy_from_slice(server.settings.name.as_bytes()), digest);
+            store.put(
+                StoreTable::SlowStarts,
+                Bytes::copy_from_slice(server.settings.name.as_bytes()),
+                digest,
+            );
             self.was_slow.store(true, Ordering::Relaxed);
         }
     }
@@ -199,11 +216,13 @@ impl ListCache {
 
     /// Copies the confirmation of another server together with its lists.
     pub(crate) fn copy_confirmation_from(&self, other: &ListCache) {
-        self.unconfirmed.store(other.is_unconfirmed(), Ordering::Relaxed);
+        self.unconfirmed
+            .store(other.is_unconfirmed(), Ordering::Relaxed);
         self.listed.store(other.is_listed(), Ordering::Relaxed);
     }
 
-    /// Stops persisting for good. A server that was replaced or removed from the config leaves no row.
+    /// Stops persisting for good. A server that was replaced or removed from the config leaves no
+    /// row.
     pub(crate) fn stop_persisting(&self) {
         self.is_closed.store(true, Ordering::Release);
     }
@@ -218,12 +237,19 @@ impl ListCache {
     ) {
         let now = unix_now();
         let eras = Some((listed.era, listed.speaks_other_era, listed.greeting));
-        let same = self.lists.load().as_ref().is_some_and(|lists| lists.holds_same(&items))
+        let same = self
+            .lists
+            .load()
+            .as_ref()
+            .is_some_and(|lists| lists.holds_same(&items))
             && *self.eras() == eras
             && *self.seen_requests.lock() == listed.seen_requests
             && self.legacy_tools.load(Ordering::Relaxed) == listed.legacy_tools.len();
         let leaves = store.is_persistent() && !self.is_closed.load(Ordering::Acquire);
-        if !leaves || (same && now.saturating_sub(self.written.load(Ordering::Relaxed)) < REWRITE_AFTER_SECONDS) {
+        if !leaves
+            || (same
+                && now.saturating_sub(self.written.load(Ordering::Relaxed)) < REWRITE_AFTER_SECONDS)
+        {
             return;
         }
         let row = CachedRow {
@@ -239,17 +265,24 @@ impl ListCache {
             legacy_tools: listed.legacy_tools.clone(),
             face: listed.server.describe(&gateway_caller()),
             lists: ItemKind::ALL.map(|kind| (**items.shared().get(kind)).clone()),
-            other_lists: items.persisted_other().map(|other| other_rows::store(other, items.shared())),
+            other_lists: items
+                .persisted_other()
+                .map(|other| other_rows::store(other, items.shared())),
         };
         let server = &settings.name;
         match serde_json::to_vec(&row) {
             // The store queues its rows in memory. One server must not fill that queue.
             Ok(json) if json.len() <= ROW_MAX => {
-                store.put(StoreTable::Catalog, Bytes::copy_from_slice(server.as_bytes()), json);
+                store.put(
+                    StoreTable::Catalog,
+                    Bytes::copy_from_slice(server.as_bytes()),
+                    json,
+                );
                 self.lists.store(Some(items));
                 *self.eras() = eras;
                 *self.seen_requests.lock() = listed.seen_requests;
-                self.legacy_tools.store(listed.legacy_tools.len(), Ordering::Relaxed);
+                self.legacy_tools
+                    .store(listed.legacy_tools.len(), Ordering::Relaxed);
                 self.written.store(now, Ordering::Relaxed);
             }
             Ok(_) => {
@@ -260,8 +293,8 @@ impl ListCache {
     }
 }
 
-/// Returns a digest of the settings that decide which server it is and what it offers. Credentials count, since a
-/// server may show each of them different items.
+/// Returns a digest of the settings that decide which server it is and what it offers. Credentials
+/// count, since a server may show each of them different items.
 pub(crate) fn settings_digest(settings: &ServerSettings) -> String {
     let mut context = Context::new(&SHA256);
     let mut add = |part: &[u8]| {
@@ -270,14 +303,25 @@ pub(crate) fn settings_digest(settings: &ServerSettings) -> String {
         context.update(part);
     };
     match &settings.connect {
-        ConnectTarget::Stdio { command, args, env, cwd } => {
+        ConnectTarget::Stdio {
+            command,
+            args,
+            env,
+            cwd,
+        } => {
             add(b"stdio");
             add(command.as_bytes());
             // The count keeps apart the arguments and the variables that follow.
             add(&(args.len() as u64).to_be_bytes());
             args.iter().for_each(|arg| add(arg.as_bytes()));
-            env.iter().for_each(|(name, value)| [name, value].into_iter().for_each(|part| add(part.as_bytes())));
-            add(cwd.as_ref().map_or(&b""[..], |cwd| cwd.as_os_str().as_encoded_bytes()));
+            env.iter().for_each(|(name, value)| {
+                [name, value]
+                    .into_iter()
+                    .for_each(|part| add(part.as_bytes()))
+            });
+            add(cwd
+                .as_ref()
+                .map_or(&b""[..], |cwd| cwd.as_os_str().as_encoded_bytes()));
         }
         // A misconfigured server is never listed.
         ConnectTarget::Misconfigured { .. } => add(b"misconfigured"),
@@ -285,11 +329,20 @@ pub(crate) fn settings_digest(settings: &ServerSettings) -> String {
             add(b"socket");
             add(format!("{address:?}").as_bytes());
         }
-        ConnectTarget::Http { url, transport, headers, .. } => {
+        ConnectTarget::Http {
+            url,
+            transport,
+            headers,
+            ..
+        } => {
             add(b"http");
             add(url.as_str().as_bytes());
             add(format!("{transport:?}").as_bytes());
-            headers.iter().for_each(|(name, value)| [name.as_ref(), value.as_bytes()].into_iter().for_each(&mut add));
+            headers.iter().for_each(|(name, value)| {
+                [name.as_ref(), value.as_bytes()]
+                    .into_iter()
+                    .for_each(&mut add)
+            });
         }
     }
     add(settings.protocol.as_deref().unwrap_or_default().as_bytes());
@@ -310,14 +363,22 @@ mod tests {
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
         ServerSettings::new(
             "a",
-            ConnectTarget::Stdio { command: "no-such-server".to_owned(), args, env: Vec::new(), cwd: None },
+            ConnectTarget::Stdio {
+                command: "no-such-server".to_owned(),
+                args,
+                env: Vec::new(),
+                cwd: None,
+            },
         )
     }
 
     fn upstream(settings: ServerSettings) -> Arc<Upstream> {
         Upstream::new(
             settings,
-            Arc::new(UpstreamRuntime::new(Arc::new(Metrics::new()), Reaper::disabled())),
+            Arc::new(UpstreamRuntime::new(
+                Arc::new(Metrics::new()),
+                Reaper::disabled(),
+            )),
             Arc::new(NoSink),
         )
     }
@@ -328,7 +389,8 @@ mod tests {
             // Row of an earlier release: members that came later are absent.
             "face": {"info": {"name": "s"}, "instructions": "Ask.", "features": {"tools": true}},
             "lists": [{"items": [{"name": "t", "inputSchema": {"x": 1.0}}], "cache": null},
-                {"items": [], "cache": null}, {"items": [], "cache": null}, {"items": [], "cache": null}],
+                {"items": [], "cache": null}, {"items": [], "cache": null},
+                {"items": [], "cache": null}],
         });
         row.to_string().into()
     }
@@ -338,15 +400,25 @@ mod tests {
         let same = upstream(settings(&["a", "b"]));
         assert!(same.restore(&row(&settings(&["a", "b"]), unix_now()), DAY));
         assert_eq!(same.lists().get(ItemKind::Tools).items.len(), 1);
-        assert_eq!(same.description().unwrap().instructions.as_deref(), Some("Ask."));
+        assert_eq!(
+            same.description().unwrap().instructions.as_deref(),
+            Some("Ask.")
+        );
         assert!(same.is_unconfirmed());
-        assert_eq!(same.list_ttl(ItemKind::Tools), Some(0), "nobody may keep them");
+        assert_eq!(
+            same.list_ttl(ItemKind::Tools),
+            Some(0),
+            "nobody may keep them"
+        );
         assert_eq!(same.server.metrics().catalog.stale.get("a"), 1);
         for other in [
             // The parts of the settings are kept apart: "ab" is not "a", "b".
             settings(&["ab"]),
             settings(&["a", "c"]),
-            ServerSettings { protocol: Some("x".into()), ..settings(&["a", "b"]) },
+            ServerSettings {
+                protocol: Some("x".into()),
+                ..settings(&["a", "b"])
+            },
         ] {
             assert!(!upstream(other).restore(&row(&settings(&["a", "b"]), unix_now()), DAY));
         }
@@ -358,7 +430,8 @@ mod tests {
         let mut row: serde_json::Value = serde_json::from_slice(&row(&own, unix_now())).unwrap();
         let modern = serde_json::json!({"name": "t", "outputSchema": {"type": "array"}});
         let none = serde_json::json!({"shared": [], "own": [], "cache": null, "cut": []});
-        let tools = serde_json::json!({"shared": [null], "own": [modern], "cache": null, "cut": []});
+        let tools =
+            serde_json::json!({"shared": [null], "own": [modern], "cache": null, "cut": []});
         row["other_lists"] = serde_json::json!([tools, none, none, none]);
         let restored = upstream(own);
         assert!(restored.restore(&row.to_string().into(), DAY));
@@ -370,17 +443,33 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_is_started_on_use_is_not_started_to_learn_what_is_known() {
-        let lazy = ServerSettings { start: ServerStart::Lazy, ..settings(&[]) };
+        let lazy = ServerSettings {
+            start: ServerStart::Lazy,
+            ..settings(&[])
+        };
         let known = upstream(lazy.clone());
         let unknown = upstream(lazy.clone());
         assert!(known.restore(&row(&lazy, unix_now()), DAY));
         let mut asleep = known.watch();
         let mut started = unknown.watch();
-        let running = [tokio::spawn(known.clone().run()), tokio::spawn(unknown.clone().run())];
+        let running = [
+            tokio::spawn(known.clone().run()),
+            tokio::spawn(unknown.clone().run()),
+        ];
         // The command does not exist.
-        started.wait_for(|status| status.state == UpstreamState::Failed).await.unwrap();
-        let status = asleep.wait_for(|status| status.state != UpstreamState::Starting).await.unwrap().clone();
-        assert!(status.state == UpstreamState::Stopped && status.reason.contains("not started yet"), "{status:?}");
+        started
+            .wait_for(|status| status.state == UpstreamState::Failed)
+            .await
+            .unwrap();
+        let status = asleep
+            .wait_for(|status| status.state != UpstreamState::Starting)
+            .await
+            .unwrap()
+            .clone();
+        assert!(
+            status.state == UpstreamState::Stopped && status.reason.contains("not started yet"),
+            "{status:?}"
+        );
         assert_eq!(known.lists().get(ItemKind::Tools).items.len(), 1);
         for (upstream, running) in [known, unknown].into_iter().zip(running) {
             upstream.stop().await;

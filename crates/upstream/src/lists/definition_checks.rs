@@ -1,7 +1,8 @@
 //! Checks of the definitions that one server lists, each made once.
 //!
-//! Owns the results, by the identity of the definition. Does not check (`protocol`). Invariant: a result outlives its
-//! definition until the next sweep only, so there are at most twice as many results as definitions, and a few.
+//! Owns the results, by the identity of the definition. Does not check (`protocol`). Invariant: a
+//! result outlives its definition until the next sweep only, so there are at most twice as many
+//! results as definitions, and a few.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -18,7 +19,8 @@ const UNSWEPT_MAX: usize = 64;
 /// Result of a check: the definition that can be listed, or the reason against it.
 pub type DefinitionCheck = Arc<Result<CheckedDefinition, String>>;
 
-/// Results of checks. A catalogue is built for each change of any server, and a list keeps the items that it has.
+/// Results of checks. A catalogue is built for each change of any server, and a list keeps the
+/// items that it has.
 #[derive(Default)]
 pub(crate) struct DefinitionChecks {
     results: Mutex<CheckResults>,
@@ -40,7 +42,9 @@ impl DefinitionChecks {
         }
         // Without the lock: a long check holds up nobody, and two at once have the same result.
         let result = Arc::new(check_definition(kind, item));
-        self.results.lock().insert(key, Arc::downgrade(item), result.clone());
+        self.results
+            .lock()
+            .insert(key, Arc::downgrade(item), result.clone());
         result
     }
 }
@@ -80,7 +84,11 @@ mod tests {
         let kept = tool("kept");
         let first = checks.check(ItemKind::Tools, &kept);
         for n in 0..1000 {
-            assert!(checks.check(ItemKind::Tools, &tool(&format!("t{n}"))).is_ok());
+            assert!(
+                checks
+                    .check(ItemKind::Tools, &tool(&format!("t{n}")))
+                    .is_ok()
+            );
         }
         assert!(checks.results.lock().known.len() <= UNSWEPT_MAX + 3);
         assert!(Arc::ptr_eq(&first, &checks.check(ItemKind::Tools, &kept)));

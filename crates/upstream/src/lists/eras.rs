@@ -1,6 +1,7 @@
-//! Lists of a server of both eras: one for each era, from that era's face. Owns what stands for the list of a face that
-//! is not connected. Does not fetch (`supervisor/refresh.rs`, `dedicated/face_lister.rs`). Invariant: equal items of
-//! both faces are held once, and no item keeps the message alive that it came in.
+//! Lists of a server of both eras: one for each era, from that era's face. Owns what stands for the
+//! list of a face that is not connected. Does not fetch (`supervisor/refresh.rs`,
+//! `dedicated/face_lister.rs`). Invariant: equal items of both faces are held once, and no item
+//! keeps the message alive that it came in.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -45,7 +46,13 @@ impl Default for EraLists {
 impl EraLists {
     /// Creates the lists of a server whose other face was never listed.
     pub(crate) fn of_one_era(era: Era, shared: Arc<ServerLists>) -> Self {
-        EraLists { era, other: None, other_lists: shared.clone(), all: shared.clone(), shared }
+        EraLists {
+            era,
+            other: None,
+            other_lists: shared.clone(),
+            all: shared.clone(),
+            shared,
+        }
     }
 
     /// Creates the lists that a previous process had.
@@ -85,10 +92,15 @@ impl EraLists {
 
     /// Returns the lists for clients of an era.
     pub fn of_era(&self, era: Era) -> &Arc<ServerLists> {
-        if era == self.era { &self.shared } else { &self.other_lists }
+        if era == self.era {
+            &self.shared
+        } else {
+            &self.other_lists
+        }
     }
 
-    /// Returns the items of both eras. Of an item that both list, the shared connection's form counts.
+    /// Returns the items of both eras. Of an item that both list, the shared connection's form
+    /// counts.
     pub fn all(&self) -> &Arc<ServerLists> {
         &self.all
     }
@@ -100,29 +112,42 @@ impl EraLists {
 
     /// Returns true if both faces of the server have listed a kind.
     pub fn are_both_listed(&self, kind: ItemKind) -> bool {
-        self.other.as_ref().is_some_and(|other| other.listed[kind as usize].is_some())
+        self.other
+            .as_ref()
+            .is_some_and(|other| other.listed[kind as usize].is_some())
     }
 
     /// Returns the other face's lists for the next process, if they differ.
     pub(crate) fn persisted_other(&self) -> Option<&Arc<ServerLists>> {
-        let differs = |kind: ItemKind| !Arc::ptr_eq(self.other_lists.get(kind), self.shared.get(kind));
-        (self.other.is_some() && ItemKind::ALL.into_iter().any(differs)).then_some(&self.other_lists)
+        let differs =
+            |kind: ItemKind| !Arc::ptr_eq(self.other_lists.get(kind), self.shared.get(kind));
+        (self.other.is_some() && ItemKind::ALL.into_iter().any(differs))
+            .then_some(&self.other_lists)
     }
 
-    /// Makes this era that of the shared connection. `keeps`: whether the lists so far serve clients of their era on.
+    /// Makes this era that of the shared connection. `keeps`: whether the lists so far serve
+    /// clients of their era on.
     pub(crate) fn turn_to(&mut self, era: Era, keeps: Option<KeptLists>) {
         if self.era == era {
             return;
         }
         let before = self.shared.clone();
-        let next = if self.other.is_some() { self.other_lists.clone() } else { before.clone() };
+        let next = if self.other.is_some() {
+            self.other_lists.clone()
+        } else {
+            before.clone()
+        };
         self.other = keeps.map(|kept| {
             let listed = ItemKind::ALL.map(|kind| Some(before.get(kind).clone()));
             let beside = ItemKind::ALL.map(|kind| match kept {
                 KeptLists::JustListed => None,
                 KeptLists::Remembered => Some(next.get(kind).clone()),
             });
-            OtherFace { listed, beside, is_connected: false }
+            OtherFace {
+                listed,
+                beside,
+                is_connected: false,
+            }
         });
         (self.era, self.shared) = (era, next);
     }
@@ -133,9 +158,20 @@ impl EraLists {
         let at = kind as usize;
         let differs = *before != list;
         // An equal list of another era says how its results come.
-        if differs || before.era.is_some_and(|era| list.era.is_some_and(|now| now != era)) {
-            let other = self.other.as_ref().and_then(|other| other.listed[at].clone());
-            let list = Arc::new(with_known_items(kind, list, [Some(&before), other.as_ref()]));
+        if differs
+            || before
+                .era
+                .is_some_and(|era| list.era.is_some_and(|now| now != era))
+        {
+            let other = self
+                .other
+                .as_ref()
+                .and_then(|other| other.listed[at].clone());
+            let list = Arc::new(with_known_items(
+                kind,
+                list,
+                [Some(&before), other.as_ref()],
+            ));
             // Copy on write: readers keep the lists that they hold.
             let mut lists = (*self.shared).clone();
             lists.replace(kind, list);
@@ -154,9 +190,22 @@ impl EraLists {
         let era = self.other_era();
         let other = self.other.get_or_insert_default();
         let before = other.listed[at].clone();
-        let list = ItemList { era: Some(era), ..list };
-        let same = [Some(&shared), before.as_ref()].into_iter().flatten().find(|known| ***known == list).cloned();
-        let list = same.unwrap_or_else(|| Arc::new(with_known_items(kind, list, [Some(&shared), before.as_ref()])));
+        let list = ItemList {
+            era: Some(era),
+            ..list
+        };
+        let same = [Some(&shared), before.as_ref()]
+            .into_iter()
+            .flatten()
+            .find(|known| ***known == list)
+            .cloned();
+        let list = same.unwrap_or_else(|| {
+            Arc::new(with_known_items(
+                kind,
+                list,
+                [Some(&shared), before.as_ref()],
+            ))
+        });
         (other.listed[at], other.beside[at], other.is_connected) = (Some(list), Some(shared), true);
     }
 
@@ -165,7 +214,8 @@ impl EraLists {
         self.other.as_ref().is_some_and(|other| other.is_connected)
     }
 
-    /// Records that the connection in the other era has ended. Its lists stay, and follow the shared ones.
+    /// Records that the connection in the other era has ended. Its lists stay, and follow the
+    /// shared ones.
     pub(crate) fn close_other(&mut self) {
         if let Some(other) = &mut self.other {
             other.is_connected = false;
@@ -177,14 +227,15 @@ impl EraLists {
         self.other = None;
     }
 
-    /// Derives what clients get, once all changes are recorded. Returns true if that differs from before.
+    /// Derives what clients get, once all changes are recorded. Returns true if that differs from
+    /// before.
     pub(crate) fn rebuild(&mut self, extra_items: &ExtraItems) -> bool {
         let lists = match &self.other {
             Some(other) => {
                 let era = self.other_era();
-                Arc::new(ServerLists::from(
-                    ItemKind::ALL.map(|kind| other.list(kind, era, self.shared.get(kind), extra_items)),
-                ))
+                Arc::new(ServerLists::from(ItemKind::ALL.map(|kind| {
+                    other.list(kind, era, self.shared.get(kind), extra_items)
+                })))
             }
             None => self.shared.clone(),
         };
@@ -192,7 +243,8 @@ impl EraLists {
         if differs || self.other.is_none() {
             self.other_lists = lists;
         }
-        let all = ItemKind::ALL.map(|kind| union(kind, self.shared.get(kind), self.other_lists.get(kind)));
+        let all = ItemKind::ALL
+            .map(|kind| union(kind, self.shared.get(kind), self.other_lists.get(kind)));
         let all = ServerLists::from(all);
         if all.holds_same(&self.shared) {
             self.all = self.shared.clone();
@@ -214,24 +266,37 @@ pub(crate) enum KeptLists {
 
 impl OtherFace {
     /// Returns the list of one kind for clients of this era.
-    fn list(&self, kind: ItemKind, era: Era, shared: &Arc<ItemList>, extra_items: &ExtraItems) -> Arc<ItemList> {
+    fn list(
+        &self,
+        kind: ItemKind,
+        era: Era,
+        shared: &Arc<ItemList>,
+        extra_items: &ExtraItems,
+    ) -> Arc<ItemList> {
         let at = kind as usize;
-        let Some(listed) = &self.listed[at] else { return shared.clone() };
+        let Some(listed) = &self.listed[at] else {
+            return shared.clone();
+        };
         let followed = match &self.beside[at] {
-            Some(beside) if !self.is_connected && !Arc::ptr_eq(beside, shared) && beside != shared => {
+            Some(beside)
+                if !self.is_connected && !Arc::ptr_eq(beside, shared) && beside != shared =>
+            {
                 Arc::new(follow(kind, listed, beside, shared))
             }
             _ => listed.clone(),
         };
         let mut list = (*followed).clone();
         extra_items.merge_into(era, kind, &mut list);
-        let same = [shared, listed, &followed].into_iter().find(|known| ***known == list).cloned();
+        let same = [shared, listed, &followed]
+            .into_iter()
+            .find(|known| ***known == list)
+            .cloned();
         same.unwrap_or_else(|| Arc::new(list))
     }
 }
 
-/// Returns what a face would list that is not connected, while the server's lists have changed: its form of what is as it
-/// was when both were listed, and the connected face's form of all else.
+/// Returns what a face would list that is not connected, while the server's lists have changed: its
+/// form of what is as it was when both were listed, and the connected face's form of all else.
 fn follow(kind: ItemKind, listed: &ItemList, beside: &ItemList, shared: &ItemList) -> ItemList {
     let own = by_key(kind, listed);
     let known = by_key(kind, beside);
@@ -248,13 +313,31 @@ fn follow(kind: ItemKind, listed: &ItemList, beside: &ItemList, shared: &ItemLis
     }
     let is_own = |key: &ByteString| !known.contains_key(key) && !keys.contains(key);
     items.extend(
-        listed.items.iter().filter(|item| item.get_string(kind.item_key()).as_ref().is_some_and(is_own)).cloned(),
+        listed
+            .items
+            .iter()
+            .filter(|item| {
+                item.get_string(kind.item_key())
+                    .as_ref()
+                    .is_some_and(is_own)
+            })
+            .cloned(),
     );
-    ItemList { items, cache: listed.cache, era: listed.era, ..shared.clone() }
+    ItemList {
+        items,
+        cache: listed.cache,
+        era: listed.era,
+        ..shared.clone()
+    }
 }
 
-/// Returns the list with the known form of each item that is known already, and copies of the others.
-fn with_known_items<const N: usize>(kind: ItemKind, list: ItemList, lists: [Option<&Arc<ItemList>>; N]) -> ItemList {
+/// Returns the list with the known form of each item that is known already, and copies of the
+/// others.
+fn with_known_items<const N: usize>(
+    kind: ItemKind,
+    list: ItemList,
+    lists: [Option<&Arc<ItemList>>; N],
+) -> ItemList {
     let known = lists.map(|known| known.map(|known| by_key(kind, known)));
     let held = |item: Arc<JsonObject>| {
         let key = item.get_string(kind.item_key());
@@ -262,13 +345,25 @@ fn with_known_items<const N: usize>(kind: ItemKind, list: ItemList, lists: [Opti
             let found = known.iter().flatten().filter_map(|known| known.get(&key));
             found.copied().find(|known| **known == item).cloned()
         });
-        same.unwrap_or_else(|| item.to_raw().detached().as_object().map(Arc::new).unwrap_or(item))
+        same.unwrap_or_else(|| {
+            item.to_raw()
+                .detached()
+                .as_object()
+                .map(Arc::new)
+                .unwrap_or(item)
+        })
     };
-    ItemList { items: list.items.into_iter().map(held).collect(), ..list }
+    ItemList {
+        items: list.items.into_iter().map(held).collect(),
+        ..list
+    }
 }
 
 fn by_key(kind: ItemKind, list: &ItemList) -> HashMap<ByteString, &Arc<JsonObject>> {
-    list.items.iter().filter_map(|item| Some((item.get_string(kind.item_key())?, item))).collect()
+    list.items
+        .iter()
+        .filter_map(|item| Some((item.get_string(kind.item_key())?, item)))
+        .collect()
 }
 
 fn union(kind: ItemKind, shared: &Arc<ItemList>, other: &Arc<ItemList>) -> Arc<ItemList> {
@@ -276,12 +371,17 @@ fn union(kind: ItemKind, shared: &Arc<ItemList>, other: &Arc<ItemList>) -> Arc<I
         return shared.clone();
     }
     let known = by_key(kind, shared);
-    let is_new =
-        |item: &&Arc<JsonObject>| item.get_string(kind.item_key()).is_some_and(|key| !known.contains_key(&key));
+    let is_new = |item: &&Arc<JsonObject>| {
+        item.get_string(kind.item_key())
+            .is_some_and(|key| !known.contains_key(&key))
+    };
     let more: Vec<_> = other.items.iter().filter(is_new).cloned().collect();
     match more.is_empty() {
         true => shared.clone(),
-        false => Arc::new(ItemList { items: shared.items.iter().cloned().chain(more).collect(), ..(**shared).clone() }),
+        false => Arc::new(ItemList {
+            items: shared.items.iter().cloned().chain(more).collect(),
+            ..(**shared).clone()
+        }),
     }
 }
 
@@ -297,9 +397,16 @@ mod tests {
         let item = |text: &&str| {
             let (name, form) = text.split_once('=').unwrap_or((text, ""));
             let item = JsonObject::new().with("name", RawJson::string(name));
-            Arc::new(if form.is_empty() { item } else { item.with("title", RawJson::string(form)) })
+            Arc::new(if form.is_empty() {
+                item
+            } else {
+                item.with("title", RawJson::string(form))
+            })
         };
-        ItemList { items: tools.iter().map(item).collect(), ..ItemList::default() }
+        ItemList {
+            items: tools.iter().map(item).collect(),
+            ..ItemList::default()
+        }
     }
 
     fn shown(lists: &ServerLists) -> Vec<String> {
@@ -311,7 +418,10 @@ mod tests {
     }
 
     /// Changes the lists, and returns what the shared era and the other one get.
-    fn after(lists: &mut EraLists, change: impl FnOnce(&mut EraLists)) -> (Vec<String>, Vec<String>) {
+    fn after(
+        lists: &mut EraLists,
+        change: impl FnOnce(&mut EraLists),
+    ) -> (Vec<String>, Vec<String>) {
         change(lists);
         lists.rebuild(&ExtraItems::default());
         (shown(lists.shared()), shown(lists.other()))
@@ -328,7 +438,13 @@ mod tests {
             lists.set_other(TOOLS, list(&["a", "b=legacy", "old"]));
         };
         let (shared, other) = after(&mut lists, change);
-        assert_eq!((shared, other), (texts(&["a", "b=modern", "new"]), texts(&["a", "b=legacy", "old"])));
+        assert_eq!(
+            (shared, other),
+            (
+                texts(&["a", "b=modern", "new"]),
+                texts(&["a", "b=legacy", "old"])
+            )
+        );
         lists
     }
 
@@ -347,26 +463,44 @@ mod tests {
     #[test]
     fn a_face_that_was_never_listed_has_the_list_of_the_other() {
         let mut lists = EraLists::default();
-        let (shared, other) = after(&mut lists, |lists| _ = lists.set_shared(TOOLS, list(&["a", "b=modern"])));
+        let (shared, other) = after(&mut lists, |lists| {
+            _ = lists.set_shared(TOOLS, list(&["a", "b=modern"]))
+        });
         assert_eq!(shared, other);
-        assert!(Arc::ptr_eq(lists.shared(), lists.other()) && Arc::ptr_eq(lists.shared(), lists.all()));
+        assert!(
+            Arc::ptr_eq(lists.shared(), lists.other()) && Arc::ptr_eq(lists.shared(), lists.all())
+        );
         assert!(lists.persisted_other().is_none());
     }
 
     #[test]
     fn equal_items_of_both_faces_are_held_once() {
         let mut lists = both();
-        let same =
-            |lists: &EraLists| Arc::ptr_eq(&lists.shared().get(TOOLS).items[0], &lists.other().get(TOOLS).items[0]);
+        let same = |lists: &EraLists| {
+            Arc::ptr_eq(
+                &lists.shared().get(TOOLS).items[0],
+                &lists.other().get(TOOLS).items[0],
+            )
+        };
         assert!(same(&lists));
         assert_eq!(shown(lists.all()), ["a", "b=modern", "new", "old"]);
         // A list that was fetched again shares the items that are as they were.
-        after(&mut lists, |lists| _ = lists.set_shared(TOOLS, list(&["a", "c"])));
+        after(&mut lists, |lists| {
+            _ = lists.set_shared(TOOLS, list(&["a", "c"]))
+        });
         assert!(same(&lists));
-        after(&mut lists, |lists| lists.set_other(TOOLS, list(&["a", "c"])));
-        assert!(Arc::ptr_eq(lists.shared().get(TOOLS), lists.other().get(TOOLS)), "the whole list");
+        after(&mut lists, |lists| {
+            lists.set_other(TOOLS, list(&["a", "c"]))
+        });
+        assert!(
+            Arc::ptr_eq(lists.shared().get(TOOLS), lists.other().get(TOOLS)),
+            "the whole list"
+        );
         let before = lists.clone();
-        assert!(!lists.set_shared(TOOLS, list(&["a", "c"])), "nothing changed");
+        assert!(
+            !lists.set_shared(TOOLS, list(&["a", "c"])),
+            "nothing changed"
+        );
         lists.rebuild(&ExtraItems::default());
         assert!(lists.holds_same(&before));
     }
@@ -377,11 +511,17 @@ mod tests {
         let (_, other) = after(&mut lists, EraLists::close_other);
         assert_eq!(other, ["a", "b=legacy", "old"], "nothing changed yet");
         // Changed, added and removed items are those of the face that is connected.
-        let (_, other) = after(&mut lists, |lists| _ = lists.set_shared(TOOLS, list(&["b=modern", "a=2", "c", "new"])));
+        let (_, other) = after(&mut lists, |lists| {
+            _ = lists.set_shared(TOOLS, list(&["b=modern", "a=2", "c", "new"]))
+        });
         assert_eq!(other, ["b=legacy", "a=2", "c", "old"]);
-        let (_, other) = after(&mut lists, |lists| _ = lists.set_shared(TOOLS, list(&["b=other"])));
+        let (_, other) = after(&mut lists, |lists| {
+            _ = lists.set_shared(TOOLS, list(&["b=other"]))
+        });
         assert_eq!(other, ["b=other", "old"]);
-        let (_, other) = after(&mut lists, |lists| lists.set_other(TOOLS, list(&["b=legacy"])));
+        let (_, other) = after(&mut lists, |lists| {
+            lists.set_other(TOOLS, list(&["b=legacy"]))
+        });
         assert_eq!(other, ["b=legacy"], "it is connected again");
         let (shared, other) = after(&mut lists, EraLists::forget_other);
         assert_eq!(shared, other);
@@ -390,18 +530,34 @@ mod tests {
     #[test]
     fn lists_change_places_with_their_connections() {
         let mut lists = EraLists::default();
-        after(&mut lists, |lists| _ = lists.set_shared(TOOLS, list(&["a=modern", "new"])));
+        after(&mut lists, |lists| {
+            _ = lists.set_shared(TOOLS, list(&["a=modern", "new"]))
+        });
         let turn = |lists: &mut EraLists| lists.turn_to(Era::Legacy, Some(KeptLists::JustListed));
         let (shared, other) = after(&mut lists, turn);
         assert_eq!(shared, other, "until it is listed");
-        let (shared, other) = after(&mut lists, |lists| _ = lists.set_shared(TOOLS, list(&["a=legacy", "old"])));
-        assert_eq!((shared, other), (texts(&["a=legacy", "old"]), texts(&["a=modern", "new"])));
-        let (_, other) = after(&mut lists, |lists| _ = lists.set_shared(TOOLS, list(&["a=legacy", "b"])));
+        let (shared, other) = after(&mut lists, |lists| {
+            _ = lists.set_shared(TOOLS, list(&["a=legacy", "old"]))
+        });
+        assert_eq!(
+            (shared, other),
+            (texts(&["a=legacy", "old"]), texts(&["a=modern", "new"]))
+        );
+        let (_, other) = after(&mut lists, |lists| {
+            _ = lists.set_shared(TOOLS, list(&["a=legacy", "b"]))
+        });
         assert_eq!(other, ["a=modern", "b", "new"]);
         // Back, after a restart of a server that was not seen in this era meanwhile.
-        after(&mut lists, |lists| lists.turn_to(Era::Modern, Some(KeptLists::Remembered)));
-        let (shared, other) = after(&mut lists, |lists| _ = lists.set_shared(TOOLS, list(&["a=newer", "b", "new"])));
-        assert_eq!((shared, other), (texts(&["a=newer", "b", "new"]), texts(&["a=newer", "b"])));
+        after(&mut lists, |lists| {
+            lists.turn_to(Era::Modern, Some(KeptLists::Remembered))
+        });
+        let (shared, other) = after(&mut lists, |lists| {
+            _ = lists.set_shared(TOOLS, list(&["a=newer", "b", "new"]))
+        });
+        assert_eq!(
+            (shared, other),
+            (texts(&["a=newer", "b", "new"]), texts(&["a=newer", "b"]))
+        );
         // A server that speaks one era has one list.
         let (shared, other) = after(&mut lists, |lists| lists.turn_to(Era::Legacy, None));
         assert_eq!(shared, other);

@@ -1,6 +1,7 @@
-//! Lists of a server, fetched page by page. Owns their limits and their merge into whole lists. Does not decide when to
-//! fetch (`supervisor/connected.rs`). Invariant: an error on any page fails the whole list. A fetch ends even if the
-//! cursors of the server do not. A list over its limits is cut, with a note.
+//! Lists of a server, fetched page by page. Owns their limits and their merge into whole lists.
+//! Does not decide when to fetch (`supervisor/connected.rs`). Invariant: an error on any page fails
+//! the whole list. A fetch ends even if the cursors of the server do not. A list over its limits is
+//! cut, with a note.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,7 +13,8 @@ use crate::gateway_caller::gateway_caller;
 use crate::settings::ListLimits;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{
-    CacheHint, Call, Caller, Error, ItemKind, McpErrorKind, McpMethod, McpServer, ServerCapabilities,
+    CacheHint, Call, Caller, Error, ItemKind, McpErrorKind, McpMethod, McpServer,
+    ServerCapabilities,
 };
 use moongate_protocol::Era;
 
@@ -46,12 +48,22 @@ pub struct ItemList {
 
 impl PartialEq for ItemList {
     fn eq(&self, other: &Self) -> bool {
-        let ItemList { items, cache, cut, era: _, refused } = self;
-        *items == other.items && *cache == other.cache && *cut == other.cut && *refused == other.refused
+        let ItemList {
+            items,
+            cache,
+            cut,
+            era: _,
+            refused,
+        } = self;
+        *items == other.items
+            && *cache == other.cache
+            && *cut == other.cut
+            && *refused == other.refused
     }
 }
 
-/// Item of a list that is left out as it came: it is no object, or it has the key of an earlier one.
+/// Item of a list that is left out as it came: it is no object, or it has the key of an earlier
+/// one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedItem {
     /// Its key, or its place in the list.
@@ -73,12 +85,24 @@ mod shared {
 
     use moongate_jsonrpc::json::JsonObject;
 
-    pub(crate) fn serialize<S: serde::Serializer>(items: &[Arc<JsonObject>], serializer: S) -> Result<S::Ok, S::Error> {
-        items.iter().map(|item| &**item).collect::<Vec<&JsonObject>>().serialize(serializer)
+    pub(crate) fn serialize<S: serde::Serializer>(
+        items: &[Arc<JsonObject>],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        items
+            .iter()
+            .map(|item| &**item)
+            .collect::<Vec<&JsonObject>>()
+            .serialize(serializer)
     }
 
-    pub(crate) fn deserialize<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<Arc<JsonObject>>, D::Error> {
-        Ok(Vec::<JsonObject>::deserialize(from)?.into_iter().map(Arc::new).collect())
+    pub(crate) fn deserialize<'de, D: serde::Deserializer<'de>>(
+        from: D,
+    ) -> Result<Vec<Arc<JsonObject>>, D::Error> {
+        Ok(Vec::<JsonObject>::deserialize(from)?
+            .into_iter()
+            .map(Arc::new)
+            .collect())
     }
 }
 
@@ -100,7 +124,10 @@ impl ServerLists {
 
     /// Returns true if both hold the same lists, and not only equal ones.
     pub(crate) fn holds_same(&self, other: &ServerLists) -> bool {
-        self.lists.iter().zip(&other.lists).all(|(one, other)| Arc::ptr_eq(one, other))
+        self.lists
+            .iter()
+            .zip(&other.lists)
+            .all(|(one, other)| Arc::ptr_eq(one, other))
     }
 }
 
@@ -117,7 +144,10 @@ pub(crate) fn unannounced_lists(capabilities: &ServerCapabilities) -> Vec<ItemKi
         ItemKind::Prompts => capabilities.prompts_changes,
         ItemKind::Resources | ItemKind::Templates => capabilities.resources_changes,
     };
-    ItemKind::ALL.into_iter().filter(|kind| offers_list(capabilities, *kind) && !is_announced(*kind)).collect()
+    ItemKind::ALL
+        .into_iter()
+        .filter(|kind| offers_list(capabilities, *kind) && !is_announced(*kind))
+        .collect()
 }
 
 /// Returns true if the server has lists of this kind.
@@ -132,56 +162,83 @@ pub fn offers_list(capabilities: &ServerCapabilities, kind: ItemKind) -> bool {
 /// Fetches one list to its end, or to its limits.
 ///
 /// A server that declared the method but does not know it has an empty list.
-pub async fn list_all(server: &dyn McpServer, kind: ItemKind, limits: &ListLimits) -> Result<ItemList, Error> {
+pub async fn list_all(
+    server: &dyn McpServer,
+    kind: ItemKind,
+    limits: &ListLimits,
+) -> Result<ItemList, Error> {
     let mut list = ItemList::default();
     let mut bytes = 0;
     let mut seen = HashSet::new();
     let mut cursor: Option<ByteString> = None;
-    // A server without sessions may filter by the capabilities of each request. The list is for all clients.
+    // A server without sessions may filter by the capabilities of each request. The list is for all
+    // clients.
     let caller = Arc::new(Caller {
         declared_capabilities: moongate_protocol::shared_capabilities(),
         ..(*gateway_caller()).clone()
     });
     for page in 0.. {
         if page >= limits.pages {
-            list.cut.push(format!("the list has more than {} pages (max_pages)", limits.pages));
+            list.cut.push(format!(
+                "the list has more than {} pages (max_pages)",
+                limits.pages
+            ));
             break;
         }
-        // Returned as it came. 2025-11-25/server/utilities/pagination.mdx, Implementation Guidelines: "Clients MUST
-        // treat cursors as opaque tokens".
-        let params = cursor.iter().fold(JsonObject::new(), |params, c| params.with("cursor", RawJson::string(c)));
-        let outcome = match server.call(&caller, Call::new(McpMethod::List(kind), params)).outcome().await {
+        // Returned as it came. 2025-11-25/server/utilities/pagination.mdx, Implementation
+        // Guidelines: "Clients MUST treat cursors as opaque tokens".
+        let params = cursor.iter().fold(JsonObject::new(), |params, c| {
+            params.with("cursor", RawJson::string(c))
+        });
+        let outcome = match server
+            .call(&caller, Call::new(McpMethod::List(kind), params))
+            .outcome()
+            .await
+        {
             Ok(outcome) => outcome,
-            Err(Error { kind: McpErrorKind::ServerError(error), .. })
-                if error.code == moongate_jsonrpc::message::code::METHOD_NOT_FOUND =>
-            {
+            Err(Error {
+                kind: McpErrorKind::ServerError(error),
+                ..
+            }) if error.code == moongate_jsonrpc::message::code::METHOD_NOT_FOUND => {
                 break;
             }
             Err(error) => return Err(error),
         };
-        let page = outcome.result.get(kind.member()).and_then(RawJson::as_array);
+        let page = outcome
+            .result
+            .get(kind.member())
+            .and_then(RawJson::as_array);
         let page = page.ok_or_else(|| {
             Error::new(
                 McpErrorKind::ServerProtocol,
-                format!("the answer to {} has no array {:?}", kind.list_method(), kind.member()),
+                format!(
+                    "the answer to {} has no array {:?}",
+                    kind.list_method(),
+                    kind.member()
+                ),
             )
         })?;
         let room = list.take_page(&page, limits, &mut bytes);
         if let Some(hint) = outcome.cache_hint {
             // The strictest hint of all pages holds for the list.
-            let merged = list
-                .cache
-                .map_or(hint, |h| CacheHint { ttl_ms: h.ttl_ms.min(hint.ttl_ms), public: h.public && hint.public });
+            let merged = list.cache.map_or(hint, |h| CacheHint {
+                ttl_ms: h.ttl_ms.min(hint.ttl_ms),
+                public: h.public && hint.public,
+            });
             list.cache = Some(merged);
         }
         if !room {
             break;
         }
         match outcome.result.get_string("nextCursor") {
-            // 2026-07-28/server/utilities/pagination.mdx: an empty cursor is a cursor. A repeated one is a loop.
+            // 2026-07-28/server/utilities/pagination.mdx: an empty cursor is a cursor. A repeated
+            // one is a loop.
             Some(next) if seen.insert(next.clone()) => cursor = Some(next),
             Some(_) => {
-                tracing::warn!(method = kind.list_method(), "server repeats a cursor; the list ends there");
+                tracing::warn!(
+                    method = kind.list_method(),
+                    "server repeats a cursor; the list ends there"
+                );
                 break;
             }
             None => break,
@@ -202,16 +259,29 @@ impl ItemList {
         for item in page {
             let Some(item) = item.as_object() else {
                 let name = format!("#{}", self.items.len() + self.refused.len() + 1);
-                self.refuse(name, if item.is_object() { "it has a key twice" } else { "it is no object" });
+                self.refuse(
+                    name,
+                    if item.is_object() {
+                        "it has a key twice"
+                    } else {
+                        "it is no object"
+                    },
+                );
                 continue;
             };
             *bytes += item.size_hint();
             if *bytes > limits.bytes {
-                self.cut.push(format!("the items are more than {} bytes (max_list)", limits.bytes));
+                self.cut.push(format!(
+                    "the items are more than {} bytes (max_list)",
+                    limits.bytes
+                ));
                 return false;
             }
             if self.items.len() >= limits.items {
-                self.cut.push(format!("the list has more than {} items (max_items)", limits.items));
+                self.cut.push(format!(
+                    "the list has more than {} items (max_items)",
+                    limits.items
+                ));
                 return false;
             }
             self.items.push(Arc::new(item));
@@ -219,12 +289,15 @@ impl ItemList {
         true
     }
 
-    /// Removes duplicates from a looping or overlapping list. The first item counts. One that differs is named.
+    /// Removes duplicates from a looping or overlapping list. The first item counts. One that
+    /// differs is named.
     fn refuse_duplicates(&mut self, kind: ItemKind) {
         let mut first: HashMap<ByteString, Arc<JsonObject>> = HashMap::new();
         let mut twice = Vec::new();
         self.items.retain(|item| {
-            let Some(key) = item.get_string(kind.item_key()) else { return true };
+            let Some(key) = item.get_string(kind.item_key()) else {
+                return true;
+            };
             let Some(known) = first.get(&key) else {
                 first.insert(key, item.clone());
                 return true;
@@ -235,14 +308,20 @@ impl ItemList {
             false
         });
         for key in twice {
-            self.refuse(key.to_string(), "its server lists another one of that name before it");
+            self.refuse(
+                key.to_string(),
+                "its server lists another one of that name before it",
+            );
         }
     }
 
     fn refuse(&mut self, item: String, reason: &str) {
         if self.refused.len() < REFUSED_MAX {
             let item = item.chars().take(REFUSED_KEY_MAX).collect();
-            self.refused.push(RefusedItem { item, reason: reason.to_owned() });
+            self.refused.push(RefusedItem {
+                item,
+                reason: reason.to_owned(),
+            });
         }
     }
 }
@@ -257,7 +336,11 @@ mod tests {
             br#"[{"name":"a"},{"name":"b","x":[[[[]]]]},7,{"name":"c"},{"name":"d"}]"#,
         ));
         let page = page.unwrap().as_array().unwrap();
-        let limits = |items, bytes| ListLimits { items, bytes, ..ListLimits::default() };
+        let limits = |items, bytes| ListLimits {
+            items,
+            bytes,
+            ..ListLimits::default()
+        };
         let taken = |limits: ListLimits| {
             let mut list = ItemList::default();
             let mut bytes = 0;

@@ -1,6 +1,6 @@
-//! Lists of one server. Owns the current lists, and the reasons to fetch one of them again. Does not fetch
-//! (`supervisor/refresh.rs`). Invariant: readers get whole lists. While the server is disconnected, these are the last
-//! good ones.
+//! Lists of one server. Owns the current lists, and the reasons to fetch one of them again. Does
+//! not fetch (`supervisor/refresh.rs`). Invariant: readers get whole lists. While the server is
+//! disconnected, these are the last good ones.
 
 pub(crate) mod cache;
 pub(crate) mod dedicated;
@@ -120,7 +120,8 @@ impl ListStore {
         }
     }
 
-    /// Returns the lists of the shared connection. While the server is disconnected, these are the last good ones.
+    /// Returns the lists of the shared connection. While the server is disconnected, these are the
+    /// last good ones.
     pub(crate) fn load(&self) -> Arc<ServerLists> {
         self.lists.load().shared().clone()
     }
@@ -139,7 +140,8 @@ impl ListStore {
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn replace(&self, lists: Arc<ServerLists>) {
         let _change = self.change.lock();
-        self.lists.store(Arc::new(EraLists::of_one_era(self.peek().era(), lists)));
+        self.lists
+            .store(Arc::new(EraLists::of_one_era(self.peek().era(), lists)));
     }
 
     /// Changes the lists in one step. Returns true if clients of the other era see a difference.
@@ -152,10 +154,18 @@ impl ListStore {
         differs
     }
 
-    /// Records a list that was just fetched on the shared connection, and adds the extra items to it.
-    pub(crate) fn record_listed(&self, kind: ItemKind, capabilities: &ServerCapabilities, mut list: ItemList) {
+    /// Records a list that was just fetched on the shared connection, and adds the extra items to
+    /// it.
+    pub(crate) fn record_listed(
+        &self,
+        kind: ItemKind,
+        capabilities: &ServerCapabilities,
+        mut list: ItemList,
+    ) {
         self.ages.record_listed(kind, capabilities);
-        self.dedicated.extra_items.merge_into(self.peek().era(), kind, &mut list);
+        self.dedicated
+            .extra_items
+            .merge_into(self.peek().era(), kind, &mut list);
         self.update(|lists| {
             lists.set_shared(kind, list);
         });
@@ -163,15 +173,20 @@ impl ListStore {
 
     // === eras ===
 
-    /// Follows the era of a new shared connection. `speaks_both`: whether the server is known to speak the other one,
-    /// too.
+    /// Follows the era of a new shared connection. `speaks_both`: whether the server is known to
+    /// speak the other one, too.
     pub(crate) fn turn_to(&self, era: Era, kept: KeptLists, speaks_both: bool) {
         let keeps = self.has_two_lists() && speaks_both && self.cache.is_listed();
-        let kept = if self.cache.is_unconfirmed() { KeptLists::Remembered } else { kept };
+        let kept = if self.cache.is_unconfirmed() {
+            KeptLists::Remembered
+        } else {
+            kept
+        };
         self.update(|lists| lists.turn_to(era, keeps.then_some(kept)));
     }
 
-    /// Records a list that the face in this era has, whose connection is open. Returns true if clients see a difference.
+    /// Records a list that the face in this era has, whose connection is open. Returns true if
+    /// clients see a difference.
     pub(crate) fn record_other(&self, era: Era, kind: ItemKind, list: ItemList) -> bool {
         let mut is_first = false;
         // The shared connection may have turned to this era meanwhile.
@@ -194,26 +209,33 @@ impl ListStore {
         })
     }
 
-    /// Forgets the lists of the other era: its clients meet the server in the era of the shared connection.
+    /// Forgets the lists of the other era: its clients meet the server in the era of the shared
+    /// connection.
     pub(crate) fn forget_other(&self) -> bool {
         self.update(EraLists::forget_other)
     }
 
-    /// Requests a fetch of one list for an unknown name, and waits for it. Skipped shortly after the last one, unless a
-    /// call ended since. `faces`: those that are connected.
+    /// Requests a fetch of one list for an unknown name, and waits for it. Skipped shortly after
+    /// the last one, unless a call ended since. `faces`: those that are connected.
     pub(crate) async fn relist(&self, kind: ItemKind, faces: ConnectedFaces) {
         let called = self.uses.take_called();
         let shared = self.relist_requests.request(kind, called);
         match faces {
             // A call may have added the item to either face.
-            ConnectedFaces::Both => _ = tokio::join!(shared, self.other_relist_requests.request(kind, called)),
+            ConnectedFaces::Both => {
+                _ = tokio::join!(shared, self.other_relist_requests.request(kind, called))
+            }
             ConnectedFaces::Shared => shared.await,
         }
     }
 
     /// Returns the faces that are connected and listed.
     pub(crate) fn connected_faces(&self) -> ConnectedFaces {
-        if self.peek().is_other_connected() { ConnectedFaces::Both } else { ConnectedFaces::Shared }
+        if self.peek().is_other_connected() {
+            ConnectedFaces::Both
+        } else {
+            ConnectedFaces::Shared
+        }
     }
 
     /// Returns true if clients of each era meet the server in their own.
@@ -224,13 +246,15 @@ impl ListStore {
     /// Returns true if there is any item.
     pub(crate) fn has_items(&self) -> bool {
         let items = self.peek();
-        ItemKind::ALL.into_iter().any(|kind| !items.all().get(kind).items.is_empty())
+        ItemKind::ALL
+            .into_iter()
+            .any(|kind| !items.all().get(kind).items.is_empty())
     }
 
     // === age ===
 
-    /// Returns for how many milliseconds a list counts as fresh. `None`: its age says nothing. A list that has
-    /// expired is fetched again for the next reader.
+    /// Returns for how many milliseconds a list counts as fresh. `None`: its age says nothing. A
+    /// list that has expired is fetched again for the next reader.
     pub(crate) fn ttl(&self, kind: ItemKind) -> Option<u64> {
         self.uses.record_use();
         // Lists of a previous process may be outdated: clients shall fetch them again soon.
@@ -248,7 +272,9 @@ impl ListStore {
     /// Returns true if any list has expired.
     pub(crate) fn is_stale(&self) -> bool {
         let items = self.peek();
-        ItemKind::ALL.into_iter().any(|kind| self.ages.is_stale(kind, items.shared().get(kind)))
+        ItemKind::ALL
+            .into_iter()
+            .any(|kind| self.ages.is_stale(kind, items.shared().get(kind)))
     }
 
     /// Waits until a reader found a list that has expired.
@@ -258,11 +284,13 @@ impl ListStore {
 
     // === lists of another process or server ===
 
-    /// Restores the lists of a previous process. `other`: those of the face in the other era, if they differ.
+    /// Restores the lists of a previous process. `other`: those of the face in the other era, if
+    /// they differ.
     pub(crate) fn restore(&self, era: Era, lists: ServerLists, other: Option<ServerLists>) {
         self.cache.mark_restored();
         let other = other.filter(|_| self.has_two_lists());
-        self.lists.store(Arc::new(EraLists::restored(era, lists, other)));
+        self.lists
+            .store(Arc::new(EraLists::restored(era, lists, other)));
         self.publish_staleness();
     }
 
@@ -280,7 +308,8 @@ impl ListStore {
         self.publish_staleness();
     }
 
-    /// Returns true if the lists are copies. They must be fetched before a lazy server may stay stopped.
+    /// Returns true if the lists are copies. They must be fetched before a lazy server may stay
+    /// stopped.
     pub(crate) fn is_copied(&self) -> bool {
         self.is_copied.load(Ordering::Relaxed)
     }
@@ -289,11 +318,19 @@ impl ListStore {
     pub(crate) fn confirm_and_persist(&self, listed: &ListedServer<'_>) {
         self.cache.confirm();
         self.publish_staleness();
-        self.cache.persist(&self.server.common.store, &self.server.settings, self.load_eras(), listed);
+        self.cache.persist(
+            &self.server.common.store,
+            &self.server.settings,
+            self.load_eras(),
+            listed,
+        );
     }
 
     fn publish_staleness(&self) {
         let stale = &self.server.metrics().catalog.stale;
-        stale.set(&self.server.settings.name, i64::from(self.cache.is_unconfirmed()));
+        stale.set(
+            &self.server.settings.name,
+            i64::from(self.cache.is_unconfirmed()),
+        );
     }
 }

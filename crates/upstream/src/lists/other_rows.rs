@@ -1,5 +1,6 @@
-//! Stored form of the lists of a server's other era. Owns how items are named that both eras have. Does not store
-//! (`cache.rs`). Invariant: an item that both have is stored once, and is held once after a restart.
+//! Stored form of the lists of a server's other era. Owns how items are named that both eras have.
+//! Does not store (`cache.rs`). Invariant: an item that both have is stored once, and is held once
+//! after a restart.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -44,10 +45,21 @@ pub(crate) fn restore(rows: OtherRows, era: Era, shared: &ServerLists) -> Option
 impl OtherListRow {
     fn new(list: &ItemList, shared: &ItemList) -> Self {
         // Equal items are the same allocation (`eras.rs`).
-        let known: HashMap<_, _> = shared.items.iter().enumerate().map(|(n, item)| (Arc::as_ptr(item), n)).collect();
+        let known: HashMap<_, _> = shared
+            .items
+            .iter()
+            .enumerate()
+            .map(|(n, item)| (Arc::as_ptr(item), n))
+            .collect();
         let position = |item: &Arc<JsonObject>| known.get(&Arc::as_ptr(item)).copied();
         // The era is not stored: it is the one that the row's shared lists do not have.
-        let ItemList { items, cache, cut, era: _, refused } = list;
+        let ItemList {
+            items,
+            cache,
+            cut,
+            era: _,
+            refused,
+        } = list;
         let own = items.iter().filter(|item| position(item).is_none());
         OtherListRow {
             shared: items.iter().map(position).collect(),
@@ -65,7 +77,13 @@ impl OtherListRow {
             None => own.next(),
         };
         let items: Option<Vec<_>> = self.shared.into_iter().map(item).collect();
-        Some(ItemList { items: items?, cache: self.cache, cut: self.cut, era: Some(era), refused: self.refused })
+        Some(ItemList {
+            items: items?,
+            cache: self.cache,
+            cut: self.cut,
+            era: Some(era),
+            refused: self.refused,
+        })
     }
 }
 
@@ -80,11 +98,24 @@ mod tests {
 
     #[test]
     fn an_item_of_both_eras_is_stored_and_held_once() {
-        let shared = ItemList { items: vec![item("a"), item("b")], ..ItemList::default() };
-        let refused = vec![RefusedItem { item: "d".to_owned(), reason: "it has a key twice".to_owned() }];
-        let other = ItemList { items: vec![item("c"), shared.items[1].clone()], refused, ..ItemList::default() };
+        let shared = ItemList {
+            items: vec![item("a"), item("b")],
+            ..ItemList::default()
+        };
+        let refused = vec![RefusedItem {
+            item: "d".to_owned(),
+            reason: "it has a key twice".to_owned(),
+        }];
+        let other = ItemList {
+            items: vec![item("c"), shared.items[1].clone()],
+            refused,
+            ..ItemList::default()
+        };
         let row = OtherListRow::new(&other, &shared);
-        assert_eq!((row.shared.as_slice(), row.own.len()), (&[None, Some(1)][..], 1));
+        assert_eq!(
+            (row.shared.as_slice(), row.own.len()),
+            (&[None, Some(1)][..], 1)
+        );
         let json = serde_json::to_string(&row).unwrap();
         let row = || serde_json::from_str::<OtherListRow>(&json).unwrap();
         let read = |shared: &ItemList| row().into_list(Era::Modern, shared);
@@ -92,6 +123,9 @@ mod tests {
         assert_eq!(restored, other);
         assert_eq!(restored.era, Some(Era::Modern));
         assert!(Arc::ptr_eq(&restored.items[1], &shared.items[1]));
-        assert!(read(&ItemList::default()).is_none(), "a row of other lists is of no use");
+        assert!(
+            read(&ItemList::default()).is_none(),
+            "a row of other lists is of no use"
+        );
     }
 }

@@ -1,6 +1,7 @@
-//! Polls of the lists of servers that announce no changes, while clients use them. Owns the record of that use, and the
-//! time of a poll. Does not fetch (`supervisor/connected.rs`, `dedicated/face_lister.rs`). Invariant: a server that nobody
-//! uses is not polled, and no list of clients waits for a poll.
+//! Polls of the lists of servers that announce no changes, while clients use them. Owns the record
+//! of that use, and the time of a poll. Does not fetch (`supervisor/connected.rs`,
+//! `dedicated/face_lister.rs`). Invariant: a server that nobody uses is not polled, and no list of
+//! clients waits for a poll.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,7 +14,8 @@ use moongate_model::{ItemKind, ServerCapabilities};
 
 /// Interval between polls of one server.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_secs(10);
-/// Time after its last use in which a server is polled. What a call begins may change the lists a little later.
+/// Time after its last use in which a server is polled. What a call begins may change the lists a
+/// little later.
 const USE_TIME: Duration = Duration::from_secs(60);
 
 /// Record of what clients did with a server since it was last asked.
@@ -76,7 +78,11 @@ pub(crate) struct PollTimer {
 impl PollTimer {
     /// Creates the timer of a connection whose lists are fetched now.
     pub(crate) fn new() -> Self {
-        PollTimer { at: Instant::now() + POLL_INTERVAL, has_turn: false, last_use: None }
+        PollTimer {
+            at: Instant::now() + POLL_INTERVAL,
+            has_turn: false,
+            last_use: None,
+        }
     }
 
     /// Returns the time of the next look.
@@ -89,8 +95,8 @@ impl PollTimer {
         (self.at, self.has_turn) = (Instant::now() + POLL_INTERVAL, false);
     }
 
-    /// Returns the lists to fetch now, or sets the time of the next look. `is_used`: true if clients used the connection
-    /// since the last one.
+    /// Returns the lists to fetch now, or sets the time of the next look. `is_used`: true if
+    /// clients used the connection since the last one.
     pub(crate) fn take_due(
         &mut self,
         server: &ServerContext,
@@ -136,15 +142,20 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Starts a server that announces changes or not. Returns it with the number of times that its tools were listed.
-    async fn listed(announces: bool, change: impl Fn(&mut ServerSettings)) -> (Arc<Upstream>, Arc<AtomicUsize>) {
+    /// Starts a server that announces changes or not. Returns it with the number of times that its
+    /// tools were listed.
+    async fn listed(
+        announces: bool,
+        change: impl Fn(&mut ServerSettings),
+    ) -> (Arc<Upstream>, Arc<AtomicUsize>) {
         let listed = Arc::new(AtomicUsize::new(0));
         let counts = listed.clone();
         let shared = dialing(move |talk, message| match message["method"].as_str() {
             Some("initialize") => {
                 let capabilities = json!({"tools": {"listChanged": announces}});
                 let info = json!({"name": "a", "version": "1"});
-                let result = json!({"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info});
+                let result = json!({"protocolVersion": "2025-11-25", "capabilities": capabilities,
+                    "serverInfo": info});
                 talk.answer(message, &result);
             }
             Some("tools/list") => {
@@ -159,14 +170,22 @@ mod tests {
         change(&mut legacy);
         let upstream = Upstream::new(legacy, shared, Arc::new(NoSink));
         tokio::spawn(upstream.clone().run());
-        upstream.watch().wait_for(|status| status.state == UpstreamState::Ready).await.unwrap();
+        upstream
+            .watch()
+            .wait_for(|status| status.state == UpstreamState::Ready)
+            .await
+            .unwrap();
         (upstream, listed)
     }
 
     async fn call(upstream: &Arc<Upstream>) {
         let params = JsonObject::new().with("name", RawJson::string("t"));
         let caller = testing::caller(1, Some("s"));
-        upstream.call(&caller, Call::new(McpMethod::CallTool, params)).outcome().await.unwrap();
+        upstream
+            .call(&caller, Call::new(McpMethod::CallTool, params))
+            .outcome()
+            .await
+            .unwrap();
     }
 
     /// Returns how often the tools are listed in this time.
@@ -179,7 +198,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_server_that_announces_nothing_is_polled_while_it_is_used() {
         let (upstream, listed) = listed(false, |_| {}).await;
-        assert_eq!(lists_within(&listed, SECOND * 100).await, 0, "nobody uses it");
+        assert_eq!(
+            lists_within(&listed, SECOND * 100).await,
+            0,
+            "nobody uses it"
+        );
         call(&upstream).await;
         assert_eq!(lists_within(&listed, POLL_INTERVAL + SECOND).await, 1);
         // For a while after a use, and no longer.
@@ -199,7 +222,11 @@ mod tests {
         for (announces, relist) in [(true, SECOND * 300), (false, Duration::ZERO)] {
             let (upstream, listed) = listed(announces, |settings| settings.relist = relist).await;
             call(&upstream).await;
-            assert_eq!(lists_within(&listed, SECOND * 60).await, 0, "{announces} {relist:?}");
+            assert_eq!(
+                lists_within(&listed, SECOND * 60).await,
+                0,
+                "{announces} {relist:?}"
+            );
             upstream.stop().await;
         }
     }

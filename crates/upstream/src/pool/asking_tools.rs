@@ -1,5 +1,6 @@
-//! Tools of one server that ask their client in the middle of a call. Owns their names, by what they ask for. Does not
-//! choose a connection (`own_capabilities.rs`). Invariant: bounded in number and bytes.
+//! Tools of one server that ask their client in the middle of a call. Owns their names, by what
+//! they ask for. Does not choose a connection (`own_capabilities.rs`). Invariant: bounded in number
+//! and bytes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,8 +8,13 @@ use crate::pool::tool_names::ToolNames;
 use moongate_model::{Call, ClientCapabilities, InputKind};
 
 /// What a client may be unable to answer.
-const KINDS: [InputKind; 5] =
-    [InputKind::ElicitForm, InputKind::ElicitUrl, InputKind::Sample, InputKind::SampleWithTools, InputKind::Roots];
+const KINDS: [InputKind; 5] = [
+    InputKind::ElicitForm,
+    InputKind::ElicitUrl,
+    InputKind::Sample,
+    InputKind::SampleWithTools,
+    InputKind::Roots,
+];
 
 /// Tools that were seen to ask.
 #[derive(Default)]
@@ -31,7 +37,9 @@ impl AskingTools {
     pub(crate) fn exceed(&self, capabilities: ClientCapabilities, call: &Call) -> bool {
         // Most servers never ask, and their calls cost one load.
         self.has_any.load(Ordering::Relaxed)
-            && self.by_kind().any(|(kind, tools)| !capabilities.supports(kind) && tools.includes(call))
+            && self
+                .by_kind()
+                .any(|(kind, tools)| !capabilities.supports(kind) && tools.includes(call))
     }
 
     fn by_kind(&self) -> impl Iterator<Item = (InputKind, &ToolNames)> {

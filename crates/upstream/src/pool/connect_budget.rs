@@ -1,7 +1,7 @@
-//! Budget of attempts that all connections of one server share. Owns which recent attempts failed, or are still
-//! pending. Does not connect or sleep, and does not know the delays of one connection (`reconnect_backoff.rs`).
-//! Invariant: while nothing succeeds, dedicated attempts begin only below [`BUDGET`] attempts in a [`WINDOW`]. The
-//! shared connection never waits for them.
+//! Budget of attempts that all connections of one server share. Owns which recent attempts failed,
+//! or are still pending. Does not connect or sleep, and does not know the delays of one connection
+//! (`reconnect_backoff.rs`). Invariant: while nothing succeeds, dedicated attempts begin only below
+//! [`BUDGET`] attempts in a [`WINDOW`]. The shared connection never waits for them.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -13,8 +13,8 @@ use tokio::time::Instant;
 
 use crate::connection::reconnect_backoff::{BUDGET, WINDOW, spread};
 
-/// Number of attempts that only the delays space out. The others are spread, so that a server that is back is found
-/// soon.
+/// Number of attempts that only the delays space out. The others are spread, so that a server that
+/// is back is found soon.
 const UNSPACED_ATTEMPTS: usize = 4;
 /// Limit of pending attempts for dedicated connections.
 // A server that hangs holds a process or a connection for each of them.
@@ -47,7 +47,8 @@ struct AttemptEntry {
     has_failed: bool,
 }
 
-/// Attempt that counts until it is settled: for a [`WINDOW`] if it failed, else until this is dropped.
+/// Attempt that counts until it is settled: for a [`WINDOW`] if it failed, else until this is
+/// dropped.
 pub(crate) struct CountedAttempt {
     budget: ConnectBudget,
     id: u64,
@@ -76,14 +77,23 @@ impl ConnectBudget {
         let mut entries = self.lock(now);
         // Without failures there is no spacing: many clients of a healthy server connect at once.
         if entries.all.iter().any(|entry| entry.has_failed) {
-            let until = spread(entries.all.iter().map(|entry| entry.started_at), UNSPACED_ATTEMPTS, BUDGET, now);
+            let until = spread(
+                entries.all.iter().map(|entry| entry.started_at),
+                UNSPACED_ATTEMPTS,
+                BUDGET,
+                now,
+            );
             if until > now {
                 return Err(BudgetDenied::Failed(until));
             }
         }
         match entries.all.front() {
-            // The attempts of a server that hangs never settle. They leave the count with the window.
-            Some(first) if entries.all.len() >= PENDING_MAX && !entries.all.iter().any(|entry| entry.has_failed) => {
+            // The attempts of a server that hangs never settle. They leave the count with the
+            // window.
+            Some(first)
+                if entries.all.len() >= PENDING_MAX
+                    && !entries.all.iter().any(|entry| entry.has_failed) =>
+            {
                 Err(BudgetDenied::Pending(first.started_at + WINDOW))
             }
             _ => Ok(self.add_attempt(&mut entries, now)),
@@ -103,7 +113,11 @@ impl ConnectBudget {
     pub(crate) fn record_loss(&self, now: Instant) {
         let mut entries = self.lock(now);
         // A crash breaks all connections at the same moment, and counts once.
-        if !entries.all.iter().any(|entry| entry.has_failed && entry.started_at + LOSS_EVENT_TIME > now) {
+        if !entries
+            .all
+            .iter()
+            .any(|entry| entry.has_failed && entry.started_at + LOSS_EVENT_TIME > now)
+        {
             entries.add(true, now);
         }
     }
@@ -114,7 +128,11 @@ impl ConnectBudget {
     }
 
     fn add_attempt(&self, entries: &mut AttemptLog, now: Instant) -> CountedAttempt {
-        CountedAttempt { budget: self.clone(), id: entries.add(false, now), has_failed: false }
+        CountedAttempt {
+            budget: self.clone(),
+            id: entries.add(false, now),
+            has_failed: false,
+        }
     }
 
     fn lock(&self, now: Instant) -> MutexGuard<'_, AttemptLog> {
@@ -131,7 +149,11 @@ impl AttemptLog {
             self.all.pop_front();
         }
         self.last += 1;
-        self.all.push_back(AttemptEntry { id: self.last, started_at: now, has_failed });
+        self.all.push_back(AttemptEntry {
+            id: self.last,
+            started_at: now,
+            has_failed,
+        });
         self.last
     }
 }
@@ -154,7 +176,11 @@ impl Drop for CountedAttempt {
         {
             let mut entries = self.budget.0.entries.lock();
             match self.has_failed {
-                true => entries.all.iter_mut().filter(|entry| entry.id == self.id).for_each(|e| e.has_failed = true),
+                true => entries
+                    .all
+                    .iter_mut()
+                    .filter(|entry| entry.id == self.id)
+                    .for_each(|e| e.has_failed = true),
                 false => entries.all.retain(|entry| entry.id != self.id),
             }
         }
@@ -191,9 +217,13 @@ mod tests {
     async fn callers_that_wait_for_pending_attempts_get_their_result() {
         let attempts = ConnectBudget::default();
         let now = Instant::now();
-        let mut pending: Vec<CountedAttempt> =
-            (0..PENDING_MAX).map(|_| attempts.try_begin(now).ok().unwrap()).collect();
-        assert_eq!(attempts.try_begin(now).err(), Some(BudgetDenied::Pending(now + WINDOW)));
+        let mut pending: Vec<CountedAttempt> = (0..PENDING_MAX)
+            .map(|_| attempts.try_begin(now).ok().unwrap())
+            .collect();
+        assert_eq!(
+            attempts.try_begin(now).err(),
+            Some(BudgetDenied::Pending(now + WINDOW))
+        );
         let changed = attempts.changed();
         // Dropped without a result: the attempt no longer counts.
         drop(pending.pop());

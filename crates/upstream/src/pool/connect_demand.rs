@@ -1,5 +1,6 @@
-//! Demand of callers for the shared connection while there is none. Owns the count of waiting callers. Does not connect
-//! (`supervisor`). Invariant: a caller that waits wakes the supervisor, whichever of the two comes first.
+//! Demand of callers for the shared connection while there is none. Owns the count of waiting
+//! callers. Does not connect (`supervisor`). Invariant: a caller that waits wakes the supervisor,
+//! whichever of the two comes first.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -58,6 +59,8 @@ mod tests {
         demand.wait_for_demand(|| false).await;
         drop(waiter);
         demand.wait_for_demand(|| true).await;
-        let ((), _waiter) = tokio::join!(demand.wait_for_demand(|| false), async { demand.register() });
+        let ((), _waiter) = tokio::join!(demand.wait_for_demand(|| false), async {
+            demand.register()
+        });
     }
 }

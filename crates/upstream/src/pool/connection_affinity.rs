@@ -1,9 +1,11 @@
-//! Affinity of clients to connections, at a server that sends input requests in the middle of calls. Owns which clients
-//! the shared connection belongs to. Does not open connections (`dedicated/`). Invariant: at any moment, all clients of
-//! a principal without sessions have the same affinity.
+//! Affinity of clients to connections, at a server that sends input requests in the middle of
+//! calls. Owns which clients the shared connection belongs to. Does not open connections
+//! (`dedicated/`). Invariant: at any moment, all clients of a principal without sessions have the
+//! same affinity.
 //!
-//! On a pipe, an input request of a legacy server names no call (`protocol::PendingCalls`). At a server that is known
-//! to send them, a call does not begin where the request could belong to another client.
+//! On a pipe, an input request of a legacy server names no call (`protocol::PendingCalls`). At a
+//! server that is known to send them, a call does not begin where the request could belong to
+//! another client.
 
 use parking_lot::Mutex;
 use std::collections::HashSet;
@@ -22,12 +24,13 @@ pub(crate) enum ConnectionAffinity {
     Shared,
     /// Connection of the client's session or, without one, of its principal.
     Dedicated,
-    /// Connection that clients with sessions share. The same principal's clients without sessions have the shared
-    /// one.
+    /// Connection that clients with sessions share. The same principal's clients without sessions
+    /// have the shared one.
     SessionShared,
 }
 
-/// Clients that have called on the shared connection: the clients of one principal, either with sessions or without.
+/// Clients that have called on the shared connection: the clients of one principal, either with
+/// sessions or without.
 #[derive(Default)]
 pub(crate) struct SharedConnectionClients {
     group: AtomicU64,
@@ -64,15 +67,18 @@ impl SharedConnectionClients {
     pub(crate) fn record_call(&self, caller: &Caller) {
         let group = group_of(caller);
         // Read first: in the common case nothing is written.
-        if self.group.load(Ordering::Relaxed) == group || caller.principal.id == Principal::GATEWAY {
+        if self.group.load(Ordering::Relaxed) == group || caller.principal.id == Principal::GATEWAY
+        {
             return;
         }
         // An error means that the group is the same already.
-        let _ = self.group.fetch_update(Ordering::AcqRel, Ordering::Acquire, |before| match before {
-            NO_GROUP => Some(group),
-            _ if before == group => None,
-            _ => Some(SEVERAL_GROUPS),
-        });
+        let _ =
+            self.group
+                .fetch_update(Ordering::AcqRel, Ordering::Acquire, |before| match before {
+                    NO_GROUP => Some(group),
+                    _ if before == group => None,
+                    _ => Some(SEVERAL_GROUPS),
+                });
     }
 
     /// Records the session of a call, before the first input request was seen.
@@ -89,13 +95,15 @@ impl SharedConnectionClients {
         sessions.len() >= SESSIONS_MAX || sessions.contains(&digest(session))
     }
 
-    /// Returns the affinity of a client. Clients with state on the shared connection stay there. Principals are kept
-    /// apart.
+    /// Returns the affinity of a client. Clients with state on the shared connection stay there.
+    /// Principals are kept apart.
     pub(crate) fn affinity_of(&self, caller: &Caller) -> ConnectionAffinity {
         match self.group.load(Ordering::Acquire) {
             NO_GROUP | SEVERAL_GROUPS => ConnectionAffinity::Shared,
             group if group == group_of(caller) => ConnectionAffinity::Shared,
-            group if principal_of(group) == Some(caller.principal.id) && caller.session.is_some() => {
+            group
+                if principal_of(group) == Some(caller.principal.id) && caller.session.is_some() =>
+            {
                 ConnectionAffinity::SessionShared
             }
             _ => ConnectionAffinity::Dedicated,
@@ -112,15 +120,20 @@ impl SharedConnectionClients {
     pub(crate) fn revoke_principals(&self, revoked: &(dyn Fn(u32) -> bool + Sync)) {
         let forgotten = |group| revoked(principal_of(group)?).then_some(NO_GROUP);
         // An error means that the group was not revoked.
-        let _ = self.group.fetch_update(Ordering::AcqRel, Ordering::Acquire, forgotten);
+        let _ = self
+            .group
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, forgotten);
     }
 }
 
 /// Returns true if input requests on this connection name no call.
 ///
-/// Over HTTP they come on the stream of their call. Some servers send them on the GET stream, beside their calls: only
-/// those set `seen_input`.
-pub(crate) fn input_is_ambiguous(connection: &UpstreamConnection, seen_input: &SeenInputFlag) -> bool {
+/// Over HTTP they come on the stream of their call. Some servers send them on the GET stream,
+/// beside their calls: only those set `seen_input`.
+pub(crate) fn input_is_ambiguous(
+    connection: &UpstreamConnection,
+    seen_input: &SeenInputFlag,
+) -> bool {
     connection.era == Era::Legacy && (connection.link.is_multiplexed() || seen_input.is_set())
 }
 
@@ -135,12 +148,18 @@ mod tests {
         let other = testing::caller(2, None);
         let session = testing::caller(1, Some("s"));
         let group = SharedConnectionClients::default();
-        assert_eq!([&one, &other, &session].map(|caller| group.affinity_of(caller)), [ConnectionAffinity::Shared; 3]);
+        assert_eq!(
+            [&one, &other, &session].map(|caller| group.affinity_of(caller)),
+            [ConnectionAffinity::Shared; 3]
+        );
         group.record_call(&one);
         assert_eq!(group.affinity_of(&one), ConnectionAffinity::Shared);
         assert_eq!(
             (group.affinity_of(&other), group.affinity_of(&session)),
-            (ConnectionAffinity::Dedicated, ConnectionAffinity::SessionShared)
+            (
+                ConnectionAffinity::Dedicated,
+                ConnectionAffinity::SessionShared
+            )
         );
         // Another principal is revoked: the group stays.
         group.revoke_principals(&|id| id == 2);
@@ -175,7 +194,10 @@ mod tests {
         group.record_call(&one);
         assert_eq!(
             (group.affinity_of(&one), group.affinity_of(&session)),
-            (ConnectionAffinity::Shared, ConnectionAffinity::SessionShared)
+            (
+                ConnectionAffinity::Shared,
+                ConnectionAffinity::SessionShared
+            )
         );
     }
 }

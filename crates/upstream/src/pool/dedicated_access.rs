@@ -14,19 +14,32 @@ impl ConnectionPool {
     /// Returns the dedicated connection of the caller, if it is open.
     pub(crate) fn dedicated_of(&self, caller: &Caller) -> Option<Arc<UpstreamConnection>> {
         let era = moongate_protocol::era_of(caller.revision);
-        self.dedicated.find(self.sharing_mode(), caller, self.other_era(era))
+        self.dedicated
+            .find(self.sharing_mode(), caller, self.other_era(era))
     }
 
-    /// Returns the open connections whose notifications the caller gets. The last one has its calls.
+    /// Returns the open connections whose notifications the caller gets. The last one has its
+    /// calls.
     pub(crate) fn connections_of(&self, caller: &Caller) -> Vec<Arc<UpstreamConnection>> {
         let era = moongate_protocol::era_of(caller.revision);
-        let of_era = self.dedicated.shared_by_era().into_iter().filter(|connection| connection.era == era);
-        self.shared().into_iter().chain(of_era).chain(self.dedicated_of(caller)).collect()
+        let of_era = self
+            .dedicated
+            .shared_by_era()
+            .into_iter()
+            .filter(|connection| connection.era == era);
+        self.shared()
+            .into_iter()
+            .chain(of_era)
+            .chain(self.dedicated_of(caller))
+            .collect()
     }
 
     /// Returns the open connections that clients of an era share, the shared one first.
     pub(crate) fn all_shared(&self) -> Vec<Arc<UpstreamConnection>> {
-        self.shared().into_iter().chain(self.dedicated.shared_by_era()).collect()
+        self.shared()
+            .into_iter()
+            .chain(self.dedicated.shared_by_era())
+            .collect()
     }
 
     /// Returns true if a session has a dedicated connection.
@@ -50,7 +63,8 @@ impl ConnectionPool {
         self.dedicated.revoke_principals(revoked).await;
     }
 
-    /// Discards the persisted sessions of the dedicated connections. The next process does not resume them.
+    /// Discards the persisted sessions of the dedicated connections. The next process does not
+    /// resume them.
     pub(crate) fn discard_persisted(&self) {
         self.dedicated.discard_persisted();
     }

@@ -1,5 +1,6 @@
-//! Era selection of one server. Owns the known eras of the server, and the era of its next shared connection. Does not
-//! dial (`pool`, `supervisor`). Invariant: a server is not tried in an era that it is known not to speak.
+//! Era selection of one server. Owns the known eras of the server, and the era of its next shared
+//! connection. Does not dial (`pool`, `supervisor`). Invariant: a server is not tried in an era
+//! that it is known not to speak.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -26,8 +27,9 @@ pub(crate) struct LastHandshake {
 impl LastHandshake {
     /// Returns the era of a dedicated connection for a client, if there is a reason to try it.
     ///
-    /// 2026-07-28/basic/versioning.mdx, Compatibility Matrix, for a legacy client at a server of both eras: "Works."
-    /// A legacy server was probed for the newer era already: only an earlier success there is a reason.
+    /// 2026-07-28/basic/versioning.mdx, Compatibility Matrix, for a legacy client at a server of
+    /// both eras: "Works." A legacy server was probed for the newer era already: only an earlier
+    /// success there is a reason.
     fn dedicated_era(&self, client: Era) -> Option<Era> {
         let tried = match self.era {
             Era::Modern => self.speaks_other_era != Some(false),
@@ -59,11 +61,21 @@ struct NextEra {
 
 impl EraSelection {
     pub(crate) fn new(by_client: bool) -> Self {
-        EraSelection { by_client, single_era: AtomicBool::new(false), next: Mutex::default(), promoted: Notify::new() }
+        EraSelection {
+            by_client,
+            single_era: AtomicBool::new(false),
+            next: Mutex::default(),
+            promoted: Notify::new(),
+        }
     }
 
-    /// Returns the era of a dedicated connection for a client. `handshake` is the last one of the shared connection.
-    pub(crate) fn dedicated_era(&self, handshake: Option<&LastHandshake>, client: Era) -> Option<Era> {
+    /// Returns the era of a dedicated connection for a client. `handshake` is the last one of the
+    /// shared connection.
+    pub(crate) fn dedicated_era(
+        &self,
+        handshake: Option<&LastHandshake>,
+        client: Era,
+    ) -> Option<Era> {
         if !self.by_client || self.single_era.load(Ordering::Relaxed) {
             return None;
         }
@@ -88,20 +100,26 @@ impl EraSelection {
         }
     }
 
-    /// Begins an attempt at the shared connection, and returns the era to try first. `None` probes for the newest era
-    /// first, as the specification says for a server of which nothing is known.
+    /// Begins an attempt at the shared connection, and returns the era to try first. `None` probes
+    /// for the newest era first, as the specification says for a server of which nothing is known.
     pub(crate) fn begin_attempt(&self, handshake: Option<&LastHandshake>) -> Option<Era> {
         let mut next = self.next.lock();
         // Taken, so that the request of one client is tried once.
         let first = next.first.take().filter(|first| {
-            handshake.is_some_and(|handshake| handshake.era == *first || handshake.dedicated_era(*first).is_some())
+            handshake.is_some_and(|handshake| {
+                handshake.era == *first || handshake.dedicated_era(*first).is_some()
+            })
         });
         next.tried = first;
         first
     }
 
     /// Records the era of a new shared connection. Returns what that shows of the other era.
-    pub(crate) fn record_connected(&self, era: Era, before: Option<&LastHandshake>) -> Option<bool> {
+    pub(crate) fn record_connected(
+        &self,
+        era: Era,
+        before: Option<&LastHandshake>,
+    ) -> Option<bool> {
         self.single_era.store(false, Ordering::Relaxed);
         let tried = {
             let mut next = self.next.lock();
@@ -109,9 +127,12 @@ impl EraSelection {
             next.tried.take()
         };
         match before {
-            Some(before) if before.era == era && tried.is_some_and(|tried| tried != era) => Some(false),
+            Some(before) if before.era == era && tried.is_some_and(|tried| tried != era) => {
+                Some(false)
+            }
             Some(before) if before.era == era => before.speaks_other_era,
-            // The server was in the other era before, and follows the request for this one. It speaks both.
+            // The server was in the other era before, and follows the request for this one. It
+            // speaks both.
             Some(_) if tried == Some(era) => Some(true),
             // Without a request, a change of era means that the server may have been replaced.
             _ => None,
@@ -119,7 +140,11 @@ impl EraSelection {
     }
 
     /// Promotes a connection to the shared one. `open` takes it into use.
-    pub(crate) fn promote(&self, connection: Arc<UpstreamConnection>, open: impl FnOnce(Arc<UpstreamConnection>)) {
+    pub(crate) fn promote(
+        &self,
+        connection: Arc<UpstreamConnection>,
+        open: impl FnOnce(Arc<UpstreamConnection>),
+    ) {
         // Recorded before `open`: it makes `record_connected` see a requested era.
         self.next.lock().tried = Some(connection.era);
         // Called without the lock: `open` ends in `record_connected`, which locks.
@@ -157,7 +182,8 @@ mod tests {
     use moongate_model::{ServerStart, SharingMode, UpstreamState};
     use moongate_testing as testing;
 
-    const CANNOT_ASK: &str = "elicitation via server-initiated requests is unavailable on 2026-07-28 connections.";
+    const CANNOT_ASK: &str =
+        "elicitation via server-initiated requests is unavailable on 2026-07-28 connections.";
     const SOON: Duration = Duration::from_secs(2);
 
     /// Program of both eras. Each process stays in the era that it is opened in.
@@ -181,7 +207,14 @@ mod tests {
             let is_mute = AtomicBool::new(false);
             let refused = AtomicUsize::new(0);
             let asks = AtomicBool::new(false);
-            Arc::new(EraProgram { opened, called, is_modern_only, is_mute, refused, asks })
+            Arc::new(EraProgram {
+                opened,
+                called,
+                is_modern_only,
+                is_mute,
+                refused,
+                asks,
+            })
         }
 
         fn serve(&self, talk: &ServerSide, message: &Value) {
@@ -197,7 +230,8 @@ mod tests {
             }
             let modern = opened[talk.nth] == Era::Modern;
             // JSON-RPC error -32022: the revision is not supported.
-            let wrong = json!({"code": -32022, "message": "no", "data": {"supported": ["2026-07-28"]}});
+            let wrong =
+                json!({"code": -32022, "message": "no", "data": {"supported": ["2026-07-28"]}});
             let mut result = match method {
                 "initialize" if modern => {
                     self.refused.fetch_add(1, Ordering::Relaxed);
@@ -207,11 +241,16 @@ mod tests {
                 "server/discover" if modern => {
                     json!({"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}})
                 }
-                "tools/list" => json!({"tools": [{"name": "t", "inputSchema": {"type": "object"}}]}),
+                "tools/list" => {
+                    json!({"tools": [{"name": "t", "inputSchema": {"type": "object"}}]})
+                }
                 "tools/call" => {
                     self.called.lock().push(talk.nth);
                     match modern && self.asks.load(Ordering::Relaxed) {
-                        true => json!({"content": [{"type": "text", "text": CANNOT_ASK}], "isError": true}),
+                        true => {
+                            json!({"content": [{"type": "text", "text": CANNOT_ASK}],
+                                "isError": true})
+                        }
                         false => json!({"content": []}),
                     }
                 }
@@ -244,19 +283,36 @@ mod tests {
         Upstream::new(settings, shared, Arc::new(NoSink))
     }
 
-    async fn start(program: &Arc<EraProgram>, change: impl Fn(&mut ServerSettings)) -> Arc<Upstream> {
+    async fn start(
+        program: &Arc<EraProgram>,
+        change: impl Fn(&mut ServerSettings),
+    ) -> Arc<Upstream> {
         let upstream = upstream(program, change);
         tokio::spawn(upstream.clone().run());
-        upstream.watch().wait_for(|status| status.state == UpstreamState::Ready).await.unwrap();
+        upstream
+            .watch()
+            .wait_for(|status| status.state == UpstreamState::Ready)
+            .await
+            .unwrap();
         upstream
     }
 
     async fn call(upstream: &Arc<Upstream>, era: Era) -> Result<Outcome, Error> {
-        let revision = if era == Era::Legacy { "2025-11-25" } else { "2026-07-28" };
+        let revision = if era == Era::Legacy {
+            "2025-11-25"
+        } else {
+            "2026-07-28"
+        };
         let session = (era == Era::Legacy).then_some("s");
-        let caller = Arc::new(Caller { revision, ..(*testing::caller(1, session)).clone() });
+        let caller = Arc::new(Caller {
+            revision,
+            ..(*testing::caller(1, session)).clone()
+        });
         let params = JsonObject::new().with("name", RawJson::string("t"));
-        let outcome = upstream.call(&caller, Call::new(McpMethod::CallTool, params)).outcome().await;
+        let outcome = upstream
+            .call(&caller, Call::new(McpMethod::CallTool, params))
+            .outcome()
+            .await;
         // Independent of the consequences.
         tokio::time::sleep(SOON).await;
         outcome
@@ -264,7 +320,9 @@ mod tests {
 
     /// Returns the handshake that a previous process persisted.
     fn was_legacy(other: Option<bool>) -> LastHandshake {
-        let face = serde_json::from_value(json!({"info": {"name": "s"}, "features": {"tools": true}})).unwrap();
+        let face =
+            serde_json::from_value(json!({"info": {"name": "s"}, "features": {"tools": true}}))
+                .unwrap();
         LastHandshake {
             era: Era::Legacy,
             is_multiplexed: true,
@@ -276,7 +334,11 @@ mod tests {
 
     /// Returns the revisions of the processes that clients share.
     fn running(upstream: &Upstream) -> Vec<&'static str> {
-        upstream.shared_connections().into_iter().map(|(revision, _)| revision).collect()
+        upstream
+            .shared_connections()
+            .into_iter()
+            .map(|(revision, _)| revision)
+            .collect()
     }
 
     #[tokio::test(start_paused = true)]
@@ -290,9 +352,18 @@ mod tests {
             }
             // At most two processes: the probed one, and the one that took its place.
             let last = program.opened().len() - 1;
-            assert_eq!((running(&upstream), upstream.revision()), (vec![revision], Some(revision)));
-            assert_eq!((program.called(), program.opened()[last]), (vec![last; 3], era));
-            assert_eq!((upstream.dedicated_count(), upstream.status().state), (0, UpstreamState::Ready));
+            assert_eq!(
+                (running(&upstream), upstream.revision()),
+                (vec![revision], Some(revision))
+            );
+            assert_eq!(
+                (program.called(), program.opened()[last]),
+                (vec![last; 3], era)
+            );
+            assert_eq!(
+                (upstream.dedicated_count(), upstream.status().state),
+                (0, UpstreamState::Ready)
+            );
             // A server that is lost comes back in the same era.
             assert!(upstream.lists().get(ItemKind::Tools).items.len() == 1 && last < 2);
             upstream.stop().await;
@@ -325,7 +396,10 @@ mod tests {
         for era in [Era::Legacy, Era::Modern, Era::Legacy] {
             call(&upstream, era).await.unwrap();
         }
-        assert_eq!((program.called(), running(&upstream)), (vec![1, 2, 1], vec!["2025-11-25", "2026-07-28"]));
+        assert_eq!(
+            (program.called(), running(&upstream)),
+            (vec![1, 2, 1], vec!["2025-11-25", "2026-07-28"])
+        );
         tokio::time::sleep(SOON * 20).await;
         assert_eq!(running(&upstream), ["2025-11-25"]);
     }
@@ -338,8 +412,15 @@ mod tests {
             call(&upstream, Era::Legacy).await.unwrap();
         }
         // The refusal is remembered: the later calls do not try again.
-        assert_eq!((program.called(), program.refused.load(Ordering::Relaxed)), (vec![0; 3], 1));
-        assert_eq!(upstream.pool.last_handshake().unwrap().speaks_other_era, Some(false), "which is remembered");
+        assert_eq!(
+            (program.called(), program.refused.load(Ordering::Relaxed)),
+            (vec![0; 3], 1)
+        );
+        assert_eq!(
+            upstream.pool.last_handshake().unwrap().speaks_other_era,
+            Some(false),
+            "which is remembered"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -352,7 +433,11 @@ mod tests {
         }
         // One attempt in the other era came to nothing. All calls ran in the first process.
         assert_eq!((program.called(), program.opened().len()), (vec![0; 3], 2));
-        assert_eq!(upstream.pool.last_handshake().unwrap().speaks_other_era, None, "nothing is known of that");
+        assert_eq!(
+            upstream.pool.last_handshake().unwrap().speaks_other_era,
+            None,
+            "nothing is known of that"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -363,7 +448,11 @@ mod tests {
             let upstream = upstream(&program, |_| {});
             upstream.pool.restore_handshake(was_legacy(other));
             tokio::spawn(upstream.clone().run());
-            upstream.watch().wait_for(|status| status.state == UpstreamState::Ready).await.unwrap();
+            upstream
+                .watch()
+                .wait_for(|status| status.state == UpstreamState::Ready)
+                .await
+                .unwrap();
             assert_eq!(program.opened(), [begins]);
             call(&upstream, begins).await.unwrap();
             assert_eq!((program.opened().len(), running(&upstream).len()), (1, 1));
@@ -378,20 +467,30 @@ mod tests {
         tokio::spawn(upstream.clone().run());
         call(&upstream, Era::Legacy).await.unwrap();
         call(&upstream, Era::Legacy).await.unwrap();
-        assert_eq!((upstream.revision(), program.called()[0]), (Some("2026-07-28"), 0));
+        assert_eq!(
+            (upstream.revision(), program.called()[0]),
+            (Some("2026-07-28"), 0)
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn one_that_is_started_on_use_is_started_for_whoever_uses_it() {
         let program = EraProgram::new(false);
-        let idle =
-            |settings: &mut ServerSettings| (settings.start, settings.idle_stop) = (ServerStart::Lazy, SOON * 10);
+        let idle = |settings: &mut ServerSettings| {
+            (settings.start, settings.idle_stop) = (ServerStart::Lazy, SOON * 10)
+        };
         let upstream = start(&program, idle).await;
         // It was started once to learn its lists, and stopped when idle.
         tokio::time::sleep(SOON * 20).await;
-        assert_eq!((upstream.status().state, program.opened().len()), (UpstreamState::Stopped, 1));
+        assert_eq!(
+            (upstream.status().state, program.opened().len()),
+            (UpstreamState::Stopped, 1)
+        );
         call(&upstream, Era::Legacy).await.unwrap();
-        assert_eq!((program.called(), program.opened()), (vec![1], vec![Era::Modern, Era::Legacy]));
+        assert_eq!(
+            (program.called(), program.opened()),
+            (vec![1], vec![Era::Modern, Era::Legacy])
+        );
         assert_eq!(running(&upstream), ["2025-11-25"]);
     }
 
@@ -402,20 +501,38 @@ mod tests {
         for era in [Era::Legacy, Era::Modern, Era::Legacy, Era::Modern] {
             call(&upstream, era).await.unwrap();
         }
-        assert_eq!((program.called(), upstream.dedicated_count()), (vec![1, 2, 1, 2], 2));
+        assert_eq!(
+            (program.called(), upstream.dedicated_count()),
+            (vec![1, 2, 1, 2], 2)
+        );
     }
 
-    /// Calls a tool as a modern client. Returns the text of its failure, which is empty if it succeeds.
+    /// Calls a tool as a modern client. Returns the text of its failure, which is empty if it
+    /// succeeds.
     async fn call_tool(upstream: &Arc<Upstream>, name: &str, annotations: &'static str) -> String {
-        let caller = Arc::new(Caller { revision: "2026-07-28", ..(*testing::caller(1, None)).clone() });
+        let caller = Arc::new(Caller {
+            revision: "2026-07-28",
+            ..(*testing::caller(1, None)).clone()
+        });
         let params = JsonObject::new().with("name", RawJson::string(name));
-        let definition = params.clone().with("annotations", RawJson::literal(annotations));
-        let call = Call { definition: Some(Arc::new(definition)), ..Call::new(McpMethod::CallTool, params) };
+        let definition = params
+            .clone()
+            .with("annotations", RawJson::literal(annotations));
+        let call = Call {
+            definition: Some(Arc::new(definition)),
+            ..Call::new(McpMethod::CallTool, params)
+        };
         let outcome = upstream.call(&caller, call).outcome().await.unwrap();
         tokio::time::sleep(SOON).await;
         let is_error = outcome.result.get("isError").is_some();
         if is_error {
-            outcome.result.get("content").unwrap().parse_as::<Value>().unwrap().to_string()
+            outcome
+                .result
+                .get("content")
+                .unwrap()
+                .parse_as::<Value>()
+                .unwrap()
+                .to_string()
         } else {
             String::new()
         }
@@ -427,13 +544,27 @@ mod tests {
         program.asks.store(true, Ordering::Relaxed);
         let upstream = start(&program, |_| {}).await;
         let failed = call_tool(&upstream, "t", "{}").await;
-        assert!(failed.contains(CANNOT_ASK) && failed.contains("Call it again"), "{failed}");
+        assert!(
+            failed.contains(CANNOT_ASK) && failed.contains("Call it again"),
+            "{failed}"
+        );
         assert_eq!(call_tool(&upstream, "t", "{}").await, "");
         // Each tool has to fail for itself. The one that did stays where it is.
-        assert!(call_tool(&upstream, "u", "{}").await.contains("Call it again"));
+        assert!(
+            call_tool(&upstream, "u", "{}")
+                .await
+                .contains("Call it again")
+        );
         assert_eq!(call_tool(&upstream, "t", "{}").await, "");
-        assert_eq!((program.called(), program.opened()), (vec![0, 1, 0, 1], vec![Era::Modern, Era::Legacy]));
-        assert_eq!(upstream.revision(), Some("2026-07-28"), "the shared connection stays");
+        assert_eq!(
+            (program.called(), program.opened()),
+            (vec![0, 1, 0, 1], vec![Era::Modern, Era::Legacy])
+        );
+        assert_eq!(
+            upstream.revision(),
+            Some("2026-07-28"),
+            "the shared connection stays"
+        );
         assert_eq!(upstream.pool.legacy_tools.names(), ["t", "u"]);
     }
 
@@ -459,13 +590,20 @@ mod tests {
         // Once known to speak one era, nothing is learned of further tools.
         let last = call_tool(&upstream, "u", "{}").await;
         assert!(!last.contains("Call it again"), "{last}");
-        assert_eq!((program.called(), program.refused.load(Ordering::Relaxed)), (vec![0; 5], 1));
+        assert_eq!(
+            (program.called(), program.refused.load(Ordering::Relaxed)),
+            (vec![0; 5], 1)
+        );
         // Nor where the config has all clients in the newest era.
         let program = EraProgram::new(false);
         program.asks.store(true, Ordering::Relaxed);
         let upstream = start(&program, |settings| settings.as_client = false).await;
         for _ in 0..2 {
-            assert!(!call_tool(&upstream, "t", "{}").await.contains("Call it again"));
+            assert!(
+                !call_tool(&upstream, "t", "{}")
+                    .await
+                    .contains("Call it again")
+            );
         }
         assert_eq!(program.called(), [0, 0]);
     }
@@ -477,8 +615,16 @@ mod tests {
         let upstream = upstream(&program, |_| {});
         upstream.pool.legacy_tools.restore(&["t".to_owned()]);
         tokio::spawn(upstream.clone().run());
-        upstream.watch().wait_for(|status| status.state == UpstreamState::Ready).await.unwrap();
-        for share in [SharingMode::Auto, SharingMode::Session, SharingMode::Principal] {
+        upstream
+            .watch()
+            .wait_for(|status| status.state == UpstreamState::Ready)
+            .await
+            .unwrap();
+        for share in [
+            SharingMode::Auto,
+            SharingMode::Session,
+            SharingMode::Principal,
+        ] {
             let program = EraProgram::new(false);
             program.asks.store(true, Ordering::Relaxed);
             let upstream = start(&program, |settings| settings.share = share).await;

@@ -1,10 +1,11 @@
-//! First input request of a server on a pipe. Owns which calls wait for others, or leave the shared connection, before
-//! the server was seen to ask. Does not know requests (`protocol`). Invariant: of two clients' calls that may both ask,
-//! the second begins only when the first has shown what it does, or on another connection.
+//! First input request of a server on a pipe. Owns which calls wait for others, or leave the shared
+//! connection, before the server was seen to ask. Does not know requests (`protocol`). Invariant:
+//! of two clients' calls that may both ask, the second begins only when the first has shown what it
+//! does, or on another connection.
 //!
-//! A request on a pipe names no call. Two open calls of two clients make it ambiguous, and a refused request costs a
-//! call. Tools that once ran without asking are no reason to wait, so that a server that never asks keeps one
-//! connection.
+//! A request on a pipe names no call. Two open calls of two clients make it ambiguous, and a
+//! refused request costs a call. Tools that once ran without asking are no reason to wait, so that
+//! a server that never asks keeps one connection.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -17,10 +18,12 @@ use crate::pool::{CheckoutRequest, ConnectionPool, connection_affinity};
 use moongate_model::{Caller, SharingMode};
 use moongate_protocol::CallTarget;
 
-/// Time for which a call waits for another client's, if its session can then have another connection.
+/// Time for which a call waits for another client's, if its session can then have another
+/// connection.
 const FIRST_WAIT: Duration = Duration::from_millis(300);
 /// The same for a session that has state on the shared connection, so that it cannot leave.
-// A question that is refused costs a call, which may have had effects: that is worse than a wait, once for each tool.
+// A question that is refused costs a call, which may have had effects: that is worse than a wait,
+// once for each tool.
 const STATEFUL_WAIT: Duration = Duration::from_secs(10);
 /// Time between two looks.
 const LOOK_PAUSE: Duration = Duration::from_millis(5);
@@ -38,7 +41,9 @@ impl ConnectionPool {
             && !traits.about_task
             && self.sharing_mode() == SharingMode::Auto
             && caller.session.is_some()
-            && connection.calls.can_be_asked(caller.capabilities, traits.extensions)
+            && connection
+                .calls
+                .can_be_asked(caller.capabilities, traits.extensions)
             && connection_affinity::input_is_ambiguous(connection, &self.seen_input_flag)
             && self.shared_or_era(connection)
             && connection.calls.has_unproven_others(caller, target())
@@ -47,13 +52,25 @@ impl ConnectionPool {
     /// Returns true if several clients use a connection.
     pub(super) fn shared_or_era(&self, connection: &UpstreamConnection) -> bool {
         self.shared.holds(connection)
-            || self.dedicated.shared_by_era().iter().any(|shared| std::ptr::eq(&**shared, connection))
+            || self
+                .dedicated
+                .shared_by_era()
+                .iter()
+                .any(|shared| std::ptr::eq(&**shared, connection))
     }
 
     /// Waits until the other clients' calls have shown what they do.
-    pub(super) async fn wait_first_question(&self, connection: &UpstreamConnection, request: &mut CheckoutRequest<'_>) {
+    pub(super) async fn wait_first_question(
+        &self,
+        connection: &UpstreamConnection,
+        request: &mut CheckoutRequest<'_>,
+    ) {
         // A call that waits for more than half of its time would only fail later.
-        let wait = if self.is_new(request.caller) { FIRST_WAIT } else { STATEFUL_WAIT };
+        let wait = if self.is_new(request.caller) {
+            FIRST_WAIT
+        } else {
+            STATEFUL_WAIT
+        };
         let until = Instant::now() + wait.min(self.server.timeouts.call() / 2);
         while Instant::now() < until && self.conflicts(connection, request) {
             request.has_waited = true;
@@ -61,23 +78,41 @@ impl ConnectionPool {
         }
     }
 
-    /// Returns true if a call must not begin on a connection yet: it may be the first to ask, beside another.
-    pub(super) fn conflicts(&self, connection: &UpstreamConnection, request: &CheckoutRequest<'_>) -> bool {
-        self.may_ask_first(connection, request.caller, request.traits, || request.target)
+    /// Returns true if a call must not begin on a connection yet: it may be the first to ask,
+    /// beside another.
+    pub(super) fn conflicts(
+        &self,
+        connection: &UpstreamConnection,
+        request: &CheckoutRequest<'_>,
+    ) -> bool {
+        self.may_ask_first(connection, request.caller, request.traits, || {
+            request.target
+        })
     }
 
-    /// Returns true if a session leaves the shared connection for that reason. One that has state there stays.
-    pub(super) fn leaves_early(&self, connection: &UpstreamConnection, request: &CheckoutRequest<'_>) -> bool {
+    /// Returns true if a session leaves the shared connection for that reason. One that has state
+    /// there stays.
+    pub(super) fn leaves_early(
+        &self,
+        connection: &UpstreamConnection,
+        request: &CheckoutRequest<'_>,
+    ) -> bool {
         self.is_new(request.caller) && self.conflicts(connection, request)
     }
 
     /// Returns true if a caller's session has no state on the shared connection.
     fn is_new(&self, caller: &Caller) -> bool {
-        caller.session.as_ref().is_some_and(|session| !self.shared_clients.has_called(session))
+        caller
+            .session
+            .as_ref()
+            .is_some_and(|session| !self.shared_clients.has_called(session))
     }
 
-    /// Returns true if a session left the shared connection before the server was seen to ask. It never returns.
+    /// Returns true if a session left the shared connection before the server was seen to ask. It
+    /// never returns.
     pub(super) fn has_left_early(&self, caller: &Caller, traits: CallTraits) -> bool {
-        self.has_early_leavers.load(Ordering::Acquire) && !traits.about_task && self.dedicated.has_dedicated(caller)
+        self.has_early_leavers.load(Ordering::Acquire)
+            && !traits.about_task
+            && self.dedicated.has_dedicated(caller)
     }
 }

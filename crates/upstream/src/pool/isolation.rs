@@ -1,5 +1,6 @@
-//! Isolation rules: which callers share a connection. A pure function of the settings, the caller and the server's
-//! behaviour. Does not know any connection (`pool`). Invariant: callers that must be isolated get different keys.
+//! Isolation rules: which callers share a connection. A pure function of the settings, the caller
+//! and the server's behaviour. Does not know any connection (`pool`). Invariant: callers that must
+//! be isolated get different keys.
 
 use std::time::Duration;
 
@@ -28,15 +29,16 @@ pub(crate) struct DedicatedSpec {
     pub(crate) key: ByteString,
     /// Lifetime.
     pub(crate) lifetime: ConnectionLifetime,
-    /// True if the connection declares the caller's own capabilities. False: the capabilities of all clients.
+    /// True if the connection declares the caller's own capabilities. False: the capabilities of
+    /// all clients.
     pub(crate) as_caller: bool,
     /// Owner.
     pub(crate) owner: ConnectionOwner,
 }
 
-/// Returns the dedicated connection that the settings require for a caller. `None`: the shared connection. `other_era`:
-/// the era to use, if it differs from the shared connection's. `idle`: the idle time of a connection that several
-/// clients share.
+/// Returns the dedicated connection that the settings require for a caller. `None`: the shared
+/// connection. `other_era`: the era to use, if it differs from the shared connection's. `idle`: the
+/// idle time of a connection that several clients share.
 pub(crate) fn dedicated_for(
     share: SharingMode,
     caller: &Caller,
@@ -50,7 +52,12 @@ pub(crate) fn dedicated_for(
         _ => idle.map_or(ConnectionLifetime::Never, ConnectionLifetime::Idle),
     };
     match dedicated_key(share, caller, other_era) {
-        Some(key) => Some(DedicatedSpec { key, lifetime, as_caller: true, owner: dedicated_owner(share, caller) }),
+        Some(key) => Some(DedicatedSpec {
+            key,
+            lifetime,
+            as_caller: true,
+            owner: dedicated_owner(share, caller),
+        }),
         // Clients without a key of their own share one connection in the other era.
         None => other_era.map(|era| shared_in_era(era, idle)),
     }
@@ -71,20 +78,30 @@ pub(crate) fn is_era_key(key: &ByteString) -> bool {
 
 /// Returns the key of a caller's connection. `None`: the shared connection.
 ///
-/// A stateless client has no session. Its principal and its capabilities stand for one: calls that agree in both
-/// share a connection, which was opened with these capabilities.
-pub(crate) fn dedicated_key(share: SharingMode, caller: &Caller, other_era: Option<Era>) -> Option<ByteString> {
+/// A stateless client has no session. Its principal and its capabilities stand for one: calls that
+/// agree in both share a connection, which was opened with these capabilities.
+pub(crate) fn dedicated_key(
+    share: SharingMode,
+    caller: &Caller,
+    other_era: Option<Era>,
+) -> Option<ByteString> {
     let principal = caller.principal.id;
-    let in_era = other_era.map(|era| format!(", {}", era_key(era))).unwrap_or_default();
+    let in_era = other_era
+        .map(|era| format!(", {}", era_key(era)))
+        .unwrap_or_default();
     match (share, &caller.session) {
-        // By default all share: whether a call needs isolation shows only when the server asks for input.
+        // By default all share: whether a call needs isolation shows only when the server asks for
+        // input.
         (SharingMode::Auto, _) => None,
         (SharingMode::Session, Some(session)) => Some(session.clone()),
         // Stateless clients are told apart by their capabilities.
-        (SharingMode::Session, None) => {
-            Some(ByteString::from(format!("principal {principal}, {:?}{in_era}", caller.capabilities)))
+        (SharingMode::Session, None) => Some(ByteString::from(format!(
+            "principal {principal}, {:?}{in_era}",
+            caller.capabilities
+        ))),
+        (SharingMode::Principal, _) => {
+            Some(ByteString::from(format!("principal {principal}{in_era}")))
         }
-        (SharingMode::Principal, _) => Some(ByteString::from(format!("principal {principal}{in_era}"))),
     }
 }
 
@@ -107,10 +124,11 @@ fn principal_key(principal: u32) -> ByteString {
     ByteString::from(format!("principal {principal}"))
 }
 
-/// Returns the spec of a call's isolated connection: its session's or its principal's. `stays`: true if the client's other
-/// calls go there, too. `idle`: the idle time of a lazy server.
+/// Returns the spec of a call's isolated connection: its session's or its principal's. `stays`:
+/// true if the client's other calls go there, too. `idle`: the idle time of a lazy server.
 ///
-/// A principal's connection declares the capabilities of all clients, since its clients may differ in theirs.
+/// A principal's connection declares the capabilities of all clients, since its clients may differ
+/// in theirs.
 pub(crate) fn isolated_for(caller: &Caller, stays: bool, idle: Option<Duration>) -> DedicatedSpec {
     let principal = caller.principal.id;
     match &caller.session {
@@ -136,11 +154,16 @@ pub(crate) fn isolated_for(caller: &Caller, stays: bool, idle: Option<Duration>)
 /// Returns the dedicated connection that all clients of an era share.
 pub(crate) fn shared_in_era(era: Era, idle: Option<Duration>) -> DedicatedSpec {
     let lifetime = idle.map_or(ConnectionLifetime::Never, ConnectionLifetime::Idle);
-    DedicatedSpec { key: era_key(era), lifetime, as_caller: false, owner: ConnectionOwner::Era(era) }
+    DedicatedSpec {
+        key: era_key(era),
+        lifetime,
+        as_caller: false,
+        owner: ConnectionOwner::Era(era),
+    }
 }
 
-/// Returns what a client can answer, if it can have a connection that declares just that. One without a session can't:
-/// nothing tells its later calls from another's.
+/// Returns what a client can answer, if it can have a connection that declares just that. One
+/// without a session can't: nothing tells its later calls from another's.
 pub(crate) fn own_capabilities(caller: &Caller, traits: CallTraits) -> Option<ClientCapabilities> {
     (caller.session.is_some() && !traits.about_task).then_some(caller.capabilities)
 }
@@ -148,8 +171,8 @@ pub(crate) fn own_capabilities(caller: &Caller, traits: CallTraits) -> Option<Cl
 /// What the choice of a connection must know of a call.
 #[derive(Clone, Copy)]
 pub(crate) struct CallTraits {
-    /// True if the call is about a task, or may become one. Tasks outlive their calls, and their input requests name
-    /// them. They stay on the shared connection, where all find them.
+    /// True if the call is about a task, or may become one. Tasks outlive their calls, and their
+    /// input requests name them. They stay on the shared connection, where all find them.
     pub(crate) about_task: bool,
     /// True if the client may use the server's extensions.
     pub(crate) extensions: bool,
@@ -158,8 +181,12 @@ pub(crate) struct CallTraits {
 impl CallTraits {
     pub(crate) fn of(call: &Call) -> Self {
         let about_task = matches!(call.method, McpMethod::Task(_))
-            || (call.task_mode != TaskMode::Never && moongate_protocol::may_be_task(call.definition.as_deref()));
-        CallTraits { about_task, extensions: call.extensions }
+            || (call.task_mode != TaskMode::Never
+                && moongate_protocol::may_be_task(call.definition.as_deref()));
+        CallTraits {
+            about_task,
+            extensions: call.extensions,
+        }
     }
 }
 
@@ -178,12 +205,31 @@ mod tests {
             dedicated_for(share, caller, None, None).map(|beside| (beside.key, beside.lifetime))
         };
         assert_eq!(key(SharingMode::Auto, &first), None);
-        assert_ne!(key(SharingMode::Session, &first), key(SharingMode::Session, &second));
-        assert_eq!(key(SharingMode::Session, &first).unwrap().1, ConnectionLifetime::WithSession);
-        assert_ne!(key(SharingMode::Session, &stateless), key(SharingMode::Session, &other_era));
-        assert_eq!(key(SharingMode::Session, &stateless).unwrap().1, ConnectionLifetime::Unused);
-        assert_eq!(key(SharingMode::Principal, &first), key(SharingMode::Principal, &second), "the same principal");
-        assert_ne!(key(SharingMode::Principal, &first), key(SharingMode::Principal, &other_era));
+        assert_ne!(
+            key(SharingMode::Session, &first),
+            key(SharingMode::Session, &second)
+        );
+        assert_eq!(
+            key(SharingMode::Session, &first).unwrap().1,
+            ConnectionLifetime::WithSession
+        );
+        assert_ne!(
+            key(SharingMode::Session, &stateless),
+            key(SharingMode::Session, &other_era)
+        );
+        assert_eq!(
+            key(SharingMode::Session, &stateless).unwrap().1,
+            ConnectionLifetime::Unused
+        );
+        assert_eq!(
+            key(SharingMode::Principal, &first),
+            key(SharingMode::Principal, &second),
+            "the same principal"
+        );
+        assert_ne!(
+            key(SharingMode::Principal, &first),
+            key(SharingMode::Principal, &other_era)
+        );
     }
 
     #[test]
@@ -193,37 +239,79 @@ mod tests {
         let other_era = Some(Era::Legacy);
         let legacy = dedicated_for(SharingMode::Auto, &first, other_era, None).unwrap();
         // Nothing of the first caller is in it, since others share it.
-        assert_eq!((legacy.as_caller, legacy.lifetime), (false, ConnectionLifetime::Never));
-        assert_eq!(dedicated_for(SharingMode::Auto, &second, other_era, None).unwrap(), legacy);
-        assert_ne!(dedicated_for(SharingMode::Auto, &second, Some(Era::Modern), None).unwrap().key, legacy.key);
+        assert_eq!(
+            (legacy.as_caller, legacy.lifetime),
+            (false, ConnectionLifetime::Never)
+        );
+        assert_eq!(
+            dedicated_for(SharingMode::Auto, &second, other_era, None).unwrap(),
+            legacy
+        );
+        assert_ne!(
+            dedicated_for(SharingMode::Auto, &second, Some(Era::Modern), None)
+                .unwrap()
+                .key,
+            legacy.key
+        );
         let own = dedicated_for(SharingMode::Principal, &first, other_era, None).unwrap();
-        assert!(own.as_caller && Some(own.key) != dedicated_key(SharingMode::Principal, &first, None));
+        assert!(
+            own.as_caller && Some(own.key) != dedicated_key(SharingMode::Principal, &first, None)
+        );
     }
 
     #[test]
     fn dedicated_connections_of_a_lazy_server_close_when_idle() {
         let session = testing::caller(1, Some("a"));
         let idle = Duration::from_secs(10);
-        let lifetime = |share, other_era| dedicated_for(share, &session, other_era, Some(idle)).unwrap().lifetime;
-        assert_eq!(lifetime(SharingMode::Principal, None), ConnectionLifetime::Idle(idle));
-        assert_eq!(lifetime(SharingMode::Auto, Some(Era::Legacy)), ConnectionLifetime::Idle(idle));
-        assert_eq!(lifetime(SharingMode::Session, None), ConnectionLifetime::WithSession);
+        let lifetime = |share, other_era| {
+            dedicated_for(share, &session, other_era, Some(idle))
+                .unwrap()
+                .lifetime
+        };
+        assert_eq!(
+            lifetime(SharingMode::Principal, None),
+            ConnectionLifetime::Idle(idle)
+        );
+        assert_eq!(
+            lifetime(SharingMode::Auto, Some(Era::Legacy)),
+            ConnectionLifetime::Idle(idle)
+        );
+        assert_eq!(
+            lifetime(SharingMode::Session, None),
+            ConnectionLifetime::WithSession
+        );
     }
 
     #[test]
     fn calls_apart_have_a_connection_of_their_session_or_their_principal() {
         let session = testing::caller(1, Some("a"));
         let stateless = testing::caller(1, None);
-        let can = moongate_model::ClientCapabilities { sample: true, ..moongate_model::ClientCapabilities::default() };
-        let able = Caller { capabilities: can, ..(*stateless).clone() };
+        let can = moongate_model::ClientCapabilities {
+            sample: true,
+            ..moongate_model::ClientCapabilities::default()
+        };
+        let able = Caller {
+            capabilities: can,
+            ..(*stateless).clone()
+        };
         let apart = |caller: &Caller, stays| super::isolated_for(caller, stays, None);
-        assert_eq!(apart(&session, true).lifetime, ConnectionLifetime::WithSession);
+        assert_eq!(
+            apart(&session, true).lifetime,
+            ConnectionLifetime::WithSession
+        );
         assert_eq!(
             (apart(&able, true).lifetime, apart(&able, false).lifetime),
             (ConnectionLifetime::Never, ConnectionLifetime::Unused)
         );
-        assert_eq!(apart(&stateless, true), apart(&able, true), "whatever the client can be asked for");
-        assert_ne!(apart(&stateless, true).key, apart(&testing::caller(2, None), true).key);
+        assert_eq!(
+            apart(&stateless, true),
+            apart(&able, true),
+            "whatever the client can be asked for"
+        );
+        assert_ne!(
+            apart(&stateless, true).key,
+            apart(&testing::caller(2, None), true).key
+        );
         assert_eq!(
             isolated_for(&able, true, Some(Duration::from_secs(1))).lifetime,
             ConnectionLifetime::Idle(Duration::from_secs(1))

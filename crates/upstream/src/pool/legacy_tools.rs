@@ -1,5 +1,6 @@
-//! Tools of one server that can ask only in the legacy era. Owns their names. Does not know how a server says so
-//! (`protocol`) or whether it speaks that era (`era_selection.rs`). Invariant: bounded in number and bytes.
+//! Tools of one server that can ask only in the legacy era. Owns their names. Does not know how a
+//! server says so (`protocol`) or whether it speaks that era (`era_selection.rs`). Invariant:
+//! bounded in number and bytes.
 
 use tokio::sync::Notify;
 

@@ -1,5 +1,6 @@
-//! Checks of the shared connection that failed calls trigger. Owns which failures trigger one. Does not check the
-//! connection (`supervisor`). Invariant: a refusal of a client's own credentials triggers none.
+//! Checks of the shared connection that failed calls trigger. Owns which failures trigger one. Does
+//! not check the connection (`supervisor`). Invariant: a refusal of a client's own credentials
+//! triggers none.
 
 use tokio::sync::Notify;
 

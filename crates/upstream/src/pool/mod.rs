@@ -1,7 +1,7 @@
-//! Connections of one server: the shared one and the dedicated ones. Owns the pools and the choice of a connection for
-//! a call. Does not decide who must be isolated (`isolation.rs`) and does not dial the shared connection
-//! (`supervisor`). Invariant: on a connection with ambiguous input requests, no other client's call begins between
-//! choice and start.
+//! Connections of one server: the shared one and the dedicated ones. Owns the pools and the choice
+//! of a connection for a call. Does not decide who must be isolated (`isolation.rs`) and does not
+//! dial the shared connection (`supervisor`). Invariant: on a connection with ambiguous input
+//! requests, no other client's call begins between choice and start.
 
 mod asking_tools;
 pub(crate) mod connect_budget;
@@ -95,7 +95,8 @@ pub(crate) struct CheckoutRequest<'a> {
     traits: CallTraits,
     /// What the call is about, for the first input request of a server.
     target: CallTarget,
-    /// True if the server would take the client for one that can answer what the tool was seen to ask for.
+    /// True if the server would take the client for one that can answer what the tool was seen to
+    /// ask for.
     pub(crate) exceeds_client: bool,
     /// True if the call waited for other clients' calls to show what they do.
     has_waited: bool,
@@ -119,7 +120,8 @@ impl<'a> CheckoutRequest<'a> {
     }
 }
 
-/// Lock on the shared connection, which makes the choice and the start of a call one step. Drop it after the start.
+/// Lock on the shared connection, which makes the choice and the start of a call one step. Drop it
+/// after the start.
 pub(crate) struct StartLock<'a> {
     _lock: Option<MutexGuard<'a, ()>>,
 }
@@ -186,11 +188,16 @@ impl ConnectionPool {
     pub(crate) fn set_shared(&self, connection: Arc<UpstreamConnection>) {
         let description = connection.server.describe(&gateway_caller());
         // Another release of the server may do without.
-        let before = self.last_handshake.load_full().filter(|before| before.era == connection.era);
+        let before = self
+            .last_handshake
+            .load_full()
+            .filter(|before| before.era == connection.era);
         if before.is_some_and(|before| before.description.info != description.info) {
             self.legacy_tools.clear();
         }
-        let other = self.eras.record_connected(connection.era, self.last_handshake.load().as_deref());
+        let other = self
+            .eras
+            .record_connected(connection.era, self.last_handshake.load().as_deref());
         let handshake = LastHandshake {
             era: connection.era,
             is_multiplexed: connection.link.is_multiplexed(),
@@ -205,7 +212,8 @@ impl ConnectionPool {
         self.shared.set(connection);
     }
 
-    /// Takes a connection out of use, unless another took its place. The facts of its handshake stay.
+    /// Takes a connection out of use, unless another took its place. The facts of its handshake
+    /// stay.
     pub(crate) fn clear_shared(&self, connection: &Arc<UpstreamConnection>) {
         if !self.shared.clear(connection) {
             return;
@@ -213,11 +221,15 @@ impl ConnectionPool {
         if let Some(handshake) = self.last_handshake.load_full() {
             // The server may have changed its description since the handshake.
             let description = connection.server.describe(&gateway_caller());
-            self.last_handshake.store(Some(Arc::new(LastHandshake { description, ..(*handshake).clone() })));
+            self.last_handshake.store(Some(Arc::new(LastHandshake {
+                description,
+                ..(*handshake).clone()
+            })));
         }
     }
 
-    /// Restores the handshake of a previous process. A pipe that speaks both eras starts in the era of its clients.
+    /// Restores the handshake of a previous process. A pipe that speaks both eras starts in the era
+    /// of its clients.
     pub(crate) fn restore_handshake(&self, handshake: LastHandshake) {
         if handshake.is_multiplexed && handshake.speaks_other_era == Some(true) {
             self.eras.prefer_era(handshake.era);
@@ -225,9 +237,13 @@ impl ConnectionPool {
         self.last_handshake.store(Some(Arc::new(handshake)));
     }
 
-    /// Returns the form of the legacy handshake that the server took last, perhaps of a previous process.
+    /// Returns the form of the legacy handshake that the server took last, perhaps of a previous
+    /// process.
     pub(crate) fn greeting(&self) -> Option<LegacyGreeting> {
-        self.last_handshake.load().as_ref().and_then(|handshake| handshake.greeting)
+        self.last_handshake
+            .load()
+            .as_ref()
+            .and_then(|handshake| handshake.greeting)
     }
 
     /// Returns the result of the last handshake.
@@ -235,11 +251,16 @@ impl ConnectionPool {
         self.last_handshake.load_full()
     }
 
-    /// Returns the server's description. While disconnected, this is the last known one, perhaps of a previous
-    /// process.
+    /// Returns the server's description. While disconnected, this is the last known one, perhaps of
+    /// a previous process.
     pub(crate) fn description(&self) -> Option<ServerDescription> {
-        let described = self.shared().map(|connection| connection.server.describe(&gateway_caller()));
-        described.or_else(|| self.last_handshake().map(|handshake| handshake.description.clone()))
+        let described = self
+            .shared()
+            .map(|connection| connection.server.describe(&gateway_caller()));
+        described.or_else(|| {
+            self.last_handshake()
+                .map(|handshake| handshake.description.clone())
+        })
     }
 
     /// Records what a call showed of a task.
@@ -254,18 +275,27 @@ impl ConnectionPool {
     pub(crate) fn shared_clients(&self) -> Audience {
         let dedicated = self.dedicated.clone();
         let share = self.sharing_mode();
-        Audience::SharedClients(DedicatedSessions(Arc::new(move |caller| dedicated.has_open(share, caller))))
+        Audience::SharedClients(DedicatedSessions(Arc::new(move |caller| {
+            dedicated.has_open(share, caller)
+        })))
     }
 
     /// Waits until the shared connection has the roots of a client that has left, and runs nothing.
     pub(crate) async fn wait_roots_client_left(&self, connection: &UpstreamConnection) {
-        connection.wait_roots_client_left(|| self.shared.tasks.has_tasks()).await;
+        connection
+            .wait_roots_client_left(|| self.shared.tasks.has_tasks())
+            .await;
     }
 
     // === checkout ===
 
     /// Returns the shared connection, if this call goes there without waiting.
-    pub(crate) fn try_checkout(&self, caller: &Caller, era: Era, call: &Call) -> Option<TryCheckout<'_>> {
+    pub(crate) fn try_checkout(
+        &self,
+        caller: &Caller,
+        era: Era,
+        call: &Call,
+    ) -> Option<TryCheckout<'_>> {
         let traits = CallTraits::of(call);
         // In the other modes, clients have dedicated connections.
         if self.sharing_mode() != SharingMode::Auto {
@@ -289,10 +319,14 @@ impl ConnectionPool {
             return None;
         }
         self.note_call_start(connection, caller, traits);
-        Some(TryCheckout { connection: shared, _lock: lock })
+        Some(TryCheckout {
+            connection: shared,
+            _lock: lock,
+        })
     }
 
-    /// Waits for the connection of a call. The call may begin once [`ConnectionPool::begin_start`] succeeds.
+    /// Waits for the connection of a call. The call may begin once [`ConnectionPool::begin_start`]
+    /// succeeds.
     pub(crate) async fn checkout(
         &self,
         request: &mut CheckoutRequest<'_>,
@@ -301,7 +335,8 @@ impl ConnectionPool {
         if let Some(own) = self.checkout_own(request, permit).await {
             return Ok(own);
         }
-        let (mut connection, mut use_guard) = self.checkout_shared_or_dedicated(request, permit).await?;
+        let (mut connection, mut use_guard) =
+            self.checkout_shared_or_dedicated(request, permit).await?;
         self.wait_roots_trial(&connection, request).await;
         if let Some(own) = self.checkout_own(request, permit).await {
             return Ok(own);
@@ -317,47 +352,87 @@ impl ConnectionPool {
         if leaves {
             self.has_early_leavers.store(true, Ordering::Release);
         }
-        if !request.needs_isolation && !leaves && !self.must_isolate(&connection, caller, request.traits) {
-            return Ok((connection, CheckedOut { use_guard, ..CheckedOut::default() }));
+        if !request.needs_isolation
+            && !leaves
+            && !self.must_isolate(&connection, caller, request.traits)
+        {
+            return Ok((
+                connection,
+                CheckedOut {
+                    use_guard,
+                    ..CheckedOut::default()
+                },
+            ));
         }
         let stays = self.shared_clients.affinity_of(caller) != ConnectionAffinity::Shared;
         let spec = isolation::isolated_for(caller, stays, self.shared_idle());
-        match self.checkout_dedicated(request, permit, spec, Some(connection.era)).await {
-            Ok((connection, use_guard)) => Ok((connection, CheckedOut { use_guard: Some(use_guard), is_final: true })),
+        match self
+            .checkout_dedicated(request, permit, spec, Some(connection.era))
+            .await
+        {
+            Ok((connection, use_guard)) => Ok((
+                connection,
+                CheckedOut {
+                    use_guard: Some(use_guard),
+                    is_final: true,
+                },
+            )),
             Err(error) if connection.calls.has_roots_of_another(caller) => Err(error),
-            // On the shared connection the call runs at least. Its input requests find their client if it is alone
-            // there.
+            // On the shared connection the call runs at least. Its input requests find their client
+            // if it is alone there.
             Err(error) => {
-                tracing::debug!(server = &*self.server.name, "dedicated connection failed: {error}");
-                Ok((connection, CheckedOut { use_guard, is_final: true }))
+                tracing::debug!(
+                    server = &*self.server.name,
+                    "dedicated connection failed: {error}"
+                );
+                Ok((
+                    connection,
+                    CheckedOut {
+                        use_guard,
+                        is_final: true,
+                    },
+                ))
             }
         }
     }
 
-    /// Locks the start of a call: held from the choice of an ambiguous connection until the call is open. `None` if no
-    /// lock is needed.
+    /// Locks the start of a call: held from the choice of an ambiguous connection until the call is
+    /// open. `None` if no lock is needed.
     fn lock_start(
         &self,
         connection: &UpstreamConnection,
         caller: &Caller,
         traits: CallTraits,
     ) -> Option<MutexGuard<'_, ()>> {
-        // A client without capabilities gets no input requests. Until the first one was seen, its calls need no lock.
-        let matters =
-            connection.calls.can_be_asked(caller.capabilities, traits.extensions) || self.seen_input_flag.is_set();
-        let is_locked = matters && connection_affinity::input_is_ambiguous(connection, &self.seen_input_flag);
+        // A client without capabilities gets no input requests. Until the first one was seen, its
+        // calls need no lock.
+        let matters = connection
+            .calls
+            .can_be_asked(caller.capabilities, traits.extensions)
+            || self.seen_input_flag.is_set();
+        let is_locked =
+            matters && connection_affinity::input_is_ambiguous(connection, &self.seen_input_flag);
         is_locked.then(|| self.start_lock.lock())
     }
 
     /// Records that a call begins on a connection. The lock must be held.
-    fn note_call_start(&self, connection: &UpstreamConnection, caller: &Caller, traits: CallTraits) {
+    fn note_call_start(
+        &self,
+        connection: &UpstreamConnection,
+        caller: &Caller,
+        traits: CallTraits,
+    ) {
         if self.sharing_mode() == SharingMode::Auto
             && !traits.about_task
             && connection_affinity::input_is_ambiguous(connection, &self.seen_input_flag)
             && self.shared.holds(connection)
         {
             self.shared_clients.record_call(caller);
-            if let Some(session) = caller.session.as_ref().filter(|_| !self.seen_input_flag.is_set()) {
+            if let Some(session) = caller
+                .session
+                .as_ref()
+                .filter(|_| !self.seen_input_flag.is_set())
+            {
                 self.shared_clients.record_session(session);
             }
         }
@@ -369,8 +444,8 @@ impl ConnectionPool {
         (settings.start == ServerStart::Lazy).then_some(settings.idle_stop)
     }
 
-    /// Confirms the choice of a connection. `None`: a call of another client began there meanwhile, to which an input
-    /// request could belong. Choose again.
+    /// Confirms the choice of a connection. `None`: a call of another client began there meanwhile,
+    /// to which an input request could belong. Choose again.
     pub(crate) fn begin_start(
         &self,
         connection: &UpstreamConnection,
@@ -383,7 +458,9 @@ impl ConnectionPool {
             return None;
         }
         // The server may have asked since the checkout.
-        if !checked_out.is_final && self.finds_missing_roots(connection, request.caller, request.traits) {
+        if !checked_out.is_final
+            && self.finds_missing_roots(connection, request.caller, request.traits)
+        {
             return None;
         }
         let must_wait = !request.has_waited && self.conflicts(connection, request);
@@ -404,10 +481,17 @@ impl ConnectionPool {
         let caller = request.caller;
         self.connect_in_era(request).await?;
         if let Some(era) = self.other_era(request.era)
-            && let Some(spec) = isolation::dedicated_for(self.sharing_mode(), caller, Some(era), self.dedicated_idle())
+            && let Some(spec) = isolation::dedicated_for(
+                self.sharing_mode(),
+                caller,
+                Some(era),
+                self.dedicated_idle(),
+            )
         {
             let key = spec.key.clone();
-            if let Some((connection, use_guard)) = self.checkout_other_era(request, permit, spec, era).await? {
+            if let Some((connection, use_guard)) =
+                self.checkout_other_era(request, permit, spec, era).await?
+            {
                 // A tool that needs the other era says nothing of the client's other calls.
                 if era == moongate_protocol::era_of(caller.revision) {
                     self.promote(&key, &connection);
@@ -418,10 +502,14 @@ impl ConnectionPool {
         match isolation::dedicated_for(self.sharing_mode(), caller, None, self.shared_idle()) {
             None => {
                 let shared = self.wait_connected().await?;
-                Ok(self.checkout_session_shared(request, permit, &shared).await.unwrap_or((shared, None)))
+                Ok(self
+                    .checkout_session_shared(request, permit, &shared)
+                    .await
+                    .unwrap_or((shared, None)))
             }
             Some(spec) => {
-                let (connection, use_guard) = self.checkout_dedicated(request, permit, spec, None).await?;
+                let (connection, use_guard) =
+                    self.checkout_dedicated(request, permit, spec, None).await?;
                 Ok((connection, Some(use_guard)))
             }
         }
@@ -453,14 +541,23 @@ impl ConnectionPool {
                 .filter(|_| spec.as_caller && spec.lifetime == ConnectionLifetime::WithSession),
             ..connect_identity
         };
-        let dedicated =
-            DedicatedRequest { key: spec.key, connect_identity, lifetime: spec.lifetime, owner: spec.owner };
-        let context = DedicatedContext { server: &self.server, lists: &self.lists };
-        self.dedicated.checkout(dedicated, request.caller, context, permit).await
+        let dedicated = DedicatedRequest {
+            key: spec.key,
+            connect_identity,
+            lifetime: spec.lifetime,
+            owner: spec.owner,
+        };
+        let context = DedicatedContext {
+            server: &self.server,
+            lists: &self.lists,
+        };
+        self.dedicated
+            .checkout(dedicated, request.caller, context, permit)
+            .await
     }
 
-    /// Returns the connection that clients with sessions share, where a principal has the shared one of a server that
-    /// sends input requests.
+    /// Returns the connection that clients with sessions share, where a principal has the shared
+    /// one of a server that sends input requests.
     async fn checkout_session_shared(
         &self,
         request: &CheckoutRequest<'_>,
@@ -488,8 +585,14 @@ impl ConnectionPool {
         Some((connection, Some(use_guard)))
     }
 
-    /// Returns true if the call needs a connection on which input requests cannot belong to other clients.
-    fn must_isolate(&self, connection: &UpstreamConnection, caller: &Caller, traits: CallTraits) -> bool {
+    /// Returns true if the call needs a connection on which input requests cannot belong to other
+    /// clients.
+    fn must_isolate(
+        &self,
+        connection: &UpstreamConnection,
+        caller: &Caller,
+        traits: CallTraits,
+    ) -> bool {
         // A call about a task, and a connection of one session or principal, are never moved.
         if traits.about_task || self.sharing_mode() != SharingMode::Auto {
             return false;
@@ -503,57 +606,80 @@ impl ConnectionPool {
         {
             return true;
         }
-        if !self.seen_input_flag.is_set() || !connection_affinity::input_is_ambiguous(connection, &self.seen_input_flag)
+        if !self.seen_input_flag.is_set()
+            || !connection_affinity::input_is_ambiguous(connection, &self.seen_input_flag)
         {
             return false;
         }
-        // The state of a session is on the shared connection. The session leaves it only when an input request could
-        // be ambiguous, and then for good.
-        self.shared.holds(connection) && self.shared_clients.affinity_of(caller) != ConnectionAffinity::Shared
-            || connection.calls.has_other_clients(caller, traits.extensions)
+        // The state of a session is on the shared connection. The session leaves it only when an
+        // input request could be ambiguous, and then for good.
+        self.shared.holds(connection)
+            && self.shared_clients.affinity_of(caller) != ConnectionAffinity::Shared
+            || connection
+                .calls
+                .has_other_clients(caller, traits.extensions)
             || self.dedicated.has_dedicated(caller)
     }
 
     // === eras ===
 
-    /// Returns the era in which a call should go to the server: its client's, unless its tool can ask only in the legacy
-    /// era.
+    /// Returns the era in which a call should go to the server: its client's, unless its tool can
+    /// ask only in the legacy era.
     pub(crate) fn wanted_era(&self, caller: &Caller, call: &Call) -> Era {
-        if self.legacy_tools.includes(call) { Era::Legacy } else { moongate_protocol::era_of(caller.revision) }
+        if self.legacy_tools.includes(call) {
+            Era::Legacy
+        } else {
+            moongate_protocol::era_of(caller.revision)
+        }
     }
 
     /// Returns true if the server may be called in an era: it speaks it, or was not tried.
     pub(crate) fn is_open_in(&self, era: Era) -> bool {
-        self.eras.is_open(self.last_handshake.load().as_deref(), era)
+        self.eras
+            .is_open(self.last_handshake.load().as_deref(), era)
     }
 
-    /// Returns the era of a wanted dedicated connection, if the shared connection is in the other one.
+    /// Returns the era of a wanted dedicated connection, if the shared connection is in the other
+    /// one.
     ///
-    /// A server that speaks both eras may send input requests only in the era it was written for. Requests in the
-    /// middle of a call do not exist in the modern era. Each client therefore meets the server as it would without
-    /// the gateway.
+    /// A server that speaks both eras may send input requests only in the era it was written for.
+    /// Requests in the middle of a call do not exist in the modern era. Each client therefore meets
+    /// the server as it would without the gateway.
     fn other_era(&self, era: Era) -> Option<Era> {
-        self.eras.dedicated_era(self.last_handshake.load().as_deref(), era)
+        self.eras
+            .dedicated_era(self.last_handshake.load().as_deref(), era)
     }
 
-    /// Connects the shared connection first: a pipe that speaks both eras starts in the era of its first client.
+    /// Connects the shared connection first: a pipe that speaks both eras starts in the era of its
+    /// first client.
     async fn connect_in_era(&self, request: &CheckoutRequest<'_>) -> Result<(), Error> {
-        let is_pipe = self.last_handshake.load().as_ref().is_none_or(|handshake| handshake.is_multiplexed);
+        let is_pipe = self
+            .last_handshake
+            .load()
+            .as_ref()
+            .is_none_or(|handshake| handshake.is_multiplexed);
         if self.sharing_mode() == SharingMode::Auto && is_pipe && self.shared().is_none() {
-            self.eras.prefer_era(moongate_protocol::era_of(request.caller.revision));
+            self.eras
+                .prefer_era(moongate_protocol::era_of(request.caller.revision));
             self.wait_connected().await?;
         }
         Ok(())
     }
 
-    /// Returns the idle time of dedicated connections. On a pipe, each may have a process of its own.
+    /// Returns the idle time of dedicated connections. On a pipe, each may have a process of its
+    /// own.
     fn dedicated_idle(&self) -> Option<Duration> {
-        let is_pipe = self.last_handshake.load().as_ref().is_some_and(|handshake| handshake.is_multiplexed);
-        self.shared_idle().or(is_pipe.then_some(self.server.settings.idle_stop))
+        let is_pipe = self
+            .last_handshake
+            .load()
+            .as_ref()
+            .is_some_and(|handshake| handshake.is_multiplexed);
+        self.shared_idle()
+            .or(is_pipe.then_some(self.server.settings.idle_stop))
     }
 
-    /// Promotes a connection in the other era to the shared one, if no client has called on the shared one yet. If all
-    /// clients are of one era, the program then runs once.
+    /// Promotes a connection in the other era to the shared one, if no client has called on the
+    /// shared one yet. If all clients are of one era, the program then runs once.
     fn promote(&self, key: &ByteString, connection: &Arc<UpstreamConnection>) {
         let Some(shared) = self.shared() else { return };
         // Acquire pairs with the release in `open_call`: a call that began there is seen.
@@ -563,7 +689,8 @@ impl ConnectionPool {
             && unused
             && self.dedicated.release(key, connection)
         {
-            self.eras.promote(connection.clone(), |connection| self.set_shared(connection));
+            self.eras
+                .promote(connection.clone(), |connection| self.set_shared(connection));
         }
     }
 }

@@ -1,9 +1,10 @@
-//! Connections that declare what one client can answer, and no more. Owns which calls need one: those of a client that
-//! cannot answer what their tool was seen to ask for. Does not learn what tools ask for (`call`). Invariant: a session
-//! that got such a connection stays there.
+//! Connections that declare what one client can answer, and no more. Owns which calls need one:
+//! those of a client that cannot answer what their tool was seen to ask for. Does not learn what
+//! tools ask for (`call`). Invariant: a session that got such a connection stays there.
 //!
-//! The shared connection declares what any client may have. A tool that looks before it asks takes each client for one
-//! that it can ask, and fails where the same client, connected directly, gets an answer.
+//! The shared connection declares what any client may have. A tool that looks before it asks takes
+//! each client for one that it can ask, and fails where the same client, connected directly, gets
+//! an answer.
 
 use std::sync::Arc;
 
@@ -15,13 +16,20 @@ use moongate_model::{Call, Caller, SharingMode};
 use moongate_protocol::Era;
 
 impl ConnectionPool {
-    /// Returns true if the shared connection declares more than one client can answer, and that client can have another.
+    /// Returns true if the shared connection declares more than one client can answer, and that
+    /// client can have another.
     pub(crate) fn may_declare_own(&self) -> bool {
         self.sharing_mode() == SharingMode::Auto && self.serves_legacy()
     }
 
-    /// Returns true if the server would take a call's client for one that can answer what the tool asks for.
-    pub(crate) fn is_mistaken_for_able(&self, caller: &Caller, traits: CallTraits, call: &Call) -> bool {
+    /// Returns true if the server would take a call's client for one that can answer what the tool
+    /// asks for.
+    pub(crate) fn is_mistaken_for_able(
+        &self,
+        caller: &Caller,
+        traits: CallTraits,
+        call: &Call,
+    ) -> bool {
         self.asking_tools.exceed(caller.capabilities, call)
             && moongate_protocol::era_of(caller.revision) == Era::Legacy
             && isolation::own_capabilities(caller, traits).is_some()
@@ -30,7 +38,11 @@ impl ConnectionPool {
 
     /// Returns true if legacy clients call the server in their own era.
     pub(super) fn serves_legacy(&self) -> bool {
-        let is_legacy = self.last_handshake.load().as_ref().is_some_and(|handshake| handshake.era == Era::Legacy);
+        let is_legacy = self
+            .last_handshake
+            .load()
+            .as_ref()
+            .is_some_and(|handshake| handshake.era == Era::Legacy);
         is_legacy || self.other_era(Era::Legacy) == Some(Era::Legacy)
     }
 
@@ -44,13 +56,23 @@ impl ConnectionPool {
             return None;
         }
         let spec = isolation::isolated_for(request.caller, true, self.shared_idle());
-        match self.checkout_dedicated(request, permit, spec, Some(Era::Legacy)).await {
-            Ok((connection, use_guard)) => {
-                Some((connection, CheckedOut { use_guard: Some(use_guard), is_final: true }))
-            }
+        match self
+            .checkout_dedicated(request, permit, spec, Some(Era::Legacy))
+            .await
+        {
+            Ok((connection, use_guard)) => Some((
+                connection,
+                CheckedOut {
+                    use_guard: Some(use_guard),
+                    is_final: true,
+                },
+            )),
             // On the shared connection the call runs at least.
             Err(error) => {
-                tracing::debug!(server = &*self.server.name, "connection for one client failed: {error}");
+                tracing::debug!(
+                    server = &*self.server.name,
+                    "connection for one client failed: {error}"
+                );
                 None
             }
         }

@@ -1,5 +1,6 @@
-//! Connections that declare roots. Owns which callers get one: those that declare roots, at a server that asks for them.
-//! Does not ask clients (`protocol`). Invariant: no client calls where the server has another client's roots.
+//! Connections that declare roots. Owns which callers get one: those that declare roots, at a
+//! server that asks for them. Does not ask clients (`protocol`). Invariant: no client calls where
+//! the server has another client's roots.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,7 +29,12 @@ impl ConnectionPool {
             return false;
         }
         // A client whose roots the shared connection has keeps its state there.
-        if self.shared.peek().as_ref().is_some_and(|shared| shared.calls.has_roots_of(caller)) {
+        if self
+            .shared
+            .peek()
+            .as_ref()
+            .is_some_and(|shared| shared.calls.has_roots_of(caller))
+        {
             return false;
         }
         self.serves_legacy()
@@ -43,8 +49,9 @@ impl ConnectionPool {
             && moongate_protocol::era_of(caller.revision) == Era::Legacy
     }
 
-    /// Returns the time in which a new connection may still show that its server asks for roots. A client without roots
-    /// waits, too, if its call had the server started: it must not call where it is taken for one that has some.
+    /// Returns the time in which a new connection may still show that its server asks for roots. A
+    /// client without roots waits, too, if its call had the server started: it must not call where
+    /// it is taken for one that has some.
     pub(super) fn roots_trial(
         &self,
         connection: &UpstreamConnection,
@@ -54,7 +61,9 @@ impl ConnectionPool {
         // An eager server had its time before clients came.
         let is_lazy = self.server.settings.start == ServerStart::Lazy;
         let concerns = self.has_usable_roots(caller, traits)
-            || is_lazy && connection.calls.is_roots_trial() && self.shares_connection(connection, traits);
+            || is_lazy
+                && connection.calls.is_roots_trial()
+                && self.shares_connection(connection, traits);
         if connection.era != Era::Legacy || self.seen_input_flag.asks_roots() || !concerns {
             return None;
         }
@@ -64,17 +73,25 @@ impl ConnectionPool {
     /// Sends a notification of the caller to the connections that know something of it.
     pub(crate) fn notify_connections_of(&self, caller: &Arc<Caller>, notification: &Notification) {
         self.dedicated.notify(
-            (self.sharing_mode(), self.other_era(moongate_protocol::era_of(caller.revision))),
+            (
+                self.sharing_mode(),
+                self.other_era(moongate_protocol::era_of(caller.revision)),
+            ),
             caller,
             notification,
         );
-        for connection in self.all_shared().iter().filter(|shared| shared.calls.has_roots_of(caller)) {
+        for connection in self
+            .all_shared()
+            .iter()
+            .filter(|shared| shared.calls.has_roots_of(caller))
+        {
             connection.server.notify(caller, notification.clone());
         }
     }
 
-    /// Returns true if a call would find a server that counts on roots, of a client without any, also where the connection
-    /// is being replaced for another call. One on which clients have called has their state, and stays.
+    /// Returns true if a call would find a server that counts on roots, of a client without any,
+    /// also where the connection is being replaced for another call. One on which clients have
+    /// called has their state, and stays.
     pub(super) fn finds_missing_roots(
         &self,
         connection: &UpstreamConnection,
@@ -92,10 +109,13 @@ impl ConnectionPool {
 
     /// Returns true if a call shares its connection with other clients' calls.
     fn shares_connection(&self, connection: &UpstreamConnection, traits: CallTraits) -> bool {
-        !traits.about_task && self.sharing_mode() == SharingMode::Auto && self.shared_or_era(connection)
+        !traits.about_task
+            && self.sharing_mode() == SharingMode::Auto
+            && self.shared_or_era(connection)
     }
 
-    /// Waits until a connection that counts on missing roots is replaced. Returns false if it can take the call.
+    /// Waits until a connection that counts on missing roots is replaced. Returns false if it can
+    /// take the call.
     pub(super) async fn wait_without_roots(
         &self,
         connection: &UpstreamConnection,
@@ -113,8 +133,14 @@ impl ConnectionPool {
     }
 
     /// Waits until a new connection has shown whether its server asks for roots.
-    pub(super) async fn wait_roots_trial(&self, connection: &UpstreamConnection, request: &CheckoutRequest<'_>) {
-        let Some(left) = self.roots_trial(connection, request.caller, request.traits) else { return };
+    pub(super) async fn wait_roots_trial(
+        &self,
+        connection: &UpstreamConnection,
+        request: &CheckoutRequest<'_>,
+    ) {
+        let Some(left) = self.roots_trial(connection, request.caller, request.traits) else {
+            return;
+        };
         let until = Instant::now() + left;
         while Instant::now() < until && !self.seen_input_flag.asks_roots() {
             tokio::time::sleep(LOOK_PAUSE).await;

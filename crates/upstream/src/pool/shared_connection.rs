@@ -1,5 +1,6 @@
-//! Shared connection of one server. Owns the slot, and how long a call waits until it is filled. Does not dial
-//! (`supervisor`). Invariant: a caller waits for an attempt that is under way or allowed, and for nothing else.
+//! Shared connection of one server. Owns the slot, and how long a call waits until it is filled.
+//! Does not dial (`supervisor`). Invariant: a caller waits for an attempt that is under way or
+//! allowed, and for nothing else.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +30,12 @@ impl SharedConnection {
     pub(crate) fn new(server: Arc<ServerContext>) -> Self {
         let tasks = IdleTracker::default();
         let demand = ConnectDemand::default();
-        SharedConnection { server, active: ArcSwapOption::empty(), tasks, demand }
+        SharedConnection {
+            server,
+            active: ArcSwapOption::empty(),
+            tasks,
+            demand,
+        }
     }
 
     /// Returns the connection, while there is one.
@@ -50,21 +56,27 @@ impl SharedConnection {
 
     /// Empties the slot. Returns false if another connection fills it.
     pub(crate) fn clear(&self, connection: &Arc<UpstreamConnection>) -> bool {
-        // Compared, since the supervisor may have filled the slot again before an old connection ends.
+        // Compared, since the supervisor may have filled the slot again before an old connection
+        // ends.
         let before = self.active.compare_and_swap(connection, None);
-        before.as_ref().is_some_and(|before| Arc::ptr_eq(before, connection))
+        before
+            .as_ref()
+            .is_some_and(|before| Arc::ptr_eq(before, connection))
     }
 
     /// Returns true if this connection fills the slot.
     pub(crate) fn holds(&self, connection: &UpstreamConnection) -> bool {
-        self.active.load().as_deref().is_some_and(|main| std::ptr::eq(main, connection))
+        self.active
+            .load()
+            .as_deref()
+            .is_some_and(|main| std::ptr::eq(main, connection))
     }
 
     /// Waits for the shared connection.
     ///
-    /// The caller triggers an attempt as soon as the backoff allows one. A server that was lost a moment ago is
-    /// waited for, over any number of attempts. After a longer outage the caller fails at once, with the time of the
-    /// next attempt.
+    /// The caller triggers an attempt as soon as the backoff allows one. A server that was lost a
+    /// moment ago is waited for, over any number of attempts. After a longer outage the caller
+    /// fails at once, with the time of the next attempt.
     pub(crate) async fn wait(&self) -> Result<Arc<UpstreamConnection>, Error> {
         if let Some(connection) = self.get() {
             return Ok(connection);
@@ -75,7 +87,10 @@ impl SharedConnection {
         let (limit, setting) = match settings.start {
             ServerStart::Eager => (settings.connect_timeout, "connect_timeout"),
             // The server may have to be started first, which takes its own time.
-            ServerStart::Lazy => (settings.start_timeout.min(settings.timeout), "start_timeout"),
+            ServerStart::Lazy => (
+                settings.start_timeout.min(settings.timeout),
+                "start_timeout",
+            ),
         };
         let deadline = Instant::now() + limit;
         let mut status = self.server.status.subscribe();
@@ -83,9 +98,13 @@ impl SharedConnection {
             let (patient, grace) = {
                 let status = status.borrow_and_update();
                 let now = Instant::now();
-                let lost = status.disconnected_since.map_or(deadline, |since| (since + limit).min(deadline));
+                let lost = status
+                    .disconnected_since
+                    .map_or(deadline, |since| (since + limit).min(deadline));
                 match status.state {
-                    UpstreamState::Starting | UpstreamState::Ready | UpstreamState::Degraded => (true, deadline),
+                    UpstreamState::Starting | UpstreamState::Ready | UpstreamState::Degraded => {
+                        (true, deadline)
+                    }
                     UpstreamState::BackingOff
                     | UpstreamState::Stopped
                     | UpstreamState::Failed
@@ -95,11 +114,13 @@ impl SharedConnection {
                         (true, deadline)
                     }
                     UpstreamState::BackingOff => (now < lost, lost),
-                    // Nothing will change by itself in such a state, so waiting would only delay the error.
+                    // Nothing will change by itself in such a state, so waiting would only delay
+                    // the error.
                     _ => (false, deadline),
                 }
             };
-            // Looked up after the status, since the supervisor fills the slot before it changes the status.
+            // Looked up after the status, since the supervisor fills the slot before it changes the
+            // status.
             if let Some(connection) = self.get() {
                 return Ok(connection);
             }
@@ -108,23 +129,34 @@ impl SharedConnection {
             }
             match tokio::time::timeout_at(grace, status.changed()).await {
                 Ok(Ok(())) => {}
-                _ if Instant::now() >= deadline => return Err(self.unavailable(Some((limit, setting)))),
+                _ if Instant::now() >= deadline => {
+                    return Err(self.unavailable(Some((limit, setting))));
+                }
                 // The grace period has elapsed, but an attempt may be under way all the same.
                 _ => {}
             }
         }
     }
 
-    /// Returns the error of a call that cannot be sent. `waited`: the time it tried, and the setting that limits it.
+    /// Returns the error of a call that cannot be sent. `waited`: the time it tried, and the
+    /// setting that limits it.
     pub(crate) fn unavailable(&self, waited: Option<(Duration, &str)>) -> Error {
         let name = &self.server.settings.name;
-        let UpstreamStatus { state, reason, next_attempt, .. } = self.server.status.borrow().clone();
+        let UpstreamStatus {
+            state,
+            reason,
+            next_attempt,
+            ..
+        } = self.server.status.borrow().clone();
         let mut message = format!("Server \"{name}\" is not connected ({})", state.name());
         if let Some((limit, setting)) = waited {
             message.push_str(&format!(" after {limit:?} (servers.{name}.{setting})"));
         }
         if !reason.is_empty() {
-            message.push_str(&format!(": {}", connect_hints::without_container_hint(&reason)));
+            message.push_str(&format!(
+                ": {}",
+                connect_hints::without_container_hint(&reason)
+            ));
         }
         if let Some(next) = next_attempt {
             let left = next.saturating_duration_since(Instant::now());
@@ -140,8 +172,10 @@ impl SharedConnection {
         if self.get().is_none() {
             return self.unavailable(Some((limit, "timeout")));
         }
-        let message =
-            format!("Server \"{name}\" had no connection for this client within {limit:?} (servers.{name}.timeout)");
+        let message = format!(
+            "Server \"{name}\" had no connection for this client within {limit:?} \
+             (servers.{name}.timeout)"
+        );
         Error::new(McpErrorKind::ServerTimeout, message)
     }
 }
@@ -158,10 +192,22 @@ mod tests {
     const LONG_AGO: Duration = Duration::from_secs(3600);
 
     fn shared_connection(start: ServerStart) -> Arc<SharedConnection> {
-        let connect = ConnectTarget::Stdio { command: "none".to_owned(), args: Vec::new(), env: Vec::new(), cwd: None };
-        let settings = ServerSettings { start, ..ServerSettings::new("a", connect) };
+        let connect = ConnectTarget::Stdio {
+            command: "none".to_owned(),
+            args: Vec::new(),
+            env: Vec::new(),
+            cwd: None,
+        };
+        let settings = ServerSettings {
+            start,
+            ..ServerSettings::new("a", connect)
+        };
         let context = UpstreamRuntime::new(Arc::new(Metrics::new()), Reaper::disabled());
-        Arc::new(SharedConnection::new(ServerContext::new(settings, Arc::new(context), Arc::new(NoSink))))
+        Arc::new(SharedConnection::new(ServerContext::new(
+            settings,
+            Arc::new(context),
+            Arc::new(NoSink),
+        )))
     }
 
     /// Returns how long a call waits for a server in this state, and its error.
@@ -171,7 +217,8 @@ mod tests {
         wake: Option<Instant>,
         since: Instant,
     ) -> (Duration, String) {
-        let next_attempt = (state == UpstreamState::BackingOff).then(|| Instant::now() + Duration::from_secs(20));
+        let next_attempt =
+            (state == UpstreamState::BackingOff).then(|| Instant::now() + Duration::from_secs(20));
         let reason = "refused".to_owned();
         let status = UpstreamStatus {
             state,
@@ -196,15 +243,31 @@ mod tests {
         let long_ago = now - LONG_AGO;
         let later = Some(now + LONG_AGO);
         let (waited, message) = waits(&shared, UpstreamState::Starting, None, long_ago).await;
-        assert!(waited == limit && message.contains("servers.a.connect_timeout"), "{waited:?}: {message}");
+        assert!(
+            waited == limit && message.contains("servers.a.connect_timeout"),
+            "{waited:?}: {message}"
+        );
         let (waited, message) = waits(&shared, UpstreamState::BackingOff, later, long_ago).await;
         assert_eq!(waited, Duration::ZERO);
-        assert_eq!(message, "Server \"a\" is not connected (backing_off): refused; the next attempt is in 20.0 s");
+        assert_eq!(
+            message,
+            "Server \"a\" is not connected (backing_off): refused; the next attempt is in 20.0 s"
+        );
         // Lost half a limit ago: the call waits for the other half.
-        let (waited, _) = waits(&shared, UpstreamState::BackingOff, later, Instant::now() - limit / 2).await;
+        let (waited, _) = waits(
+            &shared,
+            UpstreamState::BackingOff,
+            later,
+            Instant::now() - limit / 2,
+        )
+        .await;
         assert_eq!(waited, limit / 2, "it was lost a moment ago");
-        let (waited, message) = waits(&shared, UpstreamState::NeedsLogin, later, Instant::now()).await;
-        assert!(waited.is_zero() && message.contains("needs_login"), "{message}");
+        let (waited, message) =
+            waits(&shared, UpstreamState::NeedsLogin, later, Instant::now()).await;
+        assert!(
+            waited.is_zero() && message.contains("needs_login"),
+            "{message}"
+        );
         let (waited, _) = waits(&shared, UpstreamState::Failed, Some(now), long_ago).await;
         assert_eq!(waited, limit, "an attempt may be made at once");
     }
@@ -215,7 +278,8 @@ mod tests {
         let now = Instant::now();
         let (waited, message) = waits(&shared, UpstreamState::Stopped, Some(now), now).await;
         assert!(
-            waited == shared.server.settings.start_timeout && message.contains("servers.a.start_timeout"),
+            waited == shared.server.settings.start_timeout
+                && message.contains("servers.a.start_timeout"),
             "{message}"
         );
         let failing = {
@@ -224,14 +288,16 @@ mod tests {
                 // The attempt begins on demand, and fails at once.
                 shared.demand.wait_for_demand(|| false).await;
                 let wake = Some(Instant::now() + LONG_AGO);
-                shared
-                    .server
-                    .status
-                    .send_modify(|status| (status.state, status.demand_from) = (UpstreamState::Failed, wake));
+                shared.server.status.send_modify(|status| {
+                    (status.state, status.demand_from) = (UpstreamState::Failed, wake)
+                });
             })
         };
         let (waited, message) = waits(&shared, UpstreamState::Stopped, Some(now), now).await;
         failing.await.unwrap();
-        assert!(waited.is_zero() && message.contains("(failed)"), "{waited:?}: {message}");
+        assert!(
+            waited.is_zero() && message.contains("(failed)"),
+            "{waited:?}: {message}"
+        );
     }
 }

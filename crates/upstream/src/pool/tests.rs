@@ -30,35 +30,73 @@ async fn of_two_sessions_that_find_a_pipe_empty_one_stays() {
     let connections = &upstream.pool;
     let shared = connections.wait_connected().await.ok().unwrap();
     connections.seen_input_flag.set();
-    let can = ClientCapabilities { elicit_form: true, ..ClientCapabilities::default() };
-    let [one, other] = ["one", "other"]
-        .map(|session| Arc::new(Caller { capabilities: can, ..(*testing::caller(1, Some(session))).clone() }));
+    let can = ClientCapabilities {
+        elicit_form: true,
+        ..ClientCapabilities::default()
+    };
+    let [one, other] = ["one", "other"].map(|session| {
+        Arc::new(Caller {
+            capabilities: can,
+            ..(*testing::caller(1, Some(session))).clone()
+        })
+    });
     let call = tool("hang");
     let request = |caller| CheckoutRequest::new(caller, Era::Legacy, &call);
     let mut first = request(&one);
     let mut second = request(&other);
-    let chosen = connections.checkout(&mut first, &mut NoPermit).await.ok().unwrap();
-    let too = connections.checkout(&mut second, &mut NoPermit).await.ok().unwrap();
-    assert!(Arc::ptr_eq(&chosen.0, &shared) && Arc::ptr_eq(&too.0, &shared), "each is alone there");
+    let chosen = connections
+        .checkout(&mut first, &mut NoPermit)
+        .await
+        .ok()
+        .unwrap();
+    let too = connections
+        .checkout(&mut second, &mut NoPermit)
+        .await
+        .ok()
+        .unwrap();
+    assert!(
+        Arc::ptr_eq(&chosen.0, &shared) && Arc::ptr_eq(&too.0, &shared),
+        "each is alone there"
+    );
     // Both calls have chosen by now. Only the first one begins.
-    let entered = connections.begin_start(&chosen.0, &chosen.1, &mut first).unwrap();
+    let entered = connections
+        .begin_start(&chosen.0, &chosen.1, &mut first)
+        .unwrap();
     let _call = chosen.0.open_call(&one, tool("hang"));
     drop(entered);
-    assert!(connections.begin_start(&too.0, &too.1, &mut second).is_none(), "the first call began there");
-    let (spec, checked_out) = connections.checkout(&mut second, &mut NoPermit).await.ok().unwrap();
-    assert!(!Arc::ptr_eq(&spec, &shared) && connections.begin_start(&spec, &checked_out, &mut second).is_some());
+    assert!(
+        connections
+            .begin_start(&too.0, &too.1, &mut second)
+            .is_none(),
+        "the first call began there"
+    );
+    let (spec, checked_out) = connections
+        .checkout(&mut second, &mut NoPermit)
+        .await
+        .ok()
+        .unwrap();
+    assert!(
+        !Arc::ptr_eq(&spec, &shared)
+            && connections
+                .begin_start(&spec, &checked_out, &mut second)
+                .is_some()
+    );
     running.abort();
 }
 
-/// Starts a server whose first legacy process asks for roots in each call. Its tools name their process, by number.
-/// `modern`: number of its modern processes, which come first.
+/// Starts a server whose first legacy process asks for roots in each call. Its tools name their
+/// process, by number. `modern`: number of its modern processes, which come first.
 async fn asks_for_roots(modern: usize) -> Arc<Upstream> {
     let called = Mutex::new(None);
     let shared = dialing(move |talk, message| match message["method"].as_str() {
         Some(method) if talk.nth < modern => {
             let mut result = match method {
-                "server/discover" => json!({"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}),
-                "tools/list" => json!({"tools": [{"name": "t", "inputSchema": {"type": "object"}}]}),
+                "server/discover" => {
+                    json!({"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}})
+                }
+                "tools/list" => {
+                    json!({"tools": [{"name": "t", "inputSchema": {"type": "object"}}]})
+                }
                 _ => named(talk.nth),
             };
             result["resultType"] = json!("complete");
@@ -66,7 +104,11 @@ async fn asks_for_roots(modern: usize) -> Arc<Upstream> {
         }
         Some("initialize") => {
             let declares = !message["params"]["capabilities"]["roots"].is_null();
-            assert_eq!(declares, talk.nth == modern, "roots of no single client are offered again");
+            assert_eq!(
+                declares,
+                talk.nth == modern,
+                "roots of no single client are offered again"
+            );
             talk.serve_legacy(message);
         }
         Some("tools/call") if talk.nth == modern => {
@@ -75,14 +117,20 @@ async fn asks_for_roots(modern: usize) -> Arc<Upstream> {
         }
         Some("tools/call") => talk.answer(message, &named(talk.nth)),
         Some("ping") => talk.answer(message, &json!({})),
-        None if message["id"] == "roots" => talk.answer(&called.lock().take().unwrap(), &named(talk.nth)),
+        None if message["id"] == "roots" => {
+            talk.answer(&called.lock().take().unwrap(), &named(talk.nth))
+        }
         _ => _ = talk.serve_legacy(message),
     });
     let mut settings = settings();
     settings.protocol = (modern == 0).then(|| "2025-11-25".to_owned());
     let upstream = Upstream::new(settings, shared, Arc::new(NoSink));
     tokio::spawn(upstream.clone().run());
-    upstream.watch().wait_for(|status| status.state == UpstreamState::Ready).await.unwrap();
+    upstream
+        .watch()
+        .wait_for(|status| status.state == UpstreamState::Ready)
+        .await
+        .unwrap();
     upstream
 }
 
@@ -97,13 +145,23 @@ async fn process_of(upstream: &Arc<Upstream>, caller: &Arc<Caller>) -> usize {
         match call.next().await.unwrap() {
             ExchangeEvent::InputRequired(input) => {
                 let roots = JsonObject::new().with("roots", RawJson::literal("[]"));
-                let answers = input.requests.into_iter().map(|(key, _)| (key, Ok(roots.clone()))).collect();
+                let answers = input
+                    .requests
+                    .into_iter()
+                    .map(|(key, _)| (key, Ok(roots.clone())))
+                    .collect();
                 input.responder.send(answers).unwrap();
             }
             ExchangeEvent::Done(outcome) => {
                 let result = outcome.unwrap().result;
                 let content = result.get("content").and_then(RawJson::as_array).unwrap();
-                return content[0].as_object().unwrap().get_string("text").unwrap().parse().unwrap();
+                return content[0]
+                    .as_object()
+                    .unwrap()
+                    .get_string("text")
+                    .unwrap()
+                    .parse()
+                    .unwrap();
             }
             ExchangeEvent::Notification(_) => {}
         }
@@ -111,8 +169,14 @@ async fn process_of(upstream: &Arc<Upstream>, caller: &Arc<Caller>) -> usize {
 }
 
 fn with_roots(session: Option<&str>) -> (Arc<Caller>, CancellationToken) {
-    let can = ClientCapabilities { roots: true, ..ClientCapabilities::default() };
-    let caller = Caller { capabilities: can, ..(*testing::caller(1, session)).clone() };
+    let can = ClientCapabilities {
+        roots: true,
+        ..ClientCapabilities::default()
+    };
+    let caller = Caller {
+        capabilities: can,
+        ..(*testing::caller(1, session)).clone()
+    };
     let ended = caller.ended.clone();
     (Arc::new(caller), ended)
 }
@@ -122,13 +186,26 @@ async fn a_connection_is_replaced_once_the_client_has_left_whose_roots_it_has() 
     let upstream = asks_for_roots(0).await;
     let (one, ended) = with_roots(Some("one"));
     let other = testing::caller(1, Some("other"));
-    assert_eq!([process_of(&upstream, &one).await, process_of(&upstream, &other).await], [0, 1]);
+    assert_eq!(
+        [
+            process_of(&upstream, &one).await,
+            process_of(&upstream, &other).await
+        ],
+        [0, 1]
+    );
     tokio::time::sleep(SECOND * 3600).await;
-    assert_eq!(process_of(&upstream, &one).await, 0, "its client is still there");
+    assert_eq!(
+        process_of(&upstream, &one).await,
+        0,
+        "its client is still there"
+    );
     ended.cancel();
     tokio::time::sleep(SECOND).await;
     for session in ["next", "later"] {
-        assert_eq!(process_of(&upstream, &testing::caller(2, Some(session))).await, 2);
+        assert_eq!(
+            process_of(&upstream, &testing::caller(2, Some(session))).await,
+            2
+        );
     }
     assert_eq!(process_of(&upstream, &other).await, 1, "its state is there");
     assert_eq!(upstream.dedicated_count(), 1);
@@ -138,14 +215,29 @@ async fn a_connection_is_replaced_once_the_client_has_left_whose_roots_it_has() 
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_clients_of_one_era_share_is_replaced_as_well() {
     let upstream = asks_for_roots(1).await;
-    let modern = Arc::new(Caller { revision: "2026-07-28", ..(*testing::caller(1, None)).clone() });
+    let modern = Arc::new(Caller {
+        revision: "2026-07-28",
+        ..(*testing::caller(1, None)).clone()
+    });
     let (one, ended) = with_roots(Some("one"));
-    assert_eq!([process_of(&upstream, &modern).await, process_of(&upstream, &one).await], [0, 1]);
-    assert_eq!(process_of(&upstream, &testing::caller(1, Some("other"))).await, 2);
+    assert_eq!(
+        [
+            process_of(&upstream, &modern).await,
+            process_of(&upstream, &one).await
+        ],
+        [0, 1]
+    );
+    assert_eq!(
+        process_of(&upstream, &testing::caller(1, Some("other"))).await,
+        2
+    );
     ended.cancel();
     tokio::time::sleep(SECOND * 60).await;
     for session in ["next", "later"] {
-        assert_eq!(process_of(&upstream, &testing::caller(2, Some(session))).await, 3);
+        assert_eq!(
+            process_of(&upstream, &testing::caller(2, Some(session))).await,
+            3
+        );
     }
     assert_eq!(process_of(&upstream, &modern).await, 0);
     upstream.stop().await;
@@ -185,7 +277,10 @@ async fn a_connection_on_which_a_task_runs_is_not_replaced() {
     };
     upstream.pool.track_task(&CheckedOut::default(), &task);
     ended.cancel();
-    assert_eq!(process_of(&upstream, &testing::caller(2, Some("other"))).await, 1);
+    assert_eq!(
+        process_of(&upstream, &testing::caller(2, Some("other"))).await,
+        1
+    );
     let shared = upstream.pool.shared().unwrap();
     tokio::time::sleep(SECOND * 500).await;
     assert!(Arc::ptr_eq(&shared, &upstream.pool.shared().unwrap()));

@@ -1,5 +1,5 @@
-//! Bounded set of tool names, shared between calls. Owns the names. Does not know what is special about the tools
-//! (`legacy_tools.rs`, `asking_tools.rs`). Invariant: bounded in number and bytes.
+//! Bounded set of tool names, shared between calls. Owns the names. Does not know what is special
+//! about the tools (`legacy_tools.rs`, `asking_tools.rs`). Invariant: bounded in number and bytes.
 
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -27,7 +27,8 @@ impl ToolNames {
         if !self.has_any.load(Ordering::Relaxed) || call.method != McpMethod::CallTool {
             return false;
         }
-        call.target().is_some_and(|name| self.names.lock().contains(&name))
+        call.target()
+            .is_some_and(|name| self.names.lock().contains(&name))
     }
 
     /// Adds a tool. Returns false if it is known, or its name is too long to be kept.
@@ -53,7 +54,11 @@ impl ToolNames {
 
     /// Returns the names.
     pub(crate) fn names(&self) -> Vec<String> {
-        self.names.lock().iter().map(ByteString::to_string).collect()
+        self.names
+            .lock()
+            .iter()
+            .map(ByteString::to_string)
+            .collect()
     }
 }
 
@@ -70,7 +75,12 @@ mod tests {
         }
         assert!(!tools.add("t100"), "it is known");
         assert!(!tools.add(&"x".repeat(NAME_MAX + 1)));
-        let call = |name: &str| Call::new(McpMethod::CallTool, JsonObject::new().with("name", RawJson::string(name)));
+        let call = |name: &str| {
+            Call::new(
+                McpMethod::CallTool,
+                JsonObject::new().with("name", RawJson::string(name)),
+            )
+        };
         assert!(tools.includes(&call("t100")) && !tools.includes(&call("t0")));
         assert_eq!(tools.names().len(), TOOLS_MAX);
         tools.clear();

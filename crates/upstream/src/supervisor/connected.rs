@@ -1,6 +1,6 @@
-//! Event loop of a connected server. Owns the order of its events, and the reason why the connection ends. Does not
-//! connect (`supervisor`) or fetch lists itself (`refresh.rs`). Invariant: a notification stream stays open until its
-//! successor is.
+//! Event loop of a connected server. Owns the order of its events, and the reason why the
+//! connection ends. Does not connect (`supervisor`) or fetch lists itself (`refresh.rs`).
+//! Invariant: a notification stream stays open until its successor is.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use crate::gateway_caller::gateway_caller;
 use crate::lists::eras::KeptLists;
 use crate::lists::fetch::SETTLE_TIME;
 use crate::supervisor::refresh::{
-    check_alive, on_notification, open_only_subscription, refresh_and_report, refresh_lists, refuses_everything,
-    relist_interval, replace_subscription,
+    check_alive, on_notification, open_only_subscription, refresh_and_report, refresh_lists,
+    refuses_everything, relist_interval, replace_subscription,
 };
 use crate::supervisor::refresh_state::RefreshState;
 use crate::supervisor::state_report::{ListFailure, report_breaker, report_lists, report_ready};
@@ -41,30 +41,40 @@ pub(crate) enum ConnectionEnd {
     Vacated,
 }
 
-/// Lists the server and runs its event loop. Returns the reason why that ended. `kept`: why the lists so far may serve
-/// clients of the other era.
+/// Lists the server and runs its event loop. Returns the reason why that ended. `kept`: why the
+/// lists so far may serve clients of the other era.
 pub(crate) async fn run_connected(
     supervised: &SupervisedServer,
     connection: Arc<UpstreamConnection>,
     kept: KeptLists,
 ) -> ConnectionEnd {
-    // In use before it is listed: items that are known from before can be called while the lists are fetched again.
+    // In use before it is listed: items that are known from before can be called while the lists
+    // are fetched again.
     supervised.breaker.reset();
     supervised.activity.mark_active();
     supervised.pool.set_shared(connection.clone());
-    let speaks_both = supervised.pool.last_handshake().is_some_and(|known| known.speaks_other_era == Some(true));
+    let speaks_both = supervised
+        .pool
+        .last_handshake()
+        .is_some_and(|known| known.speaks_other_era == Some(true));
     supervised.lists.turn_to(connection.era, kept, speaks_both);
     // Calls that wait for a connection watch the status. This change wakes them.
-    supervised.server.status.send_modify(|status| status.disconnected_since = None);
+    supervised
+        .server
+        .status
+        .send_modify(|status| status.disconnected_since = None);
     let mut refresh = RefreshState::new(supervised.server.settings.backoff);
     let mut notifications = open_only_subscription(supervised, &connection, &mut refresh);
     let listed = tokio::select! {
-        listed = refresh_lists(supervised, &connection, &mut notifications, &mut refresh, &ItemKind::ALL) => listed,
-        reason = connection.link.closed() => Err(ListFailure { reason: reason.to_string(), is_down: true, is_refused: false }),
+        listed = refresh_lists(supervised, &connection, &mut notifications, &mut refresh,
+            &ItemKind::ALL) => listed,
+        reason = connection.link.closed() => Err(ListFailure { reason: reason.to_string(),
+            is_down: true, is_refused: false }),
         () = supervised.server.stop.cancelled() => Ok(()),
     };
     refresh.on_listed(listed.is_ok(), || relist_interval(supervised));
-    // A stop in the middle leaves lists that are incomplete. They must not be persisted as the whole.
+    // A stop in the middle leaves lists that are incomplete. They must not be persisted as the
+    // whole.
     if listed.is_ok() && !supervised.server.stop.is_cancelled() {
         supervised.persist_lists(&connection);
     }
@@ -75,17 +85,29 @@ pub(crate) async fn run_connected(
         // `biased`: both branches may see the same break, and the first one knows its reason.
         biased;
         end = wait_for_end(supervised, &connection) => end,
-        reason = event_loop(supervised, &connection, &mut notifications, refresh) => ConnectionEnd::Disconnected(reason),
+        reason = event_loop(supervised, &connection, &mut notifications,
+            refresh) => ConnectionEnd::Disconnected(reason),
     };
     drop(notifications);
-    // Calls that begin from here on find no shared connection. An idle or replaced one finishes the calls it has.
+    // Calls that begin from here on find no shared connection. An idle or replaced one finishes the
+    // calls it has.
     supervised.pool.clear_shared(&connection);
-    if matches!(end, ConnectionEnd::Idle | ConnectionEnd::Promoted | ConnectionEnd::Vacated) {
+    if matches!(
+        end,
+        ConnectionEnd::Idle | ConnectionEnd::Promoted | ConnectionEnd::Vacated
+    ) {
         // A call that outlasts its own timeout is not waited for.
-        let _ = tokio::time::timeout(supervised.server.timeouts.call(), wait_calls_finished(&connection)).await;
+        let _ = tokio::time::timeout(
+            supervised.server.timeouts.call(),
+            wait_calls_finished(&connection),
+        )
+        .await;
     }
     if supervised.pool.shared().is_none() {
-        supervised.server.status.send_modify(|status| status.disconnected_since = Some(Instant::now()));
+        supervised
+            .server
+            .status
+            .send_modify(|status| status.disconnected_since = Some(Instant::now()));
     }
     // A stop ends the session now, with all calls that still run in it.
     if supervised.server.stop.is_cancelled() {
@@ -107,24 +129,38 @@ async fn wait_calls_finished(connection: &UpstreamConnection) {
 }
 
 /// Waits for an event that ends the connection, independently of its event loop.
-async fn wait_for_end(supervised: &SupervisedServer, connection: &UpstreamConnection) -> ConnectionEnd {
+async fn wait_for_end(
+    supervised: &SupervisedServer,
+    connection: &UpstreamConnection,
+) -> ConnectionEnd {
     let idle = async {
         match supervised.server.settings.start {
             ServerStart::Eager => std::future::pending().await,
             // Clients may use dedicated connections only. Those end with their clients.
             ServerStart::Lazy => {
-                let is_needed = || !supervised.lists.resources.is_empty() || supervised.pool.dedicated_count() > 0;
-                supervised.activity.wait_idle_for(supervised.server.settings.idle_stop, is_needed).await;
+                let is_needed = || {
+                    !supervised.lists.resources.is_empty() || supervised.pool.dedicated_count() > 0
+                };
+                supervised
+                    .activity
+                    .wait_idle_for(supervised.server.settings.idle_stop, is_needed)
+                    .await;
             }
         }
     };
     let health = HealthCheck::of(&supervised.server);
     let settled = async {
-        // Repeated state changes are logged as one line with a count once the connection has proven stable.
+        // Repeated state changes are logged as one line with a count once the connection has proven
+        // stable.
         tokio::time::sleep(reconnect_backoff::HEALTHY).await;
         if let Some(repeated) = supervised.log_policy.settle() {
             let state = supervised.server.state().name();
-            tracing::info!(server = supervised.name(), state, repeated, "connected for a while");
+            tracing::info!(
+                server = supervised.name(),
+                state,
+                repeated,
+                "connected for a while"
+            );
         }
         // This branch only logs. It never ends the connection.
         std::future::pending::<ConnectionEnd>().await
@@ -141,14 +177,20 @@ async fn wait_for_end(supervised: &SupervisedServer, connection: &UpstreamConnec
     }
 }
 
-/// Opens the face in the other era for its lists, once this one offers nothing. Never ends the connection.
+/// Opens the face in the other era for its lists, once this one offers nothing. Never ends the
+/// connection.
 ///
 /// Its clients would see no name to call, and without a call nothing else opens their face.
-async fn list_other_face(supervised: &SupervisedServer, connection: &UpstreamConnection) -> ConnectionEnd {
+async fn list_other_face(
+    supervised: &SupervisedServer,
+    connection: &UpstreamConnection,
+) -> ConnectionEnd {
     let mut status = supervised.server.status.subscribe();
-    let is_empty = status.wait_for(|status| status.state == UpstreamState::Ready && !supervised.lists.has_items());
+    let is_empty = status
+        .wait_for(|status| status.state == UpstreamState::Ready && !supervised.lists.has_items());
     let is_empty = is_empty.await.is_ok();
-    // Over HTTP a handshake in the wrong era reaches the server that is in use, so the other era must be known.
+    // Over HTTP a handshake in the wrong era reaches the server that is in use, so the other era
+    // must be known.
     if is_empty && (connection.link.is_multiplexed() || supervised.pool.speaks_other_era()) {
         supervised.pool.open_face(connection.era.other()).await;
     }
@@ -181,11 +223,13 @@ async fn event_loop(
                 continue;
             }
             // After the end of the stream, its successor subscribes to what is wanted by then.
-            () = supervised.lists.resources.changed(), if notifications.established.is_none() && reopen_at.is_none() => {
+            () = supervised.lists.resources.changed(),
+                if notifications.established.is_none() && reopen_at.is_none() => {
                 replace_subscription(supervised, connection, notifications, &mut refresh);
                 continue;
             }
-            () = wait_acknowledged(notifications.established.clone(), refresh.open_deadline), if notifications.established.is_some() => {
+            () = wait_acknowledged(notifications.established.clone(), refresh.open_deadline),
+                if notifications.established.is_some() => {
                 refresh.on_opened(!notifications.is_pending());
                 notifications.assume_established();
                 continue;
@@ -202,18 +246,23 @@ async fn event_loop(
                 announced = refresh.take_changed();
                 announced.clone()
             }
-            () = tokio::time::sleep_until(reopen_at.unwrap_or(refresh.relist)), if reopen_at.is_some() => {
-                // Changes between two streams were announced to nobody. Only a new fetch finds them.
+            () = tokio::time::sleep_until(reopen_at.unwrap_or(refresh.relist)),
+                if reopen_at.is_some() => {
+                // Changes between two streams were announced to nobody. Only a new fetch finds
+                // them.
                 *notifications = open_only_subscription(supervised, connection, &mut refresh);
                 ItemKind::ALL.to_vec()
             }
             kinds = supervised.lists.dedicated.relists.next_batch() => kinds,
             kinds = supervised.lists.relist_requests.requested(), if refresh.failures == 0 => kinds,
-            () = supervised.pool.liveness_triggers.wait_refused(), if refresh.failures == 0 => match refuses_everything(supervised, connection, &mut refresh).await {
+            () = supervised.pool.liveness_triggers.wait_refused(),
+                if refresh.failures == 0 => match refuses_everything(supervised, connection,
+                    &mut refresh).await {
                 Some(reason) => return reason,
                 None => continue,
             },
-            () = supervised.pool.liveness_triggers.wait_down() => match check_alive(supervised, connection).await {
+            () = supervised.pool.liveness_triggers.wait_down() => match check_alive(supervised,
+                connection).await {
                 Ok(()) => continue,
                 Err(reason) => return reason,
             },
@@ -224,10 +273,20 @@ async fn event_loop(
                     false => continue,
                 }
             }
-            () = tokio::time::sleep_until(refresh.polls.at()), if refresh.failures == 0 => due_polls(supervised, connection, &mut refresh),
+            () = tokio::time::sleep_until(refresh.polls.at()),
+                if refresh.failures == 0 => due_polls(supervised, connection, &mut refresh),
             () = tokio::time::sleep_until(refresh.relist) => ItemKind::ALL.to_vec(),
         };
-        if let Err(reason) = fetch_lists(supervised, connection, notifications, &mut refresh, kinds, announced).await {
+        if let Err(reason) = fetch_lists(
+            supervised,
+            connection,
+            notifications,
+            &mut refresh,
+            kinds,
+            announced,
+        )
+        .await
+        {
             return reason;
         }
     }
@@ -239,7 +298,8 @@ async fn wait_learned(supervised: &SupervisedServer) {
         () = supervised.pool.seen_input_flag.wait_learned() => log_requests(supervised),
         () = supervised.pool.legacy_tools.changed() => {
             let server = supervised.name();
-            tracing::info!(server, "tool cannot ask in the newest revision: it is called in an earlier one from now on");
+            tracing::info!(server, "tool cannot ask in the newest revision: it is called in an \
+                                    earlier one from now on");
         }
         // It is no longer a server that offers nothing.
         () = supervised.lists.other_listed.notified() => report_ready(supervised),
@@ -251,7 +311,10 @@ fn log_requests(supervised: &SupervisedServer) {
     let server = supervised.name();
     let requests = supervised.pool.seen_input_flag.seen_requests();
     if requests.input {
-        tracing::info!(server, "server requests input: its clients get dedicated connections from now on");
+        tracing::info!(
+            server,
+            "server requests input: its clients get dedicated connections from now on"
+        );
     }
     if requests.roots {
         tracing::info!(
@@ -269,10 +332,15 @@ fn due_polls(
     refresh: &mut RefreshState,
 ) -> Vec<ItemKind> {
     let capabilities = connection.server.describe(&gateway_caller()).capabilities;
-    refresh.polls.take_due(&supervised.server, supervised.lists.uses.take_shared(), &capabilities)
+    refresh.polls.take_due(
+        &supervised.server,
+        supervised.lists.uses.take_shared(),
+        &capabilities,
+    )
 }
 
-/// Fetches lists, and remembers which announced changes were none. Fails with the reason to connect again.
+/// Fetches lists, and remembers which announced changes were none. Fails with the reason to connect
+/// again.
 async fn fetch_lists(
     supervised: &SupervisedServer,
     connection: &Arc<UpstreamConnection>,
@@ -287,7 +355,11 @@ async fn fetch_lists(
     }
     let before = supervised.lists.load();
     // After a failure all lists are due: the state does not say which ones are missing.
-    let kinds = if refresh.failures > 0 { ItemKind::ALL.to_vec() } else { kinds };
+    let kinds = if refresh.failures > 0 {
+        ItemKind::ALL.to_vec()
+    } else {
+        kinds
+    };
     if kinds.len() == ItemKind::ALL.len() {
         refresh.polls.restart();
     }
@@ -301,10 +373,14 @@ async fn fetch_lists(
         refresh.record_announced(kind, !Arc::ptr_eq(before.get(kind), after.get(kind)));
     }
     match listed {
-        // Over HTTP the server is connected again, in whatever era it speaks now. On a pipe that would end a child and
-        // its calls.
-        Err(ListFailure { reason, is_down: down, is_refused: refused })
-            if !connection.link.is_multiplexed() && (down || refused && refresh.failures >= REFUSALS_MAX) =>
+        // Over HTTP the server is connected again, in whatever era it speaks now. On a pipe that
+        // would end a child and its calls.
+        Err(ListFailure {
+            reason,
+            is_down: down,
+            is_refused: refused,
+        }) if !connection.link.is_multiplexed()
+            && (down || refused && refresh.failures >= REFUSALS_MAX) =>
         {
             Err(reason)
         }
@@ -312,10 +388,13 @@ async fn fetch_lists(
     }
 }
 
-/// Publishes list changes of dedicated connections, for the lists that were just fetched on their behalf.
+/// Publishes list changes of dedicated connections, for the lists that were just fetched on their
+/// behalf.
 fn publish_dedicated(supervised: &SupervisedServer) {
     for (owner, kind) in supervised.lists.dedicated.relists.completed() {
-        supervised.server.publish(Audience::Owner(owner), Notification::ListChanged(kind));
+        supervised
+            .server
+            .publish(Audience::Owner(owner), Notification::ListChanged(kind));
     }
 }
 

@@ -1,6 +1,7 @@
-//! Supervisor of one server: its connect loop. Owns the order of attempts, delays and stops, and the published state.
-//! Does not choose delays (`reconnect_backoff.rs`) or run the connected server (`connected.rs`). Invariant: one attempt
-//! runs at a time, within the backoff. Attempts go on until the server is stopped. A misconfigured server is not tried.
+//! Supervisor of one server: its connect loop. Owns the order of attempts, delays and stops, and
+//! the published state. Does not choose delays (`reconnect_backoff.rs`) or run the connected server
+//! (`connected.rs`). Invariant: one attempt runs at a time, within the backoff. Attempts go on
+//! until the server is stopped. A misconfigured server is not tried.
 
 pub(crate) mod connected;
 mod refresh;
@@ -57,7 +58,11 @@ pub(crate) async fn run(supervised: Arc<SupervisedServer>) {
                 supervisor.backoff.reset();
                 let idle = supervised.server.settings.idle_stop;
                 let name = supervised.name();
-                wait_for_demand(&supervised, format!("not used for {idle:?} (servers.{name}.idle_stop)")).await;
+                wait_for_demand(
+                    &supervised,
+                    format!("not used for {idle:?} (servers.{name}.idle_stop)"),
+                )
+                .await;
                 continue;
             }
             AttemptEnd::Vacated => {
@@ -71,7 +76,12 @@ pub(crate) async fn run(supervised: Arc<SupervisedServer>) {
             AttemptEnd::Stopped => break,
         };
         supervisor.log_failure(&supervised, &reason, &delay);
-        supervised.set_state(delay.state, reason, Some(delay.until), Some(delay.demand_from));
+        supervised.set_state(
+            delay.state,
+            reason,
+            Some(delay.until),
+            Some(delay.demand_from),
+        );
         wait_backoff(&supervised, &delay).await;
     }
     supervised.set_state(UpstreamState::Stopped, String::new(), None, None);
@@ -80,7 +90,11 @@ pub(crate) async fn run(supervised: Arc<SupervisedServer>) {
 
 /// Holds a misconfigured server in the failed state. Only another config ends that.
 async fn stay_failed(supervised: &SupervisedServer, reason: &str) {
-    tracing::warn!(server = supervised.name(), "server failed: {}", logs::one_line(reason));
+    tracing::warn!(
+        server = supervised.name(),
+        "server failed: {}",
+        logs::one_line(reason)
+    );
     supervised.set_state(UpstreamState::Failed, reason.to_owned(), None, None);
     supervised.server.stop.cancelled().await;
     supervised.set_state(UpstreamState::Stopped, String::new(), None, None);
@@ -115,18 +129,28 @@ enum AttemptEnd {
 impl Supervisor {
     /// Logs a failure, if it is new.
     fn log_failure(&mut self, supervised: &SupervisedServer, reason: &str, delay: &ReconnectDelay) {
-        let Some(repeated) = supervised.log_policy.record(delay.state, reason) else { return };
+        let Some(repeated) = supervised.log_policy.record(delay.state, reason) else {
+            return;
+        };
         let short = connect_hints::without_container_hint(reason);
         let is_new = short != reason && !std::mem::replace(&mut self.hint_logged, true);
         let reason = logs::one_line(if is_new { reason } else { &short });
-        let pause_ms = delay.until.saturating_duration_since(Instant::now()).as_millis() as u64;
+        let pause_ms = delay
+            .until
+            .saturating_duration_since(Instant::now())
+            .as_millis() as u64;
         let server = supervised.name();
         let state = delay.state.name();
         tracing::warn!(server, state, pause_ms, repeated, "not connected: {reason}");
     }
 
     async fn connect_once(&mut self, supervised: &SupervisedServer) -> AttemptEnd {
-        supervised.set_state(UpstreamState::Starting, starting_reason(supervised), None, None);
+        supervised.set_state(
+            UpstreamState::Starting,
+            starting_reason(supervised),
+            None,
+            None,
+        );
         // The first attempt is no reconnect.
         let restored = if std::mem::replace(&mut self.is_first, false) {
             supervised.pool.last_handshake()
@@ -136,17 +160,25 @@ impl Supervisor {
         };
         self.backoff.record_attempt(Instant::now());
         // Counted for the dedicated connections: they dial the same host.
-        let attempt = supervised.pool.connect_budget().begin_shared(Instant::now());
-        let mut first = supervised.pool.eras.begin_attempt(supervised.pool.last_handshake().as_deref());
-        // 2026-07-28/basic/versioning.mdx: clients "MAY persist it across restarts of the same server configuration,
-        // re-probing if the cached assumption later fails."
+        let attempt = supervised
+            .pool
+            .connect_budget()
+            .begin_shared(Instant::now());
+        let mut first = supervised
+            .pool
+            .eras
+            .begin_attempt(supervised.pool.last_handshake().as_deref());
+        // 2026-07-28/basic/versioning.mdx: clients "MAY persist it across restarts of the same
+        // server configuration, re-probing if the cached assumption later fails."
         match restored {
             Some(before) if before.is_multiplexed => first = first.or(Some(before.era)),
             Some(before) => self.era = Some(before.era),
             None => {}
         }
         // A remembered era saves the probe, unless a client needs the other era first.
-        let era = self.era.filter(|era| first.is_none_or(|first| first == *era));
+        let era = self
+            .era
+            .filter(|era| first.is_none_or(|first| first == *era));
         let stderr = supervised.stderr_history.begin_process();
         let seen_input = supervised.pool.seen_input_flag.clone();
         let connect_identity = ConnectIdentity {
@@ -161,7 +193,8 @@ impl Supervisor {
         let settings = supervised.server.live_settings();
         let opened = tokio::select! {
             () = report_slow_start(supervised, &stderr) => return AttemptEnd::Stopped,
-            opened = dial(&settings, &supervised.server.common, connect_identity, supervised.server.timeouts.clone()) => opened,
+            opened = dial(&settings, &supervised.server.common, connect_identity,
+                supervised.server.timeouts.clone()) => opened,
             () = supervised.server.stop.cancelled() => return AttemptEnd::Stopped,
         };
         match opened {
@@ -169,19 +202,24 @@ impl Supervisor {
                 attempt.succeed();
                 supervised.lists.cache.forget_slow_start(&supervised.server);
                 self.handshake_first = false;
-                self.serve_connection(supervised, Arc::new(connection)).await
+                self.serve_connection(supervised, Arc::new(connection))
+                    .await
             }
             // A remembered era that fails is forgotten: the server may have been replaced.
             Err(error) => {
                 attempt.fail();
                 self.tell_held_variables(supervised);
-                // Every other time: a server that ends at its start may also speak only the newer era.
+                // Every other time: a server that ends at its start may also speak only the newer
+                // era.
                 let has_ended = matches!(error, ConnectError::Link(LinkError::Closed(_)));
                 self.handshake_first = has_ended && !self.handshake_first;
                 let now = Instant::now();
                 let was_remembered = self.era.take().is_some() && era.is_some();
-                let delay =
-                    if was_remembered { self.backoff.wrong_era(now) } else { self.backoff.on_failure(&error, now) };
+                let delay = if was_remembered {
+                    self.backoff.wrong_era(now)
+                } else {
+                    self.backoff.on_failure(&error, now)
+                };
                 AttemptEnd::Disconnected(error.to_string(), delay)
             }
         }
@@ -190,7 +228,9 @@ impl Supervisor {
     /// Logs once which variables a program that failed may miss.
     fn tell_held_variables(&mut self, supervised: &SupervisedServer) {
         let connect = &supervised.server.settings.connect;
-        let ConnectTarget::Stdio { env, .. } = connect else { return };
+        let ConnectTarget::Stdio { env, .. } = connect else {
+            return;
+        };
         if std::mem::replace(&mut self.variables_told, true) {
             return;
         }
@@ -198,7 +238,10 @@ impl Supervisor {
         if !names.is_empty() {
             let server = supervised.name();
             let names = names.join(", ");
-            tracing::info!(server, "variables not passed to the program: {names}; `env` passes those that it needs");
+            tracing::info!(
+                server,
+                "variables not passed to the program: {names}; `env` passes those that it needs"
+            );
         }
     }
 
@@ -216,7 +259,9 @@ impl Supervisor {
             match supervised.pool.eras.take_promoted() {
                 Some(promoted) if !matches!(end, ConnectionEnd::Stopped) => {
                     // The promoted connection has its own process, and its own stderr.
-                    supervised.stderr_history.switch_process(promoted.stderr.clone());
+                    supervised
+                        .stderr_history
+                        .switch_process(promoted.stderr.clone());
                     (connection, kept) = (promoted, KeptLists::JustListed);
                 }
                 Some(promoted) => {
@@ -231,7 +276,12 @@ impl Supervisor {
         }
     }
 
-    fn classify_end(&mut self, supervised: &SupervisedServer, end: ConnectionEnd, connected_at: Instant) -> AttemptEnd {
+    fn classify_end(
+        &mut self,
+        supervised: &SupervisedServer,
+        end: ConnectionEnd,
+        connected_at: Instant,
+    ) -> AttemptEnd {
         match end {
             ConnectionEnd::Disconnected(reason) => {
                 let now = Instant::now();
@@ -267,7 +317,10 @@ async fn report_slow_start(supervised: &SupervisedServer, stderr: &StderrTail) {
             Some(line) => format!("it wrote: {}", logs::redact(&line)),
             None => "it wrote nothing to stderr".to_owned(),
         };
-        let wrote = if matches!(supervised.server.settings.connect, ConnectTarget::Stdio { .. }) {
+        let wrote = if matches!(
+            supervised.server.settings.connect,
+            ConnectTarget::Stdio { .. }
+        ) {
             wrote
         } else {
             String::new()
@@ -275,15 +328,19 @@ async fn report_slow_start(supervised: &SupervisedServer, stderr: &StderrTail) {
         let sep = if wrote.is_empty() { "" } else { "; " };
         let silent = began.elapsed().as_secs();
         let installer = installer::of(&supervised.server.settings.connect);
-        let may_be = installer.map(|program| format!("; {program} may still be downloading it")).unwrap_or_default();
+        let may_be = installer
+            .map(|program| format!("; {program} may still be downloading it"))
+            .unwrap_or_default();
         let reason = format!(
-            "it has not answered the handshake for {silent} s{may_be}, and is given up after {limit:?} (servers.{name}.start_timeout){sep}{wrote}"
+            "it has not answered the handshake for {silent} s{may_be}, and is given up after \
+             {limit:?} (servers.{name}.start_timeout){sep}{wrote}"
         );
         if installer.is_some() && began.elapsed() < DOWNLOAD_TIME {
             // No alarm: the first start of a package takes that long.
             tracing::debug!(server = name, "not ready: {}", logs::one_line(&reason));
-        } else if let Some(repeated) =
-            supervised.log_policy.record(UpstreamState::Starting, "no answer to the handshake")
+        } else if let Some(repeated) = supervised
+            .log_policy
+            .record(UpstreamState::Starting, "no answer to the handshake")
         {
             tracing::warn!(
                 server = name,
@@ -297,7 +354,8 @@ async fn report_slow_start(supervised: &SupervisedServer, stderr: &StderrTail) {
     }
 }
 
-/// Returns what a server that is starting waits for. The last failure stays visible until this attempt has ended.
+/// Returns what a server that is starting waits for. The last failure stays visible until this
+/// attempt has ended.
 fn starting_reason(supervised: &SupervisedServer) -> String {
     let before = supervised.server.status.borrow();
     let was_ready = matches!(before.state, UpstreamState::Ready | UpstreamState::Degraded);
@@ -305,7 +363,9 @@ fn starting_reason(supervised: &SupervisedServer) -> String {
         return before.reason.clone();
     }
     match &supervised.server.settings.connect {
-        ConnectTarget::Stdio { .. } => "its program was started and has not answered yet".to_owned(),
+        ConnectTarget::Stdio { .. } => {
+            "its program was started and has not answered yet".to_owned()
+        }
         _ => "it is being connected to, and has not answered yet".to_owned(),
     }
 }
@@ -314,7 +374,10 @@ fn count_attempt(supervised: &SupervisedServer) {
     let name = supervised.name();
     let metrics = supervised.server.metrics();
     metrics.servers.reconnects.inc(name);
-    if matches!(supervised.server.settings.connect, ConnectTarget::Stdio { .. }) {
+    if matches!(
+        supervised.server.settings.connect,
+        ConnectTarget::Stdio { .. }
+    ) {
         metrics.servers.restarts.inc(name);
     }
 }
@@ -334,16 +397,27 @@ async fn wait_backoff(supervised: &SupervisedServer, delay: &ReconnectDelay) {
 
 /// Waits for demand for a stopped server.
 async fn wait_for_demand(supervised: &SupervisedServer, reason: String) {
-    if supervised.log_policy.record(UpstreamState::Stopped, &reason).is_some() {
-        tracing::info!(server = supervised.name(), "server stopped until it is needed: {reason}");
+    if supervised
+        .log_policy
+        .record(UpstreamState::Stopped, &reason)
+        .is_some()
+    {
+        tracing::info!(
+            server = supervised.name(),
+            "server stopped until it is needed: {reason}"
+        );
     }
     let reason = format!("{reason}; it is started when it is needed");
     supervised.set_state(UpstreamState::Stopped, reason, None, Some(Instant::now()));
     tokio::select! {
-        // A resource subscription needs a running server. List changes do not: a stopped server has none.
+        // A resource subscription needs a running server. List changes do not: a stopped server has
+        // none.
         () = supervised.pool.demand().wait_for_demand(|| !supervised.lists.resources.is_empty()) => {}
         () = supervised.server.stop.cancelled() => {}
     }
     // The idle stop is no cause of a later failure.
-    supervised.server.status.send_modify(|status| status.reason = String::new());
+    supervised
+        .server
+        .status
+        .send_modify(|status| status.reason = String::new());
 }

@@ -1,5 +1,6 @@
-//! Fetches of a connected server's lists, and its notification stream meanwhile. Owns what a failed fetch says about
-//! the server. Does not decide when to fetch (`connected.rs`). Invariant: a list that fails keeps its last good items.
+//! Fetches of a connected server's lists, and its notification stream meanwhile. Owns what a failed
+//! fetch says about the server. Does not decide when to fetch (`connected.rs`). Invariant: a list
+//! that fails keeps its last good items.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,9 @@ use futures_util::StreamExt;
 use tokio::time::Instant;
 
 use crate::connection::UpstreamConnection;
-use crate::connection::subscription_acknowledgement::{EarlyUpdates, no_notifications, wait_acknowledged};
+use crate::connection::subscription_acknowledgement::{
+    EarlyUpdates, no_notifications, wait_acknowledged,
+};
 use crate::event::Audience;
 use crate::gateway_caller::gateway_caller;
 use crate::lists::fetch::{self, ItemList};
@@ -17,7 +20,8 @@ use crate::supervisor::refresh_state::RefreshState;
 use crate::supervisor::state_report::{ListFailure, report_lists};
 use crate::supervisor::supervised_server::SupervisedServer;
 use moongate_model::{
-    Error, ItemKind, McpErrorKind, Notification, NotificationStream, SubscriptionFilter, UpstreamState,
+    Error, ItemKind, McpErrorKind, Notification, NotificationStream, SubscriptionFilter,
+    UpstreamState,
 };
 
 /// Longest interval between fetches of the lists, even from servers that announce changes.
@@ -34,12 +38,20 @@ const RETRY_DELAY: Duration = Duration::from_millis(100);
 /// Returns the interval between scheduled fetches of the lists.
 pub(super) fn relist_interval(supervised: &SupervisedServer) -> Duration {
     let relist = supervised.server.peek_live_settings().relist;
-    // A server that announces changes needs only a safety net, so that a short setting does not load it.
-    let capabilities = supervised.pool.description().map(|description| description.capabilities);
+    // A server that announces changes needs only a safety net, so that a short setting does not
+    // load it.
+    let capabilities = supervised
+        .pool
+        .description()
+        .map(|description| description.capabilities);
     if capabilities.is_some_and(|capabilities| fetch::unannounced_lists(&capabilities).is_empty()) {
         return RELIST_INTERVAL.max(relist);
     }
-    if relist.is_zero() { NEVER } else { relist.max(RELIST_INTERVAL_MIN) }
+    if relist.is_zero() {
+        NEVER
+    } else {
+        relist.max(RELIST_INTERVAL_MIN)
+    }
 }
 
 /// Opens a notification stream of the shared connection that has none.
@@ -50,17 +62,25 @@ pub(super) fn open_only_subscription(
 ) -> NotificationStream {
     let notifications = open_subscription(supervised, connection);
     refresh.begin_opening(true);
-    refresh.early_updates = EarlyUpdates::of_stream(&notifications, &*connection.server, &gateway_caller());
+    refresh.early_updates =
+        EarlyUpdates::of_stream(&notifications, &*connection.server, &gateway_caller());
     notifications
 }
 
 /// Opens a notification stream of the shared connection.
-fn open_subscription(supervised: &SupervisedServer, connection: &UpstreamConnection) -> NotificationStream {
-    let filter = SubscriptionFilter { uris: supervised.lists.resources.uris(), ..SubscriptionFilter::all() };
+fn open_subscription(
+    supervised: &SupervisedServer,
+    connection: &UpstreamConnection,
+) -> NotificationStream {
+    let filter = SubscriptionFilter {
+        uris: supervised.lists.resources.uris(),
+        ..SubscriptionFilter::all()
+    };
     connection.server.subscribe(&gateway_caller(), filter)
 }
 
-/// Replaces the stream by one with the current resources. The new stream is acknowledged before the old one ends.
+/// Replaces the stream by one with the current resources. The new stream is acknowledged before the
+/// old one ends.
 pub(super) fn replace_subscription(
     supervised: &SupervisedServer,
     connection: &UpstreamConnection,
@@ -79,13 +99,17 @@ pub(super) fn on_notification(
     refresh: &mut RefreshState,
     notification: Option<Notification>,
 ) {
-    let Some(notification) = refresh.on_notification(notifications, notification) else { return };
+    let Some(notification) = refresh.on_notification(notifications, notification) else {
+        return;
+    };
     match notification {
         Notification::ElicitationComplete(..) | Notification::TaskStatus(_) => {
             supervised.server.publish(Audience::Everyone, notification);
         }
         Notification::ResourceUpdated(..) | Notification::Log(..) | Notification::Extension(..) => {
-            supervised.server.publish(supervised.pool.shared_clients(), notification);
+            supervised
+                .server
+                .publish(supervised.pool.shared_clients(), notification);
         }
         // Anything else belongs to a call.
         _ => {}
@@ -110,13 +134,21 @@ pub(super) async fn refresh_and_report(
         supervised.server.publish_lists_and_wait().await;
     }
     // An open breaker has its own reason for the degraded state. A good fetch must not clear it.
-    let degraded = supervised.server.state() == UpstreamState::Degraded && supervised.breaker.open_state().is_none();
+    let degraded = supervised.server.state() == UpstreamState::Degraded
+        && supervised.breaker.open_state().is_none();
     match &listed {
         Ok(()) if degraded => report_lists(supervised, connection, &listed),
         Ok(()) => {}
         Err(ListFailure { reason, .. }) => {
-            if let Some(repeated) = supervised.log_policy.record(UpstreamState::Degraded, reason) {
-                tracing::warn!(server = supervised.name(), repeated, "lists not refreshed: {reason}");
+            if let Some(repeated) = supervised
+                .log_policy
+                .record(UpstreamState::Degraded, reason)
+            {
+                tracing::warn!(
+                    server = supervised.name(),
+                    repeated,
+                    "lists not refreshed: {reason}"
+                );
             }
         }
     }
@@ -126,8 +158,8 @@ pub(super) async fn refresh_and_report(
     listed
 }
 
-/// Checks whether a server that a call found disconnected is reachable. A pipe knows by itself. Over HTTP a list
-/// shows it.
+/// Checks whether a server that a call found disconnected is reachable. A pipe knows by itself.
+/// Over HTTP a list shows it.
 pub(super) async fn check_alive(
     supervised: &SupervisedServer,
     connection: &Arc<UpstreamConnection>,
@@ -136,7 +168,11 @@ pub(super) async fn check_alive(
         return Ok(());
     }
     let live = supervised.server.live_settings();
-    let first = tokio::time::timeout(live.connect_timeout, list_once(supervised, connection, ItemKind::Tools)).await;
+    let first = tokio::time::timeout(
+        live.connect_timeout,
+        list_once(supervised, connection, ItemKind::Tools),
+    )
+    .await;
     if first.is_ok_and(|listed| !is_down(&listed)) {
         return Ok(());
     }
@@ -174,10 +210,13 @@ async fn list_once(
 }
 
 fn is_down(listed: &Result<ItemList, Error>) -> bool {
-    listed.as_ref().is_err_and(|error| error.kind == McpErrorKind::ServerDown)
+    listed
+        .as_ref()
+        .is_err_and(|error| error.kind == McpErrorKind::ServerDown)
 }
 
-/// Checks whether a server that refused a call refuses everything. Returns the reason to connect again.
+/// Checks whether a server that refused a call refuses everything. Returns the reason to connect
+/// again.
 pub(super) async fn refuses_everything(
     supervised: &SupervisedServer,
     connection: &UpstreamConnection,
@@ -187,11 +226,17 @@ pub(super) async fn refuses_everything(
         return None;
     }
     let listing = list_once(supervised, connection, ItemKind::Tools);
-    let listed = tokio::time::timeout(supervised.server.peek_live_settings().list_timeout, listing).await;
-    listed.ok()?.err().filter(is_refused).map(|error| error.to_string())
+    let listed =
+        tokio::time::timeout(supervised.server.peek_live_settings().list_timeout, listing).await;
+    listed
+        .ok()?
+        .err()
+        .filter(is_refused)
+        .map(|error| error.to_string())
 }
 
-/// Waits for a future and reads the notification stream meanwhile: the stream opens only while it is read.
+/// Waits for a future and reads the notification stream meanwhile: the stream opens only while it
+/// is read.
 async fn while_subscribed<T>(
     supervised: &SupervisedServer,
     notifications: &mut NotificationStream,
@@ -202,7 +247,9 @@ async fn while_subscribed<T>(
     loop {
         tokio::select! {
             // A stream that has ended would yield its end again and again.
-            notification = notifications.stream.next(), if refresh.reopen_at.is_none() => on_notification(supervised, notifications, refresh, notification),
+            notification = notifications.stream.next(),
+                if refresh.reopen_at.is_none() => on_notification(supervised, notifications,
+                    refresh, notification),
             update = refresh.early_updates.next() => supervised.server.publish(supervised.pool.shared_clients(), update),
             done = &mut done => return done,
         }
@@ -217,10 +264,13 @@ pub(super) async fn refresh_lists(
     refresh: &mut RefreshState,
     kinds: &[ItemKind],
 ) -> Result<(), ListFailure> {
-    // Subscribe before listing, so that no change falls in between. Lists fetched before the acknowledgement are
-    // fetched twice.
+    // Subscribe before listing, so that no change falls in between. Lists fetched before the
+    // acknowledgement are fetched twice.
     if refresh.is_only_stream && notifications.is_pending() {
-        let opened = wait_acknowledged(notifications.established.clone(), Instant::now() + ACKNOWLEDGE_WAIT);
+        let opened = wait_acknowledged(
+            notifications.established.clone(),
+            Instant::now() + ACKNOWLEDGE_WAIT,
+        );
         while_subscribed(supervised, notifications, refresh, opened).await;
     }
     let capabilities = connection.server.describe(&gateway_caller()).capabilities;
@@ -229,7 +279,8 @@ pub(super) async fn refresh_lists(
     for kind in kinds.iter().copied() {
         let list = if fetch::offers_list(&capabilities, kind) {
             let limit = supervised.server.peek_live_settings().list_timeout;
-            let listing = tokio::time::timeout(limit, list_with_retry(supervised, connection, kind));
+            let listing =
+                tokio::time::timeout(limit, list_with_retry(supervised, connection, kind));
             match while_subscribed(supervised, notifications, refresh, listing).await {
                 Ok(Ok(list)) => {
                     refresh.on_list_fetched(kind, notifications);
@@ -239,7 +290,11 @@ pub(super) async fn refresh_lists(
                 Ok(Err(error)) => {
                     let is_down = error.kind == McpErrorKind::ServerDown;
                     let reason = format!("{}: {error}", kind.list_method());
-                    failure = Some(ListFailure { reason, is_down, is_refused: true });
+                    failure = Some(ListFailure {
+                        reason,
+                        is_down,
+                        is_refused: true,
+                    });
                     // The other lists would fail for the same reason, each after its own timeout.
                     if is_down {
                         break;
@@ -249,20 +304,32 @@ pub(super) async fn refresh_lists(
                 Err(_) => {
                     let method = kind.list_method();
                     let name = supervised.name();
-                    let reason = format!("{method} took longer than {limit:?} (servers.{name}.list_timeout)");
-                    failure = Some(ListFailure { reason, is_down: false, is_refused: false });
+                    let reason = format!(
+                        "{method} took longer than {limit:?} (servers.{name}.list_timeout)"
+                    );
+                    failure = Some(ListFailure {
+                        reason,
+                        is_down: false,
+                        is_refused: false,
+                    });
                     continue;
                 }
             }
         } else {
             ItemList::default()
         };
-        let list = ItemList { era: Some(connection.era), ..list };
+        let list = ItemList {
+            era: Some(connection.era),
+            ..list
+        };
         supervised.lists.record_listed(kind, &capabilities, list);
     }
     match failure {
         // A server that answered one list does not refuse everything.
-        Some(failure) => Err(ListFailure { is_refused: failure.is_refused && !answered, ..failure }),
+        Some(failure) => Err(ListFailure {
+            is_refused: failure.is_refused && !answered,
+            ..failure
+        }),
         None => Ok(()),
     }
 }

@@ -1,6 +1,6 @@
-//! Timers and pending work of one connected server: when its lists are due, and how its notification stream is doing.
-//! Owns the times. Does not fetch, subscribe or wait. Invariant: a change that was announced to nobody leads to a
-//! fetch.
+//! Timers and pending work of one connected server: when its lists are due, and how its
+//! notification stream is doing. Owns the times. Does not fetch, subscribe or wait. Invariant: a
+//! change that was announced to nobody leads to a fetch.
 
 use std::time::Duration;
 
@@ -21,10 +21,12 @@ const SETTLE_MAX: Duration = Duration::from_secs(30);
 /// Time without an announcement after which the next one is believed again.
 const QUIET_TIME: Duration = Duration::from_secs(60);
 
-/// Returns how long an announced change waits. Doubles with each one that changed nothing: some servers announce their
-/// lists all the time.
+/// Returns how long an announced change waits. Doubles with each one that changed nothing: some
+/// servers announce their lists all the time.
 fn settle_time(unchanged: u32) -> Duration {
-    SETTLE_TIME.saturating_mul(1 << unchanged.min(16)).min(SETTLE_MAX)
+    SETTLE_TIME
+        .saturating_mul(1 << unchanged.min(16))
+        .min(SETTLE_MAX)
 }
 
 /// Timers and pending work of one connected server.
@@ -42,7 +44,8 @@ pub(super) struct RefreshState {
     pub(super) is_only_stream: bool,
     /// Updates of resources that may have changed before the acknowledgement.
     pub(super) early_updates: EarlyUpdates,
-    /// Lists that were fetched before the acknowledgement. A change at that moment was announced to nobody.
+    /// Lists that were fetched before the acknowledgement. A change at that moment was announced to
+    /// nobody.
     listed_early: Vec<ItemKind>,
     /// Lists that changed and wait for `settles_at`, when they are fetched together.
     pub(super) changed: Vec<ItemKind>,
@@ -91,21 +94,28 @@ impl RefreshState {
     /// Records a fetch of the lists. `regular`: the interval until the next one, after a success.
     pub(super) fn on_listed(&mut self, is_ok: bool, regular: impl FnOnce() -> Duration) {
         self.failures = if is_ok { 0 } else { self.failures + 1 };
-        // A server that cannot list now is asked again with a backoff, and not after the long regular
-        // interval.
-        let delay = if is_ok { regular() } else { self.backoff_delay(self.failures) };
+        // A server that cannot list now is asked again with a backoff, and not after the long
+        // regular interval.
+        let delay = if is_ok {
+            regular()
+        } else {
+            self.backoff_delay(self.failures)
+        };
         self.relist = Instant::now() + delay;
     }
 
-    /// Records that a stream is being opened. `alone`: no other stream delivers notifications meanwhile.
+    /// Records that a stream is being opened. `alone`: no other stream delivers notifications
+    /// meanwhile.
     pub(super) fn begin_opening(&mut self, alone: bool) {
-        (self.reopen_at, self.open_deadline, self.is_only_stream) = (None, Instant::now() + ACKNOWLEDGE_TIMEOUT, alone);
+        (self.reopen_at, self.open_deadline, self.is_only_stream) =
+            (None, Instant::now() + ACKNOWLEDGE_TIMEOUT, alone);
         self.listed_early.clear();
     }
 
     /// Records that a list was fetched.
     pub(super) fn on_list_fetched(&mut self, kind: ItemKind, notifications: &NotificationStream) {
-        // With another stream still open, the change is announced there, and a second fetch is not needed.
+        // With another stream still open, the change is announced there, and a second fetch is not
+        // needed.
         if self.is_only_stream && notifications.is_pending() && !self.listed_early.contains(&kind) {
             self.listed_early.push(kind);
         }
@@ -121,7 +131,11 @@ impl RefreshState {
         *quiet = Some(now);
         // The first change opens the window. Later ones do not prolong it.
         let settles_at = now + settle_time(self.unchanged[kind as usize]);
-        self.settles_at = if self.changed.is_empty() { settles_at } else { self.settles_at.min(settles_at) };
+        self.settles_at = if self.changed.is_empty() {
+            settles_at
+        } else {
+            self.settles_at.min(settles_at)
+        };
         if !self.changed.contains(&kind) {
             self.changed.push(kind);
         }
@@ -130,13 +144,18 @@ impl RefreshState {
     /// Records what came of a change that the server announced.
     pub(super) fn record_announced(&mut self, kind: ItemKind, has_changed: bool) {
         let unchanged = &mut self.unchanged[kind as usize];
-        *unchanged = if has_changed { 0 } else { unchanged.saturating_add(1) };
+        *unchanged = if has_changed {
+            0
+        } else {
+            unchanged.saturating_add(1)
+        };
     }
 
     /// Takes the lists that changed.
     pub(super) fn take_changed(&mut self) -> Vec<ItemKind> {
         let mut kinds = std::mem::take(&mut self.changed);
-        // Templates have no notification of their own: `notifications/resources/list_changed` covers both.
+        // Templates have no notification of their own: `notifications/resources/list_changed`
+        // covers both.
         if kinds.contains(&ItemKind::Resources) && !kinds.contains(&ItemKind::Templates) {
             kinds.push(ItemKind::Templates);
         }
@@ -152,16 +171,23 @@ impl RefreshState {
         }
     }
 
-    /// Handles one notification, or the end of the stream (`None`). Returns a notification that concerns no list.
+    /// Handles one notification, or the end of the stream (`None`). Returns a notification that
+    /// concerns no list.
     pub(super) fn on_notification(
         &mut self,
         notifications: &mut NotificationStream,
         notification: Option<Notification>,
     ) -> Option<Notification> {
         // A stream that delivered something works. One that only ends is opened ever more rarely.
-        self.silent_ends = if notification.is_some() { 0 } else { self.silent_ends + 1 };
+        self.silent_ends = if notification.is_some() {
+            0
+        } else {
+            self.silent_ends + 1
+        };
         match notification {
-            Some(Notification::ListChanged(kind) | Notification::MaybeChanged(kind)) => self.mark_changed(kind),
+            Some(Notification::ListChanged(kind) | Notification::MaybeChanged(kind)) => {
+                self.mark_changed(kind)
+            }
             Some(other) => return Some(other),
             None => {
                 // All lists are fetched again once there is another stream.
@@ -173,10 +199,13 @@ impl RefreshState {
         None
     }
 
-    /// Returns true if it is time to check whether the server refuses everything. Limited in rate, because a forbidden
-    /// call is typically repeated again and again.
+    /// Returns true if it is time to check whether the server refuses everything. Limited in rate,
+    /// because a forbidden call is typically repeated again and again.
     pub(super) fn begin_refusal_check(&mut self) -> bool {
-        if self.refusal_checked.is_some_and(|last| last.elapsed() < REFUSAL_CHECK_INTERVAL) {
+        if self
+            .refusal_checked
+            .is_some_and(|last| last.elapsed() < REFUSAL_CHECK_INTERVAL)
+        {
             return false;
         }
         self.refusal_checked = Some(Instant::now());

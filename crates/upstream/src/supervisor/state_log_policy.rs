@@ -1,6 +1,6 @@
-//! Policy for when a server's state is logged: at changes, and once an hour. Owns whether a state is worth a line. Does
-//! not write the line. Invariant: a lasting state has one line an hour, a flapping one has few, and the latest state is
-//! always logged in the end.
+//! Policy for when a server's state is logged: at changes, and once an hour. Owns whether a state
+//! is worth a line. Does not write the line. Invariant: a lasting state has one line an hour, a
+//! flapping one has few, and the latest state is always logged in the end.
 
 use parking_lot::Mutex;
 use std::time::Duration;
@@ -32,12 +32,14 @@ struct LoggedStates {
 type StateKey = (UpstreamState, String);
 
 impl StateLogPolicy {
-    /// Records a state and its reason. Returns the number of suppressed changes if it is worth a line.
+    /// Records a state and its reason. Returns the number of suppressed changes if it is worth a
+    /// line.
     pub(crate) fn record(&self, state: UpstreamState, reason: &str) -> Option<u64> {
         let now = Instant::now();
         let mut log = self.0.lock();
         let key = (state, stable_reason(reason));
-        log.recent.retain(|(_, logged_at)| now < *logged_at + REPEAT_AFTER);
+        log.recent
+            .retain(|(_, logged_at)| now < *logged_at + REPEAT_AFTER);
         let count = log.recent.iter().filter(|(known, _)| *known == key).count();
         let stays = log.last.as_ref() == Some(&key);
         log.last = Some(key.clone());
@@ -53,8 +55,8 @@ impl StateLogPolicy {
         Some(std::mem::take(&mut log.suppressed))
     }
 
-    /// Records that the server was healthy for a while: its next failure is a new one. Returns the number of
-    /// suppressed changes, if the present state had no line.
+    /// Records that the server was healthy for a while: its next failure is a new one. Returns the
+    /// number of suppressed changes, if the present state had no line.
     pub(crate) fn settle(&self) -> Option<u64> {
         let mut log = self.0.lock();
         let last = log.last.clone();
@@ -69,7 +71,11 @@ impl StateLogPolicy {
 
 /// Removes the parts of a reason that differ each time: ports, process ids, times.
 fn stable_reason(reason: &str) -> String {
-    reason.chars().filter(|c| !c.is_ascii_digit()).take(REASON_CHARS).collect()
+    reason
+        .chars()
+        .filter(|c| !c.is_ascii_digit())
+        .take(REASON_CHARS)
+        .collect()
 }
 
 #[cfg(test)]
@@ -81,14 +87,31 @@ mod tests {
         let log = StateLogPolicy::default();
         let mut lines = 0;
         for attempt in 0..2 * 60 * 8 {
-            lines += usize::from(log.record(UpstreamState::BackingOff, &format!("refused, in {attempt} s")).is_some());
+            lines += usize::from(
+                log.record(
+                    UpstreamState::BackingOff,
+                    &format!("refused, in {attempt} s"),
+                )
+                .is_some(),
+            );
             tokio::time::sleep(Duration::from_millis(7500)).await;
         }
         assert_eq!(lines, 2, "in two hours");
-        assert!(log.record(UpstreamState::BackingOff, "no such host").is_some(), "another reason");
-        assert!(log.record(UpstreamState::Failed, "no such host").is_some(), "another state");
+        assert!(
+            log.record(UpstreamState::BackingOff, "no such host")
+                .is_some(),
+            "another reason"
+        );
+        assert!(
+            log.record(UpstreamState::Failed, "no such host").is_some(),
+            "another state"
+        );
         assert_eq!(log.record(UpstreamState::Failed, "no such host"), None);
-        assert_eq!(log.record(UpstreamState::Ready, ""), Some(1), "with what was left out");
+        assert_eq!(
+            log.record(UpstreamState::Ready, ""),
+            Some(1),
+            "with what was left out"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -102,8 +125,15 @@ mod tests {
         }
         assert_eq!(lines, 2 * FLAP_LINES_MAX);
         assert_eq!(log.record(UpstreamState::Ready, ""), None);
-        assert!(log.settle().is_some_and(|suppressed| suppressed > 100), "it is well again, and that is told");
+        assert!(
+            log.settle().is_some_and(|suppressed| suppressed > 100),
+            "it is well again, and that is told"
+        );
         assert_eq!(log.settle(), None);
-        assert_eq!(log.record(UpstreamState::BackingOff, "it exited"), Some(0), "a new trouble");
+        assert_eq!(
+            log.record(UpstreamState::BackingOff, "it exited"),
+            Some(0),
+            "a new trouble"
+        );
     }
 }

@@ -1,6 +1,6 @@
-//! State reports of a connected server. Sets the state that lists and the circuit breaker stand for, and logs its
-//! changes. Does not list and does not call. Invariant: a lasting state is logged at most once an hour, and a flapping
-//! one a few times (`state_log_policy.rs`).
+//! State reports of a connected server. Sets the state that lists and the circuit breaker stand
+//! for, and logs its changes. Does not list and does not call. Invariant: a lasting state is logged
+//! at most once an hour, and a flapping one a few times (`state_log_policy.rs`).
 
 use tokio::time::Instant;
 
@@ -29,12 +29,21 @@ pub(crate) fn report_lists(
         Ok(()) => {
             let tools = items.get(ItemKind::Tools).items.len();
             if let Some(repeated) = supervised.log_policy.record(UpstreamState::Ready, "") {
-                tracing::info!(server = name, revision = connection.revision, tools, repeated, "connected");
+                tracing::info!(
+                    server = name,
+                    revision = connection.revision,
+                    tools,
+                    repeated,
+                    "connected"
+                );
             }
             supervised.set_state(UpstreamState::Ready, explain_ready(supervised), None, None);
         }
         Err(ListFailure { reason, .. }) => {
-            if let Some(repeated) = supervised.log_policy.record(UpstreamState::Degraded, reason) {
+            if let Some(repeated) = supervised
+                .log_policy
+                .record(UpstreamState::Degraded, reason)
+            {
                 tracing::warn!(
                     server = name,
                     revision = connection.revision,
@@ -52,9 +61,10 @@ pub(crate) fn report_breaker(supervised: &SupervisedServer) {
     let name = supervised.name();
     match supervised.breaker.open_state() {
         Some(open_state) => {
-            if let Some(repeated) =
-                supervised.log_policy.record(UpstreamState::Degraded, &format!("breaker: {}", open_state.reason))
-            {
+            if let Some(repeated) = supervised.log_policy.record(
+                UpstreamState::Degraded,
+                &format!("breaker: {}", open_state.reason),
+            ) {
                 tracing::warn!(
                     server = name,
                     repeated,
@@ -72,10 +82,15 @@ pub(crate) fn report_breaker(supervised: &SupervisedServer) {
             );
         }
         None => {
-            if let Some(repeated) =
-                supervised.log_policy.record(UpstreamState::Ready, "circuit breaker closed: calls succeed again")
-            {
-                tracing::info!(server = name, repeated, "circuit breaker closed: calls succeed again");
+            if let Some(repeated) = supervised.log_policy.record(
+                UpstreamState::Ready,
+                "circuit breaker closed: calls succeed again",
+            ) {
+                tracing::info!(
+                    server = name,
+                    repeated,
+                    "circuit breaker closed: calls succeed again"
+                );
             }
             supervised.set_state(UpstreamState::Ready, explain_ready(supervised), None, None);
         }
@@ -93,20 +108,29 @@ pub(crate) fn report_ready(supervised: &SupervisedServer) {
 fn explain_roots(share: SharingMode) -> &'static str {
     match share {
         SharingMode::Auto => {
-            "it asks for its clients' roots: a session that declares them has its own connection, all other clients use \
+            "it asks for its clients' roots: a session that declares them has its own connection, \
+             all other clients use \
              the server without roots"
         }
-        SharingMode::Session => "it asks for its clients' roots, and each session that declares them is asked",
+        SharingMode::Session => {
+            "it asks for its clients' roots, and each session that declares them is asked"
+        }
         SharingMode::Principal => {
-            "it asks for its clients' roots, and clients that share a principal cannot be asked outside of their calls \
+            "it asks for its clients' roots, and clients that share a principal cannot be asked \
+             outside of their calls \
              (share = \"session\" gives each its own connection)"
         }
     }
 }
 
-/// Returns what people should know of a server that is ready: why it offers nothing, or what it cannot do.
+/// Returns what people should know of a server that is ready: why it offers nothing, or what it
+/// cannot do.
 fn explain_ready(supervised: &SupervisedServer) -> String {
-    let mut notes = supervised.pool.description().map(|description| description.notes).unwrap_or_default();
+    let mut notes = supervised
+        .pool
+        .description()
+        .map(|description| description.notes)
+        .unwrap_or_default();
     if supervised.pool.seen_input_flag.asks_roots() {
         notes.push(explain_roots(supervised.server.settings.share).to_owned());
     }

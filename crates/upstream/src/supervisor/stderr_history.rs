@@ -1,5 +1,6 @@
-//! Last lines on stderr of a server's processes, for the status. Owns which process's lines are shown. Does not read
-//! them (`transport::stderr`). Invariant: the lines of a dead process are shown until its successor is ready.
+//! Last lines on stderr of a server's processes, for the status. Owns which process's lines are
+//! shown. Does not read them (`transport::stderr`). Invariant: the lines of a dead process are
+//! shown until its successor is ready.
 
 use parking_lot::Mutex;
 
@@ -33,7 +34,10 @@ impl StderrHistory {
 
     /// Shows the lines of a process that replaced another while both ran.
     pub(crate) fn switch_process(&self, current: StderrTail) {
-        *self.0.lock() = ProcessLines { previous: Vec::new(), current };
+        *self.0.lock() = ProcessLines {
+            previous: Vec::new(),
+            current,
+        };
     }
 
     /// Forgets the lines of the previous process, because this one is ready.
@@ -46,10 +50,21 @@ impl StderrHistory {
         let lines = self.0.lock();
         let current = lines.current.lines();
         // Half of the room for each process, plus what the other does not need.
-        let current_count =
-            current.len().min(LINES_SHOWN / 2).max(LINES_SHOWN.saturating_sub(lines.previous.len()).min(current.len()));
-        let previous = lines.previous.iter().skip(lines.previous.len().saturating_sub(LINES_SHOWN - current_count));
-        previous.chain(current.iter().skip(current.len() - current_count)).cloned().collect()
+        let current_count = current.len().min(LINES_SHOWN / 2).max(
+            LINES_SHOWN
+                .saturating_sub(lines.previous.len())
+                .min(current.len()),
+        );
+        let previous = lines.previous.iter().skip(
+            lines
+                .previous
+                .len()
+                .saturating_sub(LINES_SHOWN - current_count),
+        );
+        previous
+            .chain(current.iter().skip(current.len() - current_count))
+            .cloned()
+            .collect()
     }
 }
 
@@ -59,9 +74,13 @@ mod tests {
 
     #[test]
     fn both_have_room_until_the_new_one_is_ready() {
-        for (previous, current, expected) in
-            [(50, 50, (25, 25)), (50, 3, (47, 3)), (3, 50, (3, 47)), (0, 50, (0, 50)), (9, 9, (9, 9))]
-        {
+        for (previous, current, expected) in [
+            (50, 50, (25, 25)),
+            (50, 3, (47, 3)),
+            (3, 50, (3, 47)),
+            (0, 50, (0, 50)),
+            (9, 9, (9, 9)),
+        ] {
             let words = StderrHistory::default();
             let first = words.begin_process();
             (0..previous).for_each(|n| first.push(format!("dead {n}")));
@@ -69,7 +88,11 @@ mod tests {
             (0..current).for_each(|n| second.push(format!("live {n}")));
             let lines = words.lines();
             let count = |which: &str| lines.iter().filter(|line| line.starts_with(which)).count();
-            assert_eq!((count("dead"), count("live")), expected, "{previous} and {current}");
+            assert_eq!(
+                (count("dead"), count("live")),
+                expected,
+                "{previous} and {current}"
+            );
             assert_eq!(lines.last().unwrap(), &format!("live {}", current - 1));
             words.begin_process();
             words.forget_previous();

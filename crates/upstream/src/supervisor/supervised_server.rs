@@ -1,5 +1,6 @@
-//! Server as its supervisor sees it: the parts that it drives, and the state that it publishes. Owns the order of a
-//! change of state. Does not connect or list. Invariant: the status, its metrics and the stderr lines change together.
+//! Server as its supervisor sees it: the parts that it drives, and the state that it publishes.
+//! Owns the order of a change of state. Does not connect or list. Invariant: the status, its
+//! metrics and the stderr lines change together.
 
 use std::sync::Arc;
 
@@ -38,7 +39,8 @@ impl SupervisedServer {
         &self.server.settings.name
     }
 
-    /// Publishes the state and the times of the next attempt: without demand, and with demand (`demand_from`).
+    /// Publishes the state and the times of the next attempt: without demand, and with demand
+    /// (`demand_from`).
     pub(crate) fn set_state(
         &self,
         state: UpstreamState,
@@ -47,15 +49,23 @@ impl SupervisedServer {
         demand_from: Option<Instant>,
     ) {
         let connection = self.pool.shared();
-        let pid = connection.as_ref().and_then(|connection| connection.link.pid());
+        let pid = connection
+            .as_ref()
+            .and_then(|connection| connection.link.pid());
         let before = self.server.status.borrow().clone();
         if state == UpstreamState::Ready {
             self.stderr_history.forget_previous();
         }
         // The start of an outage stays the same through all failed attempts.
-        let disconnected_since =
-            if connection.is_some() { None } else { before.disconnected_since.or_else(|| Some(Instant::now())) };
-        let state_since = before.state_since.filter(|_| before.state == state).or_else(|| Some(Instant::now()));
+        let disconnected_since = if connection.is_some() {
+            None
+        } else {
+            before.disconnected_since.or_else(|| Some(Instant::now()))
+        };
+        let state_since = before
+            .state_since
+            .filter(|_| before.state == state)
+            .or_else(|| Some(Instant::now()));
         // Metrics first: a task that the status wakes may read them.
         self.server.publish_state(state);
         self.server.status.send_replace(UpstreamStatus {
@@ -76,7 +86,10 @@ impl SupervisedServer {
             server: &*connection.server,
             era: connection.era,
             is_multiplexed: connection.link.is_multiplexed(),
-            speaks_other_era: self.pool.last_handshake().and_then(|handshake| handshake.speaks_other_era),
+            speaks_other_era: self
+                .pool
+                .last_handshake()
+                .and_then(|handshake| handshake.speaks_other_era),
             greeting: self.pool.greeting(),
             seen_requests: self.pool.seen_input_flag.seen_requests(),
             legacy_tools: self.pool.legacy_tools.names(),

@@ -1,6 +1,7 @@
 //! Field of a form on the terminal. Owns its prompt and the parsing of a typed line.
 //!
-//! Does not print or read (`form/mod.rs`). Invariant: a parsed value has the field's type and is within its limits.
+//! Does not print or read (`form/mod.rs`). Invariant: a parsed value has the field's type and is
+//! within its limits.
 
 use bytes::Bytes;
 
@@ -30,7 +31,11 @@ impl FieldPrompt {
     /// Returns the text above the prompt.
     pub(super) fn intro(&self) -> String {
         let described = self.0.description.iter().map(|text| format!("  {text}\n"));
-        let choices = self.choices().iter().enumerate().map(|(n, choice)| format!("  {}) {}\n", n + 1, choice.title));
+        let choices = self
+            .choices()
+            .iter()
+            .enumerate()
+            .map(|(n, choice)| format!("  {}) {}\n", n + 1, choice.title));
         described.chain(choices).collect()
     }
 
@@ -45,8 +50,17 @@ impl FieldPrompt {
             // Servers may ask for flat values only, so all else is taken for text.
             _ => "text",
         };
-        let optional = if self.0.required { "" } else { ", may be empty" };
-        let default = self.0.default.as_ref().map(|raw| format!(" [{}]", plain(raw))).unwrap_or_default();
+        let optional = if self.0.required {
+            ""
+        } else {
+            ", may be empty"
+        };
+        let default = self
+            .0
+            .default
+            .as_ref()
+            .map(|raw| format!(" [{}]", plain(raw)))
+            .unwrap_or_default();
         format!("{} ({kind}{optional}){default}: ", self.0.label())
     }
 
@@ -54,8 +68,8 @@ impl FieldPrompt {
     pub(super) fn parse(&self, line: &str) -> Result<Option<RawJson>, String> {
         if line.is_empty() {
             return match &self.0.default {
-                // 2025-11-25/client/elicitation.mdx: "Clients that support defaults SHOULD pre-populate form
-                // fields with these values."
+                // 2025-11-25/client/elicitation.mdx: "Clients that support defaults SHOULD
+                // pre-populate form fields with these values."
                 Some(default) => Ok(Some(default.clone())),
                 None if self.0.required => Err("It is required.".to_owned()),
                 None => Ok(None),
@@ -63,7 +77,8 @@ impl FieldPrompt {
         }
         let value = match self.0.kind {
             FieldKind::List(_) => {
-                let chosen: Result<Vec<RawJson>, String> = line.split(',').map(|one| self.choice(one.trim())).collect();
+                let chosen: Result<Vec<RawJson>, String> =
+                    line.split(',').map(|one| self.choice(one.trim())).collect();
                 RawJson::array(chosen?.iter())
             }
             FieldKind::Choice(_) => self.choice(line)?,
@@ -84,16 +99,25 @@ impl FieldPrompt {
     fn choice(&self, line: &str) -> Result<RawJson, String> {
         let choices = self.choices();
         let same = |choice: &&FieldChoice| plain(&choice.value) == line || choice.title == line;
-        let numbered = || line.parse::<usize>().ok().and_then(|n| choices.get(n.checked_sub(1)?));
+        let numbered = || {
+            line.parse::<usize>()
+                .ok()
+                .and_then(|n| choices.get(n.checked_sub(1)?))
+        };
         // Values and titles before numbers: a choice may be a number itself.
         let found = choices.iter().find(same).or_else(numbered);
-        found.map(|choice| choice.value.clone()).ok_or_else(|| format!("{line:?} is not among the choices."))
+        found
+            .map(|choice| choice.value.clone())
+            .ok_or_else(|| format!("{line:?} is not among the choices."))
     }
 
     fn within_limits(&self, value: &RawJson) -> Result<(), String> {
         let (size, unit) = match self.0.kind {
             // JSON Schema counts characters, not bytes (`minLength`, `maxLength`).
-            FieldKind::Text { .. } => (value.as_text().map(|t| t.chars().count() as f64), " characters"),
+            FieldKind::Text { .. } => (
+                value.as_text().map(|t| t.chars().count() as f64),
+                " characters",
+            ),
             FieldKind::Number | FieldKind::Integer => (value.parse_as().ok(), ""),
             FieldKind::List(_) => (value.as_array().map(|items| items.len() as f64), " items"),
             _ => return Ok(()),
@@ -108,12 +132,15 @@ impl FieldPrompt {
 }
 
 fn number(line: &str, kind: &str) -> Option<RawJson> {
-    RawJson::parse(Bytes::copy_from_slice(line.as_bytes())).ok().filter(|raw| schema::is_a(raw, kind))
+    RawJson::parse(Bytes::copy_from_slice(line.as_bytes()))
+        .ok()
+        .filter(|raw| schema::is_a(raw, kind))
 }
 
 /// Returns a value as people write it.
 fn plain(raw: &RawJson) -> String {
-    raw.as_text().map_or_else(|| format!("{raw:?}"), |text| text.to_string())
+    raw.as_text()
+        .map_or_else(|| format!("{raw:?}"), |text| text.to_string())
 }
 
 #[cfg(test)]
@@ -125,7 +152,9 @@ mod tests {
         let schema = r#"{"type":"array","items":{"anyOf":[{"const":"r","title":"Red"},{"const":"g"}]},"maxItems":2}"#;
         let form = format!(r#"{{"properties":{{"colours":{schema}}},"required":["colours"]}}"#);
         let form = RawJson::parse(form.into()).unwrap().as_object().unwrap();
-        let FieldKind::Object { mut fields, .. } = moongate_form::read_form(&form).kind else { panic!("no object") };
+        let FieldKind::Object { mut fields, .. } = moongate_form::read_form(&form).kind else {
+            panic!("no object")
+        };
         let field = FieldPrompt::new(fields.remove(0));
         let parsed = |line| field.parse(line).map(|raw| format!("{:?}", raw.unwrap()));
         assert_eq!(parsed("Red, 2").as_deref(), Ok(r#"["r","g"]"#));

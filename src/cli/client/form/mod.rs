@@ -1,7 +1,8 @@
-//! Input request on a terminal: the fields of a form one by one, or a page to open. Owns the dialogue with the user.
+//! Input request on a terminal: the fields of a form one by one, or a page to open. Owns the
+//! dialogue with the user.
 //!
-//! Does not open pages. Invariant: nothing is sent before the user agreed to the whole. A server's text is shown
-//! without control characters.
+//! Does not open pages. Invariant: nothing is sent before the user agreed to the whole. A server's
+//! text is shown without control characters.
 
 mod field;
 
@@ -44,10 +45,12 @@ pub(super) fn prompt_user(
 ) -> JsonObject {
     let mut terminal = FormTerminal { input, output };
     let asked = match question.kind {
-        InputKind::ElicitUrl => terminal.page(server, &question.params).map(|()| input_response("accept")),
-        _ => {
-            terminal.form(server, &question.params).map(|form| input_response("accept").with("content", form.to_raw()))
-        }
+        InputKind::ElicitUrl => terminal
+            .page(server, &question.params)
+            .map(|()| input_response("accept")),
+        _ => terminal
+            .form(server, &question.params)
+            .map(|form| input_response("accept").with("content", form.to_raw())),
     };
     match asked {
         Ok(accepted) => accepted,
@@ -82,11 +85,14 @@ impl<I: BufRead, O: Write> FormTerminal<'_, I, O> {
 
     fn page(&mut self, server: &str, params: &JsonObject) -> Result<(), FormAborted> {
         self.open(server, params)?;
-        let text = params.get_string("url").unwrap_or_else(|| ByteString::literal(""));
+        let text = params
+            .get_string("url")
+            .unwrap_or_else(|| ByteString::literal(""));
         // The parsed URL shows look-alike letters of a host in punycode.
         let url = url::Url::parse(&text).map_err(|_| FormAborted::Cancel)?;
-        // 2025-11-25/client/elicitation.mdx: clients "MUST show the full URL to the user for examination
-        // before consent", and "MUST NOT open the URL without explicit consent from the user".
+        // 2025-11-25/client/elicitation.mdx: clients "MUST show the full URL to the user for
+        // examination before consent", and "MUST NOT open the URL without explicit consent from the
+        // user".
         writeln!(self.output, "  {url}")?;
         // No page is opened by default: the server chose the URL.
         match self.confirm("Will you open this page, on your own?", false)? {
@@ -96,7 +102,9 @@ impl<I: BufRead, O: Write> FormTerminal<'_, I, O> {
     }
 
     fn open(&mut self, server: &str, params: &JsonObject) -> Result<(), FormAborted> {
-        let message = params.get_string("message").unwrap_or_else(|| ByteString::literal(""));
+        let message = params
+            .get_string("message")
+            .unwrap_or_else(|| ByteString::literal(""));
         Ok(writeln!(
             self.output,
             "{} asks (Ctrl-D cancels): {}",
@@ -107,7 +115,11 @@ impl<I: BufRead, O: Write> FormTerminal<'_, I, O> {
 
     /// Asks until the answer fits. Returns `None` for a field that stays empty.
     fn field(&mut self, field: &FieldPrompt) -> Result<Option<RawJson>, FormAborted> {
-        write!(self.output, "{}", without_control_characters(&field.intro()))?;
+        write!(
+            self.output,
+            "{}",
+            without_control_characters(&field.intro())
+        )?;
         loop {
             let line = self.line(&field.prompt())?;
             match field.parse(&line) {
@@ -149,10 +161,18 @@ mod tests {
 
     fn asked(kind: InputKind, params: &'static str, typed: &str) -> (String, String) {
         let params = RawJson::literal(params).as_object().unwrap();
-        let question = InputRequest { kind, method: ByteString::literal("elicitation/create"), params, progress: None };
+        let question = InputRequest {
+            kind,
+            method: ByteString::literal("elicitation/create"),
+            params,
+            progress: None,
+        };
         let mut shown = Vec::new();
         let answer = prompt_user(&mut typed.as_bytes(), &mut shown, "shop", &question);
-        (String::from_utf8(answer.bytes().to_vec()).unwrap(), String::from_utf8(shown).unwrap())
+        (
+            String::from_utf8(answer.bytes().to_vec()).unwrap(),
+            String::from_utf8(shown).unwrap(),
+        )
     }
 
     const FORM: &str = r#"{"message":"Who\u001b are you?","requestedSchema":{"type":"object","properties":{
@@ -163,33 +183,71 @@ mod tests {
 
     #[test]
     fn fields_are_asked_one_by_one_until_they_fit() {
-        let (answer, shown) = asked(InputKind::ElicitForm, FORM, "\nA\nAda\nold\n-1\n36\n1\ny\n\n");
-        assert_eq!(answer, r#"{"action":"accept","content":{"name":"Ada","age":36,"size":"s","news":true}}"#);
-        assert!(shown.starts_with("shop asks (Ctrl-D cancels): Who\u{fffd} are you?\n"), "{shown}");
-        assert!(shown.contains("Your name") && shown.contains("In full") && shown.contains("1) Small"), "{shown}");
+        let (answer, shown) = asked(
+            InputKind::ElicitForm,
+            FORM,
+            "\nA\nAda\nold\n-1\n36\n1\ny\n\n",
+        );
+        assert_eq!(
+            answer,
+            r#"{"action":"accept","content":{"name":"Ada","age":36,"size":"s","news":true}}"#
+        );
+        assert!(
+            shown.starts_with("shop asks (Ctrl-D cancels): Who\u{fffd} are you?\n"),
+            "{shown}"
+        );
+        assert!(
+            shown.contains("Your name") && shown.contains("In full") && shown.contains("1) Small"),
+            "{shown}"
+        );
     }
 
     #[test]
     fn empty_lines_take_defaults_and_leave_out_the_rest() {
         let (answer, _) = asked(InputKind::ElicitForm, FORM, "Ada\n\n\n\nyes\n");
-        assert_eq!(answer, r#"{"action":"accept","content":{"name":"Ada","size":"m","news":false}}"#);
+        assert_eq!(
+            answer,
+            r#"{"action":"accept","content":{"name":"Ada","size":"m","news":false}}"#
+        );
     }
 
     #[test]
     fn no_is_a_refusal_and_the_end_of_input_is_none() {
-        assert_eq!(asked(InputKind::ElicitForm, FORM, "Ada\n\n\n\nn\n").0, r#"{"action":"decline"}"#);
-        assert_eq!(asked(InputKind::ElicitForm, FORM, "Ada\n").0, r#"{"action":"cancel"}"#);
-        assert_eq!(asked(InputKind::ElicitForm, "{}", "\n").0, r#"{"action":"accept","content":{}}"#);
+        assert_eq!(
+            asked(InputKind::ElicitForm, FORM, "Ada\n\n\n\nn\n").0,
+            r#"{"action":"decline"}"#
+        );
+        assert_eq!(
+            asked(InputKind::ElicitForm, FORM, "Ada\n").0,
+            r#"{"action":"cancel"}"#
+        );
+        assert_eq!(
+            asked(InputKind::ElicitForm, "{}", "\n").0,
+            r#"{"action":"accept","content":{}}"#
+        );
     }
 
     #[test]
     fn a_page_is_shown_and_opened_by_nobody_else() {
-        const PAGE: &str = r#"{"mode":"url","message":"Sign in","url":"https://exämple.com/a?b=c"}"#;
+        const PAGE: &str =
+            r#"{"mode":"url","message":"Sign in","url":"https://exämple.com/a?b=c"}"#;
         let (answer, shown) = asked(InputKind::ElicitUrl, PAGE, "y\n");
         assert_eq!(answer, r#"{"action":"accept"}"#);
-        assert!(shown.contains("  https://xn--exmple-cua.com/a?b=c\n"), "{shown}");
-        assert_eq!(asked(InputKind::ElicitUrl, PAGE, "\n").0, r#"{"action":"decline"}"#);
-        assert_eq!(asked(InputKind::ElicitUrl, PAGE, "").0, r#"{"action":"cancel"}"#);
-        assert_eq!(asked(InputKind::ElicitUrl, r#"{"url":"no"}"#, "y\n").0, r#"{"action":"cancel"}"#);
+        assert!(
+            shown.contains("  https://xn--exmple-cua.com/a?b=c\n"),
+            "{shown}"
+        );
+        assert_eq!(
+            asked(InputKind::ElicitUrl, PAGE, "\n").0,
+            r#"{"action":"decline"}"#
+        );
+        assert_eq!(
+            asked(InputKind::ElicitUrl, PAGE, "").0,
+            r#"{"action":"cancel"}"#
+        );
+        assert_eq!(
+            asked(InputKind::ElicitUrl, r#"{"url":"no"}"#, "y\n").0,
+            r#"{"action":"cancel"}"#
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! What a row is made of: the faulty servers in every way that they can be reached, what they are told, and the gateway in
-//! front of them.
+//! What a row is made of: the faulty servers in every way that they can be reached, what they are
+//! told, and the gateway in front of them.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -89,12 +89,23 @@ impl RowSetup {
     }
 
     /// The fault in children: of both eras, shared and one for each client.
-    pub(crate) fn children(self, tools: &[&str], fault: impl Fn(MockScript) -> MockScript, settings: &str) -> Self {
-        self.shared(tools, &fault, settings).own(tools, &fault, settings)
+    pub(crate) fn children(
+        self,
+        tools: &[&str],
+        fault: impl Fn(MockScript) -> MockScript,
+        settings: &str,
+    ) -> Self {
+        self.shared(tools, &fault, settings)
+            .own(tools, &fault, settings)
     }
 
     /// The fault in children that all share.
-    pub(crate) fn shared(mut self, tools: &[&str], fault: impl Fn(MockScript) -> MockScript, settings: &str) -> Self {
+    pub(crate) fn shared(
+        mut self,
+        tools: &[&str],
+        fault: impl Fn(MockScript) -> MockScript,
+        settings: &str,
+    ) -> Self {
         for (name, era) in [("old", Era::Legacy), ("new", Era::Modern)] {
             self.setup = self.setup.stdio(name, &fault(script(era, tools)));
             self = self.child(name, era, FaultCarrier::SharedChild, settings);
@@ -103,16 +114,26 @@ impl RowSetup {
     }
 
     /// The fault in children of which each client has its own.
-    pub(crate) fn own(mut self, tools: &[&str], fault: impl Fn(MockScript) -> MockScript, settings: &str) -> Self {
+    pub(crate) fn own(
+        mut self,
+        tools: &[&str],
+        fault: impl Fn(MockScript) -> MockScript,
+        settings: &str,
+    ) -> Self {
         for (name, era) in [("old_own", Era::Legacy), ("new_own", Era::Modern)] {
             self.setup = self.setup.stdio(name, &fault(script(era, tools)));
-            self = self.child(name, era, FaultCarrier::ChildPerClient, &format!("share = \"session\"\n{settings}"));
+            self = self.child(
+                name,
+                era,
+                FaultCarrier::ChildPerClient,
+                &format!("share = \"session\"\n{settings}"),
+            );
         }
         self
     }
 
-    /// The fault in children of another kind, shared and one for each client: a line for the shell, in which `MOCK` is
-    /// the mock over stdio.
+    /// The fault in children of another kind, shared and one for each client: a line for the shell,
+    /// in which `MOCK` is the mock over stdio.
     pub(crate) fn shell(mut self, line: &str, tools: &[&str], settings: &str) -> Self {
         let own = format!("share = \"session\"\n{settings}");
         for (name, era, how, settings) in [
@@ -124,11 +145,19 @@ impl RowSetup {
             let file = self.setup.path(&format!("{name}.json"));
             std::fs::write(&file, serde_json::to_string(&script(era, tools)).unwrap()).unwrap();
             let record = self.setup.path(&format!("{name}.record"));
-            let mock = format!("{} mock {} --stdio --record {}", table::PROGRAM, file.display(), record.display());
+            let mock = format!(
+                "{} mock {} --stdio --record {}",
+                table::PROGRAM,
+                file.display(),
+                record.display()
+            );
             let line = line.replace("MOCK", &mock);
             self.setup = self.setup.with(
                 &format!("servers.{name}"),
-                &format!("command = \"sh\"\nargs = [\"-c\", {}]", serde_json::to_string(&line).unwrap()),
+                &format!(
+                    "command = \"sh\"\nargs = [\"-c\", {}]",
+                    serde_json::to_string(&line).unwrap()
+                ),
             );
             self = self.child(name, era, how, settings);
         }
@@ -137,8 +166,14 @@ impl RowSetup {
 
     fn child(mut self, name: &str, era: Era, how: FaultCarrier, settings: &str) -> Self {
         let lines = format!("env = {{ CANARY = {:?} }}\n{settings}", self.secret);
-        self.setup = self.setup.with(&format!("servers.{name}"), lines.trim_end());
-        self.faulty_servers.push(FaultyServer { name: name.to_owned(), era, carrier: how });
+        self.setup = self
+            .setup
+            .with(&format!("servers.{name}"), lines.trim_end());
+        self.faulty_servers.push(FaultyServer {
+            name: name.to_owned(),
+            era,
+            carrier: how,
+        });
         self
     }
 
@@ -158,10 +193,14 @@ impl RowSetup {
         self
     }
 
-    /// The fault behind HTTP, in front of the mock that was added last: whoever listens at `url` passes on to it.
+    /// The fault behind HTTP, in front of the mock that was added last: whoever listens at `url`
+    /// passes on to it.
     pub(crate) fn url(mut self, name: &str, era: Era, url: &str, settings: &str) -> Self {
         let headers = format!("headers = {{ X-Canary = {:?} }}\n{settings}", self.secret);
-        self.setup = self.setup.http(name, url).with(&format!("servers.{name}"), headers.trim_end());
+        self.setup = self
+            .setup
+            .http(name, url)
+            .with(&format!("servers.{name}"), headers.trim_end());
         self.faulty_servers.push(FaultyServer {
             name: name.to_owned(),
             era,
@@ -171,19 +210,37 @@ impl RowSetup {
     }
 
     /// A server over TCP at an address where somebody passes on to `mock`.
-    pub(crate) fn tcp(mut self, name: &str, era: Era, is_own: bool, address: &str, settings: &str) -> Self {
+    pub(crate) fn tcp(
+        mut self,
+        name: &str,
+        era: Era,
+        is_own: bool,
+        address: &str,
+        settings: &str,
+    ) -> Self {
         let n = self.http_servers.len() - 1;
-        let (share, how) =
-            if is_own { ("session", FaultCarrier::TcpPerClient(n)) } else { ("auto", FaultCarrier::Tcp(n)) };
+        let (share, how) = if is_own {
+            ("session", FaultCarrier::TcpPerClient(n))
+        } else {
+            ("auto", FaultCarrier::Tcp(n))
+        };
         let lines = format!("tcp = {address:?}\nshare = {share:?}\n{settings}");
-        self.setup = self.setup.with(&format!("servers.{name}"), lines.trim_end());
-        self.faulty_servers.push(FaultyServer { name: name.to_owned(), era, carrier: how });
+        self.setup = self
+            .setup
+            .with(&format!("servers.{name}"), lines.trim_end());
+        self.faulty_servers.push(FaultyServer {
+            name: name.to_owned(),
+            era,
+            carrier: how,
+        });
         self
     }
 
     /// Adds a mock on TCP that something else stands in front of; gives its address.
     pub(crate) async fn behind_tcp(&mut self, script: MockScript) -> SocketAddr {
-        let mock = moongate_mock::serve_tcp(script, crate::harness::loopback(), None).await.unwrap();
+        let mock = moongate_mock::serve_tcp(script, crate::harness::loopback(), None)
+            .await
+            .unwrap();
         let address = mock.addr.unwrap();
         self.http_servers.push(mock);
         address
@@ -195,11 +252,18 @@ impl RowSetup {
         self
     }
 
-    /// The gateway keeps its state in a file; a limit of its files' sizes fails its writes and does not end it.
-    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only Linux can limit the files of the gateway"))]
+    /// The gateway keeps its state in a file; a limit of its files' sizes fails its writes and does
+    /// not end it.
+    #[cfg_attr(
+        not(target_os = "linux"),
+        allow(dead_code, reason = "only Linux can limit the files of the gateway")
+    )]
     pub(crate) fn keeping_state(mut self) -> Self {
         let dir = self.setup.path("state");
-        self.setup = self.setup.with("gateway", &format!("state_dir = {dir:?}\nstate = \"embedded\""));
+        self.setup = self.setup.with(
+            "gateway",
+            &format!("state_dir = {dir:?}\nstate = \"embedded\""),
+        );
         self.first = Some("trap '' XFSZ");
         self
     }
@@ -250,7 +314,12 @@ impl RowSetup {
             ways: Mutex::default(),
         };
         rig.listed("ok").await;
-        for bad in rig.bads.clone().iter().filter(|bad| !faulty.contains(&&*bad.name)) {
+        for bad in rig
+            .bads
+            .clone()
+            .iter()
+            .filter(|bad| !faulty.contains(&&*bad.name))
+        {
             rig.listed(&bad.name).await;
         }
         rig.works(faulty).await;
@@ -263,5 +332,12 @@ impl RowSetup {
 
 /// What a server of a rig has: these tools, and `echo`.
 pub(crate) fn script(era: Era, tools: &[&str]) -> MockScript {
-    only(if era == Era::Legacy { legacy() } else { modern() }, &[tools, &["echo"]].concat())
+    only(
+        if era == Era::Legacy {
+            legacy()
+        } else {
+            modern()
+        },
+        &[tools, &["echo"]].concat(),
+    )
 }

@@ -1,4 +1,5 @@
-//! Who calls the gateway of a row: the clients that meet the fault, and those that meanwhile use the healthy server.
+//! Who calls the gateway of a row: the clients that meet the fault, and those that meanwhile use
+//! the healthy server.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,7 +20,11 @@ pub(crate) struct RigClient {
 impl RigClient {
     /// A call of a faulty server's tool.
     pub(crate) async fn call(&self, bad: &FaultyServer, tool: &str, arguments: Value) -> HttpReply {
-        self.request("tools/call", json!({"name": format!("{}__{tool}", bad.name), "arguments": arguments})).await
+        self.request(
+            "tools/call",
+            json!({"name": format!("{}__{tool}", bad.name), "arguments": arguments}),
+        )
+        .await
     }
 
     /// A request, to its one outcome.
@@ -43,10 +48,17 @@ impl RigClient {
 /// U3.
 pub(crate) fn assert_one_outcome(reply: &HttpReply, id: &Value) {
     let messages = reply.messages();
-    let outcomes: Vec<_> = messages.iter().filter(|message| message.get("method").is_none()).collect();
+    let outcomes: Vec<_> = messages
+        .iter()
+        .filter(|message| message.get("method").is_none())
+        .collect();
     assert_eq!(outcomes.len(), 1, "U3: {messages:?}");
     assert_eq!(outcomes[0]["id"], *id, "U3: {messages:?}");
-    assert_ne!(outcomes[0].get("result").is_some(), outcomes[0].get("error").is_some(), "U3: {messages:?}");
+    assert_ne!(
+        outcomes[0].get("result").is_some(),
+        outcomes[0].get("error").is_some(),
+        "U3: {messages:?}"
+    );
 }
 
 /// Calls of the healthy server for as long as the fault lasts, by clients of both eras.
@@ -74,7 +86,12 @@ impl HealthyTraffic {
                     done.fetch_add(1, Ordering::Relaxed);
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
-                RigClient { client, said: Arc::default() }.leave().await;
+                RigClient {
+                    client,
+                    said: Arc::default(),
+                }
+                .leave()
+                .await;
             }));
         }
         healthy
@@ -82,12 +99,26 @@ impl HealthyTraffic {
 
     /// Ends it; gives how many calls there were, in the era that had the fewest.
     pub(super) async fn stop(&mut self) -> u64 {
-        let begun = || self.done.iter().all(|done| done.load(Ordering::Relaxed) > 0).then_some(());
-        until("U2: both clients of the healthy server were served", || std::future::ready(begun())).await;
+        let begun = || {
+            self.done
+                .iter()
+                .all(|done| done.load(Ordering::Relaxed) > 0)
+                .then_some(())
+        };
+        until("U2: both clients of the healthy server were served", || {
+            std::future::ready(begun())
+        })
+        .await;
         self.stop.store(true, Ordering::Relaxed);
         for calls in self.calls.drain(..) {
-            within("U2: the last healthy call", calls).await.expect("U2: a healthy call failed");
+            within("U2: the last healthy call", calls)
+                .await
+                .expect("U2: a healthy call failed");
         }
-        self.done.iter().map(|done| done.load(Ordering::Relaxed)).min().unwrap_or_default()
+        self.done
+            .iter()
+            .map(|done| done.load(Ordering::Relaxed))
+            .min()
+            .unwrap_or_default()
     }
 }

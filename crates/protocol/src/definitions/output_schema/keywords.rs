@@ -1,6 +1,7 @@
 //! Keywords of draft-07, with the types of their values.
 //!
-//! Owns the list. Does not compile. Invariant: a keyword that is not listed is passed over, whatever it holds.
+//! Owns the list. Does not compile. Invariant: a keyword that is not listed is passed over,
+//! whatever it holds.
 
 use serde_json::Value;
 
@@ -68,7 +69,10 @@ pub(super) const KEYWORDS: &[(&str, Shape)] = &[
 impl Shape {
     /// Returns the shape of a keyword. `None`: the compiler has no rule for it.
     pub(super) fn of(keyword: &str) -> Option<Shape> {
-        KEYWORDS.iter().find(|(known, _)| *known == keyword).map(|(_, shape)| *shape)
+        KEYWORDS
+            .iter()
+            .find(|(known, _)| *known == keyword)
+            .map(|(_, shape)| *shape)
     }
 
     /// Checks the type of a keyword's value.
@@ -84,9 +88,17 @@ impl Shape {
             Shape::Schema => is_schema,
             Shape::SchemaOrArray => is_schema || value.is_array(),
             Shape::TextOrArray => value.is_string() || value.is_array(),
-            Shape::Refused => return Err(format!("has the keyword {keyword}, which draft-07 calls $id")),
+            Shape::Refused => {
+                return Err(format!(
+                    "has the keyword {keyword}, which draft-07 calls $id"
+                ));
+            }
         };
-        if is_right { Ok(()) } else { Err(format!("has {keyword} with a value of another type")) }
+        if is_right {
+            Ok(())
+        } else {
+            Err(format!("has {keyword} with a value of another type"))
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! References within a schema.
 //!
-//! Owns what `$id` and `$anchor` name, and where a `$ref` leads. Does not fetch anything. Invariant: following a
-//! reference ends.
+//! Owns what `$id` and `$anchor` name, and where a `$ref` leads. Does not fetch anything.
+//! Invariant: following a reference ends.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,14 +15,24 @@ use super::keywords::{CompileProblem, is_truthy};
 use crate::definitions::mend_notes::short;
 
 /// Meta-schema that the compiler brings along, under both of its names.
-const META_SCHEMAS: [&str; 2] = ["http://json-schema.org/draft-07/schema", "http://json-schema.org/schema"];
-/// Names in one schema, and the bytes of each. Names are resolved, so each may be longer than the schema writes it.
+const META_SCHEMAS: [&str; 2] = [
+    "http://json-schema.org/draft-07/schema",
+    "http://json-schema.org/schema",
+];
+/// Names in one schema, and the bytes of each. Names are resolved, so each may be longer than the
+/// schema writes it.
 const NAMES_MAX: usize = 1000;
 const NAME_BYTES_MAX: usize = 1024;
 /// References in a row that name nothing but the next one.
 const CHAIN_MAX: usize = 64;
 /// Keywords whose value has schemas by name.
-const NAMED: [&str; 5] = ["$defs", "definitions", "properties", "patternProperties", "dependencies"];
+const NAMED: [&str; 5] = [
+    "$defs",
+    "definitions",
+    "properties",
+    "patternProperties",
+    "dependencies",
+];
 /// Keywords whose value may be a list of schemas.
 const LISTED: [&str; 4] = ["items", "allOf", "anyOf", "oneOf"];
 /// Keywords whose value is no schema.
@@ -47,7 +57,8 @@ const SKIPPED: [&str; 18] = [
     "minProperties",
 ];
 
-/// Steps for each byte of an identifier that is resolved. A host's name may be encoded, which takes long.
+/// Steps for each byte of an identifier that is resolved. A host's name may be encoded, which takes
+/// long.
 const URL_STEPS: usize = 8;
 
 /// Schema that a reference leads to, and its resource.
@@ -72,19 +83,31 @@ struct BaseId {
 
 impl BaseId {
     fn of(text: String) -> Rc<Self> {
-        Rc::new(BaseId { url: Url::parse(&text).ok(), text })
+        Rc::new(BaseId {
+            url: Url::parse(&text).ok(),
+            text,
+        })
     }
 }
 
 impl<'a> References<'a> {
-    /// Collects the names. Fails where the compiler does: a name that is wrong, or that two schemas have.
-    pub(super) fn collect(root: &'a Value, budget: &mut StepBudget) -> Result<Self, CompileProblem> {
+    /// Collects the names. Fails where the compiler does: a name that is wrong, or that two schemas
+    /// have.
+    pub(super) fn collect(
+        root: &'a Value,
+        budget: &mut StepBudget,
+    ) -> Result<Self, CompileProblem> {
         let id = match root.get("$id") {
             Some(Value::String(id)) => normalized(id),
             Some(id) if is_truthy(id) => return Err("has an $id that is no text".to_owned()),
             _ => "",
         };
-        let mut found = References { root, named: HashMap::new(), bases: HashMap::new(), followed: HashMap::new() };
+        let mut found = References {
+            root,
+            named: HashMap::new(),
+            bases: HashMap::new(),
+            followed: HashMap::new(),
+        };
         if !id.is_empty() {
             budget.spend(URL_STEPS * id.len())?;
             found.insert(id.to_owned(), root)?;
@@ -103,7 +126,10 @@ impl<'a> References<'a> {
 
     /// Returns true if a schema below the root is a resource: its references begin at itself.
     pub(super) fn begins_resource(schema: &Value) -> bool {
-        schema.get("$id").and_then(Value::as_str).is_some_and(|id| !normalized(id).is_empty() && !id.starts_with('#'))
+        schema
+            .get("$id")
+            .and_then(Value::as_str)
+            .is_some_and(|id| !normalized(id).is_empty() && !id.starts_with('#'))
     }
 
     fn name(
@@ -113,7 +139,10 @@ impl<'a> References<'a> {
         budget: &mut StepBudget,
     ) -> Result<Rc<BaseId>, CompileProblem> {
         let mut inner = base;
-        if schema.get("$id").is_some_and(|id| !id.is_string() && is_truthy(id)) {
+        if schema
+            .get("$id")
+            .is_some_and(|id| !id.is_string() && is_truthy(id))
+        {
             return Err("has an $id that is no text".to_owned());
         }
         if let Some(id) = schema.get("$id").and_then(Value::as_str) {
@@ -124,7 +153,10 @@ impl<'a> References<'a> {
                 self.bases.insert(schema, inner.clone());
             }
         }
-        for anchor in ["$anchor", "$dynamicAnchor"].iter().filter_map(|key| schema.get(*key)?.as_str()) {
+        for anchor in ["$anchor", "$dynamicAnchor"]
+            .iter()
+            .filter_map(|key| schema.get(*key)?.as_str())
+        {
             let mut bytes = anchor.bytes();
             let is_first = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_';
             let is_right = bytes.next().is_some_and(is_first)
@@ -139,14 +171,19 @@ impl<'a> References<'a> {
 
     fn insert(&mut self, name: String, schema: &'a Value) -> Result<(), CompileProblem> {
         if self.named.len() == NAMES_MAX || name.len() > NAME_BYTES_MAX {
-            return Err(format!("has more than {NAMES_MAX} names, or one of more than {NAME_BYTES_MAX} bytes"));
+            return Err(format!(
+                "has more than {NAMES_MAX} names, or one of more than {NAME_BYTES_MAX} bytes"
+            ));
         }
         match self.named.entry(name) {
             Entry::Vacant(free) => {
                 free.insert(schema);
                 Ok(())
             }
-            Entry::Occupied(taken) => Err(format!("has two schemas of one name ({})", short(taken.key()))),
+            Entry::Occupied(taken) => Err(format!(
+                "has two schemas of one name ({})",
+                short(taken.key())
+            )),
         }
     }
 
@@ -160,16 +197,24 @@ impl<'a> References<'a> {
         let mut next = reference;
         let mut resource = resource;
         for _ in 0..CHAIN_MAX {
-            let Some((schema, inner)) = self.step(next, resource, budget)? else { return Ok(None) };
+            let Some((schema, inner)) = self.step(next, resource, budget)? else {
+                return Ok(None);
+            };
             if schema.is_null() {
-                return Err(format!("has a reference to null ({})", short(text_of(reference))));
+                return Err(format!(
+                    "has a reference to null ({})",
+                    short(text_of(reference))
+                ));
             }
             match lone_reference(schema, budget)? {
                 Some(reference) => (next, resource) = (reference, inner),
                 None => return Ok(Some((schema, inner))),
             }
         }
-        Err(format!("has references that lead in a circle ({})", short(text_of(reference))))
+        Err(format!(
+            "has references that lead in a circle ({})",
+            short(text_of(reference))
+        ))
     }
 
     /// Follows one reference. Others lead to it again, so its target is kept.
@@ -201,21 +246,31 @@ impl<'a> References<'a> {
         let start = match (document, self.bases.get(&std::ptr::from_ref(resource))) {
             ("", _) => resource,
             _ if META_SCHEMAS.contains(&document) => return Ok(None),
-            (_, Some(base)) => *self.named.get(&joined(base, document, budget)?).ok_or_else(missing)?,
+            (_, Some(base)) => *self
+                .named
+                .get(&joined(base, document, budget)?)
+                .ok_or_else(missing)?,
             (_, None) => *self.named.get(normalized(document)).ok_or_else(missing)?,
         };
         // The whole resource is being compiled, or was.
         if fragment.is_empty() || fragment == "/" {
             return Ok((!std::ptr::eq(start, self.root)).then_some((start, start)));
         }
-        // The compiler follows the reference of a resource that has nothing else before it reads a fragment of it. With a
-        // fragment of the same resource it never ends.
+        // The compiler follows the reference of a resource that has nothing else before it reads a
+        // fragment of it. With a fragment of the same resource it never ends.
         if !std::ptr::eq(start, self.root) && lone_reference(start, budget)?.is_some() {
             return Err(missing());
         }
         let Some(pointer) = fragment.strip_prefix('/') else {
-            let base = self.bases.get(&std::ptr::from_ref(start)).map(|base| &*base.text).unwrap_or_default();
-            let named = self.named.get(&format!("{base}#{fragment}")).ok_or_else(missing)?;
+            let base = self
+                .bases
+                .get(&std::ptr::from_ref(start))
+                .map(|base| &*base.text)
+                .unwrap_or_default();
+            let named = self
+                .named
+                .get(&format!("{base}#{fragment}"))
+                .ok_or_else(missing)?;
             return Ok(Some((named, start)));
         };
         follow_pointer(pointer, start).map(Some).ok_or_else(missing)
@@ -228,8 +283,13 @@ fn text_of(reference: &Value) -> &str {
 }
 
 /// Returns the reference of a schema that has no other rule.
-fn lone_reference<'a>(schema: &'a Value, budget: &mut StepBudget) -> Result<Option<&'a Value>, CompileProblem> {
-    let Value::Object(members) = schema else { return Ok(None) };
+fn lone_reference<'a>(
+    schema: &'a Value,
+    budget: &mut StepBudget,
+) -> Result<Option<&'a Value>, CompileProblem> {
+    let Value::Object(members) = schema else {
+        return Ok(None);
+    };
     match members.get("$ref").filter(|next| !text_of(next).is_empty()) {
         Some(next) => Ok((budget.rules_of(members)? == 1).then_some(next)),
         None => Ok(None),
@@ -276,7 +336,9 @@ fn percent_decoded(text: &str) -> Option<String> {
 
 /// Removes an empty fragment.
 fn normalized(id: &str) -> &str {
-    id.strip_suffix("#/").or_else(|| id.strip_suffix('#')).unwrap_or(id)
+    id.strip_suffix("#/")
+        .or_else(|| id.strip_suffix('#'))
+        .unwrap_or(id)
 }
 
 /// Resolves an identifier against the one around it.
@@ -285,7 +347,10 @@ fn joined(base: &BaseId, id: &str, budget: &mut StepBudget) -> Result<String, Co
     budget.spend(URL_STEPS * id.len() + base.text.len() / URL_STEPS)?;
     let id = normalized(id);
     if let Some(fragment) = id.strip_prefix('#') {
-        return Ok(format!("{}#{fragment}", base.text.split('#').next().unwrap_or_default()));
+        return Ok(format!(
+            "{}#{fragment}",
+            base.text.split('#').next().unwrap_or_default()
+        ));
     }
     match base.url.as_ref().and_then(|url| url.join(id).ok()) {
         Some(url) => Ok(normalized(url.as_str()).to_owned()),
@@ -295,17 +360,26 @@ fn joined(base: &BaseId, id: &str, budget: &mut StepBudget) -> Result<String, Co
 
 /// Adds the schemas within a schema, wherever the compiler looks for names.
 fn children<'a>(schema: &'a Value, base: &Rc<BaseId>, work: &mut Vec<(&'a Value, Rc<BaseId>)>) {
-    let Some(members) = schema.as_object() else { return };
+    let Some(members) = schema.as_object() else {
+        return;
+    };
     for (key, value) in members {
         match value {
             Value::Array(entries) if LISTED.contains(&key.as_str()) => {
-                work.extend(entries.iter().filter(|entry| entry.is_object()).map(|entry| (entry, base.clone())));
+                work.extend(
+                    entries
+                        .iter()
+                        .filter(|entry| entry.is_object())
+                        .map(|entry| (entry, base.clone())),
+                );
             }
             Value::Object(entries) if NAMED.contains(&key.as_str()) => {
                 let schemas = entries.values().filter(|entry| entry.is_object());
                 work.extend(schemas.map(|entry| (entry, base.clone())));
             }
-            Value::Object(_) if !SKIPPED.contains(&key.as_str()) => work.push((value, base.clone())),
+            Value::Object(_) if !SKIPPED.contains(&key.as_str()) => {
+                work.push((value, base.clone()))
+            }
             _ => {}
         }
     }

@@ -1,7 +1,8 @@
 //! Legacy dialect for clients: sessions over Streamable HTTP.
 //!
-//! Owns POST, GET and DELETE of a session and the methods that need no server. Does not run calls (`session_request.rs`) or the
-//! GET stream (`get_stream.rs`). Invariant: no session is touched before its principal and endpoint were checked.
+//! Owns POST, GET and DELETE of a session and the methods that need no server. Does not run calls
+//! (`session_request.rs`) or the GET stream (`get_stream.rs`). Invariant: no session is touched
+//! before its principal and endpoint were checked.
 
 use std::sync::Arc;
 
@@ -34,8 +35,8 @@ pub(crate) static DIALECT: LegacyDialect = LegacyDialect;
 pub(crate) struct LegacyDialect;
 
 impl Dialect for LegacyDialect {
-    // Matches everything that the modern dialect did not. Unreadable requests get the older wire form, which every
-    // client understands.
+    // Matches everything that the modern dialect did not. Unreadable requests get the older wire
+    // form, which every client understands.
     fn matches(&self, _: &RequestHead<'_>, _: &BodyHint<'_>) -> bool {
         true
     }
@@ -78,7 +79,9 @@ impl LegacyDialect {
             Verb::DELETE => delete(&request, &endpoint, state).map(ready),
             _ => Ok(ready(not_allowed())),
         };
-        served.unwrap_or_else(|refusal| ready(self.error_response(refusal.id.as_ref(), &refusal.error)))
+        served.unwrap_or_else(|refusal| {
+            ready(self.error_response(refusal.id.as_ref(), &refusal.error))
+        })
     }
 }
 
@@ -92,7 +95,9 @@ fn not_allowed() -> Response<Body> {
         "Method not allowed: a GET needs the session id of an earlier initialize",
     );
     let mut response = json_response(405, [encode::encode_error(None, &error)]);
-    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST, GET, DELETE"));
+    response
+        .headers_mut()
+        .insert(header::ALLOW, HeaderValue::from_static("POST, GET, DELETE"));
     response
 }
 
@@ -103,7 +108,14 @@ fn post(
     endpoint: Arc<dyn McpServer>,
     state: &Arc<DownstreamState>,
 ) -> Result<BoxFuture<'static, Response<Body>>, LegacyRefusal> {
-    let McpRequest { headers, payload, principal, scope, received, .. } = inbound;
+    let McpRequest {
+        headers,
+        payload,
+        principal,
+        scope,
+        received,
+        ..
+    } = inbound;
     let payload = payload.map_err(|e| {
         let (id, error) = malformed_error(&e);
         LegacyRefusal { id, error }
@@ -115,13 +127,25 @@ fn post(
         && request.method.as_bytes() == b"initialize"
     {
         let result = initialize(request, &headers, principal, scope, &endpoint, state);
-        count_initialize(state, result.as_ref().err().map(|refusal| &refusal.error), &request.params, received);
+        count_initialize(
+            state,
+            result.as_ref().err().map(|refusal| &refusal.error),
+            &request.params,
+            received,
+        );
         return result.map(ready);
     }
     let id = request_id(&payload);
-    let session =
-        find_session(&headers, &principal, &scope, &endpoint, state).map_err(|error| LegacyRefusal { id, error })?;
-    let session_request = SessionRequest { session, endpoint, received, stream, headers: &headers, state };
+    let session = find_session(&headers, &principal, &scope, &endpoint, state)
+        .map_err(|error| LegacyRefusal { id, error })?;
+    let session_request = SessionRequest {
+        session,
+        endpoint,
+        received,
+        stream,
+        headers: &headers,
+        state,
+    };
     match payload {
         RpcPayload::One(RpcMessage::Request(request)) => Ok(session_request.serve(request)),
         RpcPayload::One(other) => {
@@ -137,9 +161,12 @@ const USUAL_ACCEPT: &str = "application/json, text/event-stream";
 
 /// True if the client accepts event streams. Fails if it accepts neither streams nor JSON.
 fn accepts_stream(headers: &HeaderMap) -> Result<bool, Error> {
-    // 2025-11-25/basic/transports.mdx: "The client MUST include an `Accept` header, listing both `application/json` and
-    // `text/event-stream` as supported content types." Lenient, since some clients send none or name only one type.
-    let Some(accept) = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()) else { return Ok(true) };
+    // 2025-11-25/basic/transports.mdx: "The client MUST include an `Accept` header, listing both
+    // `application/json` and `text/event-stream` as supported content types." Lenient, since some
+    // clients send none or name only one type.
+    let Some(accept) = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()) else {
+        return Ok(true);
+    };
     if accept == USUAL_ACCEPT {
         return Ok(true);
     }
@@ -165,30 +192,42 @@ fn find_session(
 ) -> Result<Arc<Session>, Error> {
     check_version(headers)?;
     let Some(id) = headers.get(SESSION_HEADER).and_then(|v| v.to_str().ok()) else {
-        // 2025-11-25/basic/transports.mdx, Session Management: "Servers that require a session ID SHOULD respond to
-        // requests without an `MCP-Session-Id` header (other than initialization) with HTTP 400 Bad Request."
-        let message = "Bad request: the Mcp-Session-Id header is missing; a client starts with initialize";
+        // 2025-11-25/basic/transports.mdx, Session Management: "Servers that require a session ID
+        // SHOULD respond to requests without an `MCP-Session-Id` header (other than initialization)
+        // with HTTP 400 Bad Request."
+        let message =
+            "Bad request: the Mcp-Session-Id header is missing; a client starts with initialize";
         return Err(Error::new(McpErrorKind::InvalidRequest, message));
     };
     state
         .sessions
         .find(id, principal, scope)
         .or_else(|| restore::restore_session(id, headers, principal, scope, (endpoint, state)))
-        // A session of HTTP+SSE or stdio lives on its own stream and is no session of this transport.
+        // A session of HTTP+SSE or stdio lives on its own stream and is no session of this
+        // transport.
         .filter(|session| session.shared_stream.is_none())
-        .ok_or_else(|| Error::new(McpErrorKind::UnknownSession, "Session not found: initialize again"))
+        .ok_or_else(|| {
+            Error::new(
+                McpErrorKind::UnknownSession,
+                "Session not found: initialize again",
+            )
+        })
 }
 
 /// Checks the version header, if there is one.
 ///
-/// 2025-11-25/basic/transports.mdx, Protocol Version Header: "If the server receives a request with an invalid or
-/// unsupported `MCP-Protocol-Version`, it MUST respond with `400 Bad Request`."
+/// 2025-11-25/basic/transports.mdx, Protocol Version Header: "If the server receives a request with
+/// an invalid or unsupported `MCP-Protocol-Version`, it MUST respond with `400 Bad Request`."
 fn check_version(headers: &HeaderMap) -> Result<(), Error> {
-    match headers.get(VERSION_HEADER).map(|v| v.to_str().unwrap_or_default()) {
+    match headers
+        .get(VERSION_HEADER)
+        .map(|v| v.to_str().unwrap_or_default())
+    {
         Some(version) if profile(version).is_none() => {
             let known: Vec<&str> = crate::legacy::PROFILES.iter().map(|p| p.name).collect();
             let message = format!(
-                "Bad request: unsupported MCP-Protocol-Version {version:?} (a session speaks one of {})",
+                "Bad request: unsupported MCP-Protocol-Version {version:?} (a session speaks one \
+                 of {})",
                 known.join(", ")
             );
             Err(Error::new(McpErrorKind::UnsupportedRevision, message))
@@ -207,17 +246,33 @@ fn get(
     if !request.headers.contains_key(SESSION_HEADER) {
         return Ok(not_allowed());
     }
-    let session = find_session(&request.headers, &request.principal, &request.scope, endpoint, state)?;
+    let session = find_session(
+        &request.headers,
+        &request.principal,
+        &request.scope,
+        endpoint,
+        state,
+    )?;
     let profile = profile(session.identity.revision()).unwrap_or(NEWEST);
     // Revisions without resumption ignore the header.
-    let last = request.headers.get(LAST_EVENT_ID).filter(|_| profile.resumes);
-    let Some(last) = last else { return Ok(get_stream::open_stream(&session, endpoint, state, None)?) };
+    let last = request
+        .headers
+        .get(LAST_EVENT_ID)
+        .filter(|_| profile.resumes);
+    let Some(last) = last else {
+        return Ok(get_stream::open_stream(&session, endpoint, state, None)?);
+    };
     match last.to_str().ok().and_then(parse_id) {
         // The events of a previous process are lost, but its event ids can be told apart.
         Some(event) if session.resumption.is_from_previous_process(event) => {
             restore::resume(&session, endpoint, event.0, state)
         }
-        Some((GET_STREAM, after)) => Ok(get_stream::open_stream(&session, endpoint, state, Some(after))?),
+        Some((GET_STREAM, after)) => Ok(get_stream::open_stream(
+            &session,
+            endpoint,
+            state,
+            Some(after),
+        )?),
         Some(event) => {
             get_stream::check_stream_limit(state)?;
             Ok(resumable::resume(&session, profile, event, state)?)
@@ -231,7 +286,13 @@ fn delete(
     endpoint: &Arc<dyn McpServer>,
     state: &DownstreamState,
 ) -> Result<Response<Body>, LegacyRefusal> {
-    let session = find_session(&request.headers, &request.principal, &request.scope, endpoint, state)?;
+    let session = find_session(
+        &request.headers,
+        &request.principal,
+        &request.scope,
+        endpoint,
+        state,
+    )?;
     state.sessions.close(&session);
     let mut response = Response::new(Body::empty());
     *response.status_mut() = http::StatusCode::NO_CONTENT;

@@ -1,7 +1,8 @@
-//! Finished tasks whose results the gateway itself keeps, for clients that asked for a task of a plain call.
+//! Finished tasks whose results the gateway itself keeps, for clients that asked for a task of a
+//! plain call.
 //!
-//! Owns the answers to requests about them. Does not store the results (`session`). Invariant: such a task is finished
-//! before its client can ask for it.
+//! Owns the answers to requests about them. Does not store the results (`session`). Invariant: such
+//! a task is finished before its client can ask for it.
 
 use crate::legacy::tasks;
 use moongate_jsonrpc::json::{JsonObject, RawJson};
@@ -15,7 +16,9 @@ pub(crate) fn serve_task_method(
     method: &McpMethod,
     params: &JsonObject,
 ) -> Option<Result<JsonObject, Error>> {
-    let McpMethod::Task(method) = method else { return None };
+    let McpMethod::Task(method) = method else {
+        return None;
+    };
     let ended = results.find(principal, &params.get_string("taskId")?)?;
     let task = task_state(&ended);
     Some(match method {
@@ -31,11 +34,18 @@ pub(crate) fn serve_task_method(
 
 /// Returns the state of a task that is finished and whose result the gateway keeps.
 pub(crate) fn task_state(ended: &TaskResult) -> TaskState {
-    let failed = ended.result.get("isError").is_some_and(|v| &v.bytes()[..] == b"true");
+    let failed = ended
+        .result
+        .get("isError")
+        .is_some_and(|v| &v.bytes()[..] == b"true");
     let keep = u64::try_from(TaskResults::KEEP.as_millis()).unwrap_or(u64::MAX);
     TaskState {
         id: ended.id.clone(),
-        status: if failed { TaskStatus::Failed } else { TaskStatus::Completed },
+        status: if failed {
+            TaskStatus::Failed
+        } else {
+            TaskStatus::Completed
+        },
         ttl: Some(RawJson::number(keep)),
         // Milliseconds. The task is finished already, so its first poll shows the end.
         poll_interval: Some(RawJson::number(100)),

@@ -1,7 +1,7 @@
 //! GET stream of a session, for messages that belong to no call.
 //!
-//! Owns the order of events on that stream and its end. Does not store events; that is `session.resumption`. Invariant:
-//! a session has one such stream at a time.
+//! Owns the order of events on that stream and its end. Does not store events; that is
+//! `session.resumption`. Invariant: a session has one such stream at a time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,9 @@ use crate::legacy::profile::{NEWEST, profile};
 use crate::legacy::tasks;
 use crate::{notifications, respond};
 use moongate_jsonrpc::sse;
-use moongate_model::{Error, McpErrorKind, McpServer, Notification, NotificationStream, SubscriptionFilter};
+use moongate_model::{
+    Error, McpErrorKind, McpServer, Notification, NotificationStream, SubscriptionFilter,
+};
 use moongate_session::{GET_STREAM, Session, SessionStreamGuard};
 use moongate_telemetry::{CountGuard, Limit, ResumeOutcome};
 
@@ -33,11 +35,15 @@ pub(crate) fn check_stream_limit(state: &DownstreamState) -> Result<(), Error> {
         return Ok(());
     }
     state.metrics.calls.refused.inc(Limit::Streams);
-    let message = format!("There are {} streams, and no more are allowed (limits.streams)", state.streams_max);
+    let message = format!(
+        "There are {} streams, and no more are allowed (limits.streams)",
+        state.streams_max
+    );
     Err(Error::new(McpErrorKind::Overloaded, message))
 }
 
-/// Opens the stream and closes the session's previous one. `after` is the last event that the client has.
+/// Opens the stream and closes the session's previous one. `after` is the last event that the
+/// client has.
 pub(crate) fn open_stream(
     session: &Arc<Session>,
     endpoint: &Arc<dyn McpServer>,
@@ -57,25 +63,32 @@ pub(crate) fn open_stream(
         state.metrics.clients.resumed.inc(ResumeOutcome::Resumed);
     }
     notify_after_restore::queue_catch_up(session);
-    // 2025-11-25/basic/transports.mdx, Multiple Connections: "The server MUST send each of its JSON-RPC messages on
-    // only one of the connected streams". So a second stream replaces the first.
+    // 2025-11-25/basic/transports.mdx, Multiple Connections: "The server MUST send each of its
+    // JSON-RPC messages on only one of the connected streams". So a second stream replaces the
+    // first.
     let replaced = session.open_stream();
     let resumes = profile.resumes;
-    // The first bytes go at once: some clients and proxies wait for them before they report the stream as open.
+    // The first bytes go at once: some clients and proxies wait for them before they report the
+    // stream as open.
     let first = match profile.primes && resumes {
         // No priming event before missed events: the client would take these for received.
-        true if after == position => session.resumption.priming_event(GET_STREAM, resumable::RETRY_DELAY),
+        true if after == position => session
+            .resumption
+            .priming_event(GET_STREAM, resumable::RETRY_DELAY),
         _ => Bytes::from_static(sse::KEEP_ALIVE),
     };
     let mut get_stream = GetStream::new(session, endpoint, state, replaced, first);
     get_stream.last_event = resumes.then_some(after);
-    get_stream.deadline = resumable::stream_lifetime(profile, session, state).map(|time| Instant::now() + time);
+    get_stream.deadline =
+        resumable::stream_lifetime(profile, session, state).map(|time| Instant::now() + time);
     Ok(respond(get_stream))
 }
 
 /// Builds the response that carries the stream.
 pub(crate) fn respond(open: GetStream) -> Response<Body> {
-    let chunks = stream::unfold(open, |mut open| async move { open.next().await.map(|chunk| (chunk, open)) });
+    let chunks = stream::unfold(open, |mut open| async move {
+        open.next().await.map(|chunk| (chunk, open))
+    });
     let mut response = Response::new(Body::Stream(Box::pin(chunks)));
     respond::set_stream_headers(&mut response);
     response
@@ -91,7 +104,8 @@ pub(crate) struct GetStream {
     first: Option<Bytes>,
     /// Number of the client's last event, if events are kept for it.
     last_event: Option<u64>,
-    /// Time at which the client is disconnected: to reconnect, or because it never sent `initialize`.
+    /// Time at which the client is disconnected: to reconnect, or because it never sent
+    /// `initialize`.
     pub(crate) deadline: Option<Instant>,
     /// Events of calls, if their responses use this stream, too.
     pub(crate) calls: Option<CallEvents>,
@@ -110,7 +124,10 @@ pub(crate) struct CallEvents {
 
 impl CallEvents {
     pub(crate) fn new(events: mpsc::Receiver<Bytes>, on_end: impl Send + Sync + 'static) -> Self {
-        CallEvents { events, _on_end: Box::new(on_end) }
+        CallEvents {
+            events,
+            _on_end: Box::new(on_end),
+        }
     }
 
     /// Returns true if a call is open, or its events were not sent yet.
@@ -119,7 +136,10 @@ impl CallEvents {
     }
 
     async fn next(&mut self) -> StreamStep {
-        self.events.recv().await.map_or(StreamStep::End, StreamStep::Framed)
+        self.events
+            .recv()
+            .await
+            .map_or(StreamStep::End, StreamStep::Framed)
     }
 }
 
@@ -139,11 +159,13 @@ impl GetStream {
         replaced: CancellationToken,
         first: Bytes,
     ) -> Self {
-        let listen = || endpoint.subscribe(&session.identity.shared_caller(), SubscriptionFilter::all());
+        let listen =
+            || endpoint.subscribe(&session.identity.shared_caller(), SubscriptionFilter::all());
         GetStream {
             replaced,
             draining: state.draining.clone(),
-            // A client that reconnects continues its old subscription, so it misses nothing in between.
+            // A client that reconnects continues its old subscription, so it misses nothing in
+            // between.
             notifications: session.get_stream.take_retained().unwrap_or_else(listen),
             keep_alive: state.keep_alive,
             session: session.clone(),
@@ -163,7 +185,9 @@ impl GetStream {
             Notification::TaskStatus(task) => {
                 // A server may report the status before it answers the call that made the task.
                 let has_open_calls = !self.session.calls.is_empty();
-                self.session.tasks.admit_status(&task.id, has_open_calls, || tasks::write_status(task))
+                self.session
+                    .tasks
+                    .admit_status(&task.id, has_open_calls, || tasks::write_status(task))
             }
             other => encode_notification(other),
         }
@@ -219,10 +243,18 @@ impl GetStream {
     }
 
     async fn next_step(&mut self) -> StreamStep {
-        // Calls may finish while the gateway drains. A stream without calls has nothing to wait for.
+        // Calls may finish while the gateway drains. A stream without calls has nothing to wait
+        // for.
         let draining = self.draining.is_cancelled();
-        let has_calls = self.calls.as_ref().is_some_and(|calls| calls.has_open(&self.session));
-        let pause = if draining { DRAIN_POLL } else { self.keep_alive };
+        let has_calls = self
+            .calls
+            .as_ref()
+            .is_some_and(|calls| calls.has_open(&self.session));
+        let pause = if draining {
+            DRAIN_POLL
+        } else {
+            self.keep_alive
+        };
         let call = async {
             match &mut self.calls {
                 Some(calls) => calls.next().await,
@@ -239,44 +271,54 @@ impl GetStream {
             // `biased`: a replaced stream writes nothing more, however much is ready.
             biased;
             () = self.replaced.cancelled() => StreamStep::End,
-            () = self.draining.cancelled(), if !draining || !has_calls => if draining { StreamStep::End } else { StreamStep::Nothing },
+            () = self.draining.cancelled(),
+                if !draining || !has_calls => if draining { StreamStep::End } else {
+                    StreamStep::Nothing },
             message = self.session.get_stream.outbox.next() => StreamStep::Message(message),
             step = call => step,
             Some(notification) = self.notifications.stream.next() => {
                 let unwanted = match &notification {
-                    Notification::Log(level, _) => !self.session.identity.caller().log_filter.allows(*level),
-                    // 2025-11-25/client/elicitation.mdx: "MUST only send the notification to the client that
-                    // initiated the elicitation request."
-                    Notification::ElicitationComplete(id, _) => !self.session.client_requests.elicitation_completed(id),
+                    Notification::Log(level,
+                        _) => !self.session.identity.caller().log_filter.allows(*level),
+                    // 2025-11-25/client/elicitation.mdx: "MUST only send the notification to the
+                    // client that initiated the elicitation request."
+                    Notification::ElicitationComplete(id,
+                        _) => !self.session.client_requests.elicitation_completed(id),
                     _ => false,
                 };
-                self.encode(&notification).filter(|_| !unwanted).map_or(StreamStep::Nothing, StreamStep::Message)
+                self.encode(&notification).filter(|_| !unwanted).map_or(StreamStep::Nothing,
+                    StreamStep::Message)
             }
             () = until => {
                 self.deadline = None;
-                // The deadline of HTTP+SSE bounds the time until `initialize`. A session that has begun goes on.
+                // The deadline of HTTP+SSE bounds the time until `initialize`. A session that has
+                // begun goes on.
                 let begun = self.calls.is_some() && !self.session.identity.revision().is_empty();
                 if begun { StreamStep::Nothing } else { StreamStep::End }
             }
-            () = tokio::time::sleep(pause) => if draining { StreamStep::Nothing } else { StreamStep::Framed(Bytes::from_static(sse::KEEP_ALIVE)) },
+            () = tokio::time::sleep(pause) => if draining { StreamStep::Nothing } else {
+                StreamStep::Framed(Bytes::from_static(sse::KEEP_ALIVE)) },
         }
     }
 }
 
 impl Drop for GetStream {
     fn drop(&mut self) {
-        // A client that reconnects must not miss what happens meanwhile, so the session keeps the subscription.
+        // A client that reconnects must not miss what happens meanwhile, so the session keeps the
+        // subscription.
         if self.last_event.is_some() && !self.replaced.is_cancelled() {
             let nothing = NotificationStream {
                 acknowledged: SubscriptionFilter::default(),
                 stream: stream::pending().boxed(),
                 established: None,
             };
-            self.session.retain_notifications(std::mem::replace(&mut self.notifications, nothing));
+            self.session
+                .retain_notifications(std::mem::replace(&mut self.notifications, nothing));
         }
     }
 }
 
 pub(crate) fn encode_notification(notification: &Notification) -> Option<Bytes> {
-    notifications::encode(notification).map(|(method, params)| notifications::encode_notification(method, &params))
+    notifications::encode(notification)
+        .map(|(method, params)| notifications::encode_notification(method, &params))
 }

@@ -1,8 +1,10 @@
-//! Dialect of HTTP+SSE, the HTTP transport of 2024-11-05: one event stream, and POSTs that belong to it.
+//! Dialect of HTTP+SSE, the HTTP transport of 2024-11-05: one event stream, and POSTs that belong
+//! to it.
 //!
-//! Owns the opening of the stream and the POSTs. Does not write the session's own messages (`get_stream.rs`) or run
-//! calls (`session_request.rs`). Invariant: the session begins and ends with its stream. It accepts messages only from the
-//! principal and on the endpoint that opened the stream.
+//! Owns the opening of the stream and the POSTs. Does not write the session's own messages
+//! (`get_stream.rs`) or run calls (`session_request.rs`). Invariant: the session begins and ends
+//! with its stream. It accepts messages only from the principal and on the endpoint that opened the
+//! stream.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,7 +66,8 @@ impl Dialect for HttpSseDialect {
                 (&Verb::POST, Some(_)) => post(request.into_inner(), endpoint, state).await,
                 _ => Ok(not_allowed()),
             };
-            served.unwrap_or_else(|refusal| self.error_response(refusal.id.as_ref(), &refusal.error))
+            served
+                .unwrap_or_else(|refusal| self.error_response(refusal.id.as_ref(), &refusal.error))
         }
         .boxed()
     }
@@ -76,19 +79,28 @@ impl Dialect for HttpSseDialect {
 
 /// Builds the 405 response for a client of Streamable HTTP that tries this endpoint.
 ///
-/// "If it fails with \"405 Method Not Allowed\"" it comes back with a GET (2025-11-25/basic/transports.mdx, Backwards
-/// Compatibility).
+/// "If it fails with \"405 Method Not Allowed\"" it comes back with a GET
+/// (2025-11-25/basic/transports.mdx, Backwards Compatibility).
 fn not_allowed() -> Response<Body> {
     let message = "Method not allowed: HTTP+SSE begins with a GET; Streamable HTTP is at /mcp";
-    let mut response =
-        json_response(405, [encode::encode_error(None, &Error::new(McpErrorKind::InvalidRequest, message))]);
-    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET"));
+    let mut response = json_response(
+        405,
+        [encode::encode_error(
+            None,
+            &Error::new(McpErrorKind::InvalidRequest, message),
+        )],
+    );
+    response
+        .headers_mut()
+        .insert(header::ALLOW, HeaderValue::from_static("GET"));
     response
 }
 
 fn session_id(request: &McpRequest) -> Option<&str> {
     let query = request.uri.query()?;
-    query.split('&').find_map(|part| part.strip_prefix(SESSION)?.strip_prefix('='))
+    query
+        .split('&')
+        .find_map(|part| part.strip_prefix(SESSION)?.strip_prefix('='))
 }
 
 // === the stream ===
@@ -107,8 +119,8 @@ impl Drop for EndSessionOnDrop {
 
 /// Opens the stream.
 ///
-/// 2024-11-05/basic/transports.mdx, HTTP with SSE: "When a client connects, the server MUST send an `endpoint` event
-/// containing a URI for the client to use for sending messages."
+/// 2024-11-05/basic/transports.mdx, HTTP with SSE: "When a client connects, the server MUST send an
+/// `endpoint` event containing a URI for the client to use for sending messages."
 fn open_stream(
     request: &McpRequest,
     endpoint: &Arc<dyn McpServer>,
@@ -121,13 +133,25 @@ fn open_stream(
         ..Caller::without_capabilities(request.principal.clone())
     };
     let (out, calls) = mpsc::channel(EVENTS_MAX);
-    let session =
-        state.sessions.open(caller, request.scope.clone(), Some(SharedStream { out, frame: sse::encode_event }))?;
-    let first =
-        sse::encode_named_event("endpoint", &format!("{}?{SESSION}={}", request.uri.path(), session.identity.id));
+    let session = state.sessions.open(
+        caller,
+        request.scope.clone(),
+        Some(SharedStream {
+            out,
+            frame: sse::encode_event,
+        }),
+    )?;
+    let first = sse::encode_named_event(
+        "endpoint",
+        &format!("{}?{SESSION}={}", request.uri.path(), session.identity.id),
+    );
     // The session is bound to the stream, so a client that disconnects must initialize again.
-    let end_guard = EndSessionOnDrop { sessions: state.sessions.clone(), session: session.clone() };
-    let mut open = get_stream::GetStream::new(&session, endpoint, state, session.open_stream(), first);
+    let end_guard = EndSessionOnDrop {
+        sessions: state.sessions.clone(),
+        session: session.clone(),
+    };
+    let mut open =
+        get_stream::GetStream::new(&session, endpoint, state, session.open_stream(), first);
     open.calls = Some(get_stream::CallEvents::new(calls, end_guard));
     open.deadline = Some(Instant::now() + INITIALIZE_TIME);
     Ok(get_stream::respond(open))
@@ -143,34 +167,65 @@ async fn post(
     check_content_type(&inbound.headers)?;
     let id = session_id(&inbound).unwrap_or_default();
     let session = state.sessions.find(id, &inbound.principal, &inbound.scope);
-    let session = session.and_then(|session| session.shared_stream.clone().map(|stream| (session, stream.out)));
-    let McpRequest { headers, payload, principal, received, .. } = inbound;
+    let session = session.and_then(|session| {
+        session
+            .shared_stream
+            .clone()
+            .map(|stream| (session, stream.out))
+    });
+    let McpRequest {
+        headers,
+        payload,
+        principal,
+        received,
+        ..
+    } = inbound;
     let payload = payload.map_err(|e| {
         let (id, error) = malformed_error(&e);
         LegacyRefusal { id, error }
     })?;
-    let (session, out) =
-        session.ok_or_else(|| LegacyRefusal { id: refusal::request_id(&payload), error: unknown_session() })?;
-    // The permit comes before any work: an immediate response needs it, and a call waits its turn for one.
+    let (session, out) = session.ok_or_else(|| LegacyRefusal {
+        id: refusal::request_id(&payload),
+        error: unknown_session(),
+    })?;
+    // The permit comes before any work: an immediate response needs it, and a call waits its turn
+    // for one.
     let permit = match &payload {
-        RpcPayload::One(RpcMessage::Request(_)) | RpcPayload::Batch(_) => Some(reserve(&payload, &out).await?),
+        RpcPayload::One(RpcMessage::Request(_)) | RpcPayload::Batch(_) => {
+            Some(reserve(&payload, &out).await?)
+        }
         RpcPayload::One(_) => None,
     };
     let first = session.identity.revision().is_empty();
     match payload {
-        RpcPayload::One(RpcMessage::Request(request)) if &*request.method == "initialize" && first => {
+        RpcPayload::One(RpcMessage::Request(request))
+            if &*request.method == "initialize" && first =>
+        {
             let caller = initialize::read_caller(&request.params, &headers, principal, state);
             let caller = caller.map_err(|error| LegacyRefusal::for_id(&request.id, error))?;
             // From here on the session has a caller with a revision, and accepts other requests.
             session.identity.replace_caller(caller);
             initialize::count_initialize(state, None, &request.params, received);
-            write_parts(permit, &initialize::initialize_result(&request, &session, &endpoint));
+            write_parts(
+                permit,
+                &initialize::initialize_result(&request, &session, &endpoint),
+            );
         }
-        RpcPayload::One(RpcMessage::Request(request)) if first => write_parts(permit, &too_early(&request)),
-        RpcPayload::Batch(_) if first => return Err(Error::new(McpErrorKind::InvalidRequest, TOO_EARLY).into()),
+        RpcPayload::One(RpcMessage::Request(request)) if first => {
+            write_parts(permit, &too_early(&request))
+        }
+        RpcPayload::Batch(_) if first => {
+            return Err(Error::new(McpErrorKind::InvalidRequest, TOO_EARLY).into());
+        }
         payload => {
-            let session_request =
-                SessionRequest { session, endpoint, received, stream: true, headers: &headers, state };
+            let session_request = SessionRequest {
+                session,
+                endpoint,
+                received,
+                stream: true,
+                headers: &headers,
+                state,
+            };
             begin_messages(&session_request, payload, out, permit)?;
         }
     }
@@ -178,24 +233,37 @@ async fn post(
 }
 
 fn unknown_session() -> Error {
-    Error::new(McpErrorKind::UnknownSession, "Session not found: it ended with its stream; open a new one")
+    Error::new(
+        McpErrorKind::UnknownSession,
+        "Session not found: it ended with its stream; open a new one",
+    )
 }
 
 const TOO_EARLY: &str = "Invalid request: a client starts with initialize";
 
 fn too_early(request: &RpcRequest) -> Vec<Bytes> {
-    vec![encode::encode_error(Some(&request.id), &Error::new(McpErrorKind::InvalidRequest, TOO_EARLY))]
+    vec![encode::encode_error(
+        Some(&request.id),
+        &Error::new(McpErrorKind::InvalidRequest, TOO_EARLY),
+    )]
 }
 
 /// Reserves a permit in the client's stream.
 ///
 /// A client that does not read gets no further responses, since each of them would have to be kept.
-async fn reserve(payload: &RpcPayload, out: &mpsc::Sender<Bytes>) -> Result<StreamPermit, LegacyRefusal> {
+async fn reserve(
+    payload: &RpcPayload,
+    out: &mpsc::Sender<Bytes>,
+) -> Result<StreamPermit, LegacyRefusal> {
     match tokio::time::timeout(PERMIT_TIME, out.clone().reserve_owned()).await {
         Ok(Ok(permit)) => Ok(permit),
-        Ok(Err(_)) => Err(LegacyRefusal { id: refusal::request_id(payload), error: unknown_session() }),
+        Ok(Err(_)) => Err(LegacyRefusal {
+            id: refusal::request_id(payload),
+            error: unknown_session(),
+        }),
         Err(_) => {
-            let message = "The client does not read its event stream; no more is answered until it does";
+            let message =
+                "The client does not read its event stream; no more is answered until it does";
             Err(LegacyRefusal {
                 id: refusal::request_id(payload),
                 error: Error::new(McpErrorKind::Overloaded, message),
@@ -212,9 +280,12 @@ fn begin_messages(
     permit: Option<StreamPermit>,
 ) -> Result<(), LegacyRefusal> {
     match payload {
-        RpcPayload::One(RpcMessage::Request(request)) => match session_request.start(request, true) {
+        RpcPayload::One(RpcMessage::Request(request)) => match session_request.start(request, true)
+        {
             LegacyStarted::Ready(parts) => write_parts(permit, &parts),
-            LegacyStarted::Running(exchange, encoder) => drop(tokio::spawn(respond::forward(exchange, *encoder, out))),
+            LegacyStarted::Running(exchange, encoder) => {
+                drop(tokio::spawn(respond::forward(exchange, *encoder, out)))
+            }
         },
         RpcPayload::One(other) => session_request.accept(other),
         RpcPayload::Batch(items) => {
@@ -242,20 +313,34 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_client_that_does_not_read_is_closed() {
         let (out, mut stream) = mpsc::channel(EVENTS_MAX);
-        let request =
-            RpcRequest { id: RequestId::number(7), method: ByteString::literal("ping"), params: JsonObject::new() };
+        let request = RpcRequest {
+            id: RequestId::number(7),
+            method: ByteString::literal("ping"),
+            params: JsonObject::new(),
+        };
         let ping = RpcPayload::One(RpcMessage::Request(request));
         for _ in 0..EVENTS_MAX {
-            write_parts(reserve(&ping, &out).await.ok(), &[Bytes::from_static(b"{}")]);
+            write_parts(
+                reserve(&ping, &out).await.ok(),
+                &[Bytes::from_static(b"{}")],
+            );
         }
-        let refusal = reserve(&ping, &out).await.expect_err("a place that is not there");
-        assert_eq!((refusal.error.kind, refusal.id), (McpErrorKind::Overloaded, Some(RequestId::number(7))));
+        let refusal = reserve(&ping, &out)
+            .await
+            .expect_err("a place that is not there");
+        assert_eq!(
+            (refusal.error.kind, refusal.id),
+            (McpErrorKind::Overloaded, Some(RequestId::number(7)))
+        );
         // A client that reads late gets its events, and a permit becomes free.
         let (next, read) = tokio::join!(reserve(&ping, &out), stream.recv());
         assert!(next.is_ok() && read.is_some_and(|event| event.ends_with(b"data: {}\n\n")));
         drop((next, stream));
         assert_eq!(
-            reserve(&ping, &out).await.err().map(|refusal| refusal.error.kind),
+            reserve(&ping, &out)
+                .await
+                .err()
+                .map(|refusal| refusal.error.kind),
             Some(McpErrorKind::UnknownSession)
         );
     }

@@ -1,7 +1,7 @@
 //! `initialize` of a legacy client: its capabilities, and the revision of its session.
 //!
-//! Owns the reading of the request and the encoding of its result. Does not keep the session (`session`). Invariant:
-//! the session speaks the revision that the result names.
+//! Owns the reading of the request and the encoding of its result. Does not keep the session
+//! (`session`). Invariant: the session speaks the revision that the result names.
 
 use std::sync::Arc;
 
@@ -35,9 +35,12 @@ pub(crate) fn initialize(
     state: &DownstreamState,
 ) -> Result<Response<Body>, LegacyRefusal> {
     // Read before the session is opened: a refused request must leave no session behind.
-    let caller =
-        read_caller(&request.params, headers, principal, state).map_err(|e| LegacyRefusal::for_id(&request.id, e))?;
-    let session = state.sessions.open(caller, scope, None).map_err(|e| LegacyRefusal::for_id(&request.id, e))?;
+    let caller = read_caller(&request.params, headers, principal, state)
+        .map_err(|e| LegacyRefusal::for_id(&request.id, e))?;
+    let session = state
+        .sessions
+        .open(caller, scope, None)
+        .map_err(|e| LegacyRefusal::for_id(&request.id, e))?;
     let mut response = json_response(200, initialize_result(request, &session, endpoint));
     let id = HeaderValue::from_str(&session.identity.id)
         .map_err(|_| Error::internal("the session id is no header value"))?;
@@ -46,22 +49,43 @@ pub(crate) fn initialize(
 }
 
 /// Counts an `initialize` under the revision that its client speaks from now on.
-pub(crate) fn count_initialize(state: &DownstreamState, error: Option<&Error>, params: &JsonObject, received: Instant) {
-    count_local_answer(&state.metrics, "initialize", error, negotiate_profile(params).name, received.elapsed());
+pub(crate) fn count_initialize(
+    state: &DownstreamState,
+    error: Option<&Error>,
+    params: &JsonObject,
+    received: Instant,
+) {
+    count_local_answer(
+        &state.metrics,
+        "initialize",
+        error,
+        negotiate_profile(params).name,
+        received.elapsed(),
+    );
 }
 
 /// Encodes the result of `initialize`.
-pub(crate) fn initialize_result(request: &RpcRequest, session: &Session, endpoint: &Arc<dyn McpServer>) -> Vec<Bytes> {
+pub(crate) fn initialize_result(
+    request: &RpcRequest,
+    session: &Session,
+    endpoint: &Arc<dyn McpServer>,
+) -> Vec<Bytes> {
     let caller = session.identity.caller();
     let description = endpoint.describe(&caller);
     let mut result = JsonObject::new()
-        // 2025-11-25/basic/lifecycle.mdx, Version Negotiation: "If the server supports the requested protocol
-        // version, it MUST respond with the same version."
+        // 2025-11-25/basic/lifecycle.mdx, Version Negotiation: "If the server supports the
+        // requested protocol version, it MUST respond with the same version."
         .with("protocolVersion", RawJson::string(caller.revision))
-        .with("capabilities", write_capabilities(caller.revision, &description.capabilities).to_raw())
+        .with(
+            "capabilities",
+            write_capabilities(caller.revision, &description.capabilities).to_raw(),
+        )
         .with("serverInfo", description.info);
     if let Some(instructions) = description.instructions {
-        result.set(ByteString::literal("instructions"), RawJson::string(&instructions));
+        result.set(
+            ByteString::literal("instructions"),
+            RawJson::string(&instructions),
+        );
     }
     encode::encode_result(&request.id, &result)
 }
@@ -71,17 +95,25 @@ fn write_capabilities(revision: &str, capabilities: &ServerCapabilities) -> Json
     // Only 2025-11-25 defines tasks. A client of an older revision does not know the capability.
     let tasks = profile(revision).is_some_and(|profile| profile.tasks);
     if let Some(capabilities) = capabilities.tasks.filter(|_| tasks) {
-        written.set(ByteString::literal("tasks"), tasks::write_capability(capabilities));
+        written.set(
+            ByteString::literal("tasks"),
+            tasks::write_capability(capabilities),
+        );
     }
     written
 }
 
 /// Picks the revision for a client.
 ///
-/// 2025-11-25/basic/lifecycle.mdx, Version Negotiation: "Otherwise, the server MUST respond with another protocol
-/// version it supports. This SHOULD be the latest version supported by the server."
+/// 2025-11-25/basic/lifecycle.mdx, Version Negotiation: "Otherwise, the server MUST respond with
+/// another protocol version it supports. This SHOULD be the latest version supported by the
+/// server."
 fn negotiate_profile(params: &JsonObject) -> &'static Profile {
-    params.get_string("protocolVersion").as_deref().and_then(profile).unwrap_or(NEWEST)
+    params
+        .get_string("protocolVersion")
+        .as_deref()
+        .and_then(profile)
+        .unwrap_or(NEWEST)
 }
 
 /// Reads the caller from its `initialize` request.
@@ -103,7 +135,11 @@ pub(crate) fn read_caller(
         capabilities: read_client_capabilities(&capabilities),
         // Copies: a session must not keep the whole body of its first request alive.
         declared_capabilities: capabilities.to_raw().detached(),
-        client_info: params.get("clientInfo").and_then(bounded_client_info).as_ref().map(RawJson::detached),
+        client_info: params
+            .get("clientInfo")
+            .and_then(bounded_client_info)
+            .as_ref()
+            .map(RawJson::detached),
         log_filter: LogFilter::ServerDecides,
         revision: profile.name,
         forwarded_headers: client_headers::collect_headers(headers, state),

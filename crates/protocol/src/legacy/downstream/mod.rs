@@ -1,7 +1,7 @@
 //! Client side of the legacy revisions: sessions over Streamable HTTP, HTTP+SSE and pipes.
 //!
-//! Owns the dialect and what it writes to clients. Does not know servers. Invariant: no file here names an upstream
-//! type.
+//! Owns the dialect and what it writes to clients. Does not know servers. Invariant: no file here
+//! names an upstream type.
 
 pub(super) mod dialect;
 pub(super) mod encode;

@@ -1,6 +1,7 @@
 //! Refusals of requests that did not become calls, and the errors of the transport.
 //!
-//! Owns their shape. Does not decide on them. Invariant: a refusal names the request if its id could be read.
+//! Owns their shape. Does not decide on them. Invariant: a refusal names the request if its id
+//! could be read.
 
 use http::Response;
 
@@ -24,13 +25,19 @@ impl From<Error> for LegacyRefusal {
 
 impl LegacyRefusal {
     pub(crate) fn for_id(id: &RequestId, error: Error) -> Self {
-        LegacyRefusal { id: Some(id.clone()), error }
+        LegacyRefusal {
+            id: Some(id.clone()),
+            error,
+        }
     }
 }
 
 /// Builds the response to a refused request.
 pub(crate) fn error_response(id: Option<&RequestId>, error: &Error) -> Response<Body> {
-    json_response(encode::http_status(error), [encode::encode_error(id, error)])
+    json_response(
+        encode::http_status(error),
+        [encode::encode_error(id, error)],
+    )
 }
 
 /// Returns the id of the refused request if the payload is a single request.

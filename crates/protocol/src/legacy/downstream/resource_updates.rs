@@ -1,7 +1,7 @@
 //! Updates of one subscribed resource, on their way to the session's stream.
 //!
-//! Owns the task that forwards them. Does not write the stream (`get_stream.rs`). Invariant: a client that unsubscribed
-//! gets no further updates.
+//! Owns the task that forwards them. Does not write the stream (`get_stream.rs`). Invariant: a
+//! client that unsubscribed gets no further updates.
 
 use std::sync::Weak;
 
@@ -12,7 +12,8 @@ use moongate_jsonrpc::json::ByteString;
 use moongate_model::NotificationStream;
 use moongate_session::{Session, SessionSubscription};
 
-/// Forwards the updates of one subscription to the session's stream, until the subscription or the session ends.
+/// Forwards the updates of one subscription to the session's stream, until the subscription or the
+/// session ends.
 pub(crate) async fn forward_subscription(
     uri: ByteString,
     mut notifications: NotificationStream,
@@ -35,7 +36,9 @@ pub(crate) async fn forward_subscription(
             ended = true;
             continue;
         };
-        let Some(session) = session.upgrade() else { return };
+        let Some(session) = session.upgrade() else {
+            return;
+        };
         // A client that unsubscribed gets no further updates, even those that happened before.
         if let Some(message) = encode_notification(&notification)
             && !session.update(&uri, &subscription, message)
@@ -60,7 +63,12 @@ mod tests {
     use moongate_telemetry::Metrics;
 
     fn session() -> Arc<Session> {
-        let replay = ReplaySettings { bytes: 1000, total: 1000, events: 10, time: Duration::from_secs(60) };
+        let replay = ReplaySettings {
+            bytes: 1000,
+            total: 1000,
+            events: 10,
+            time: Duration::from_secs(60),
+        };
         let settings = SessionSettings {
             max: 1,
             idle: Duration::from_secs(60),
@@ -73,7 +81,9 @@ mod tests {
             log_filter: LogFilter::ServerDecides,
             ..Caller::without_capabilities(moongate_testing::principal(1))
         };
-        Sessions::new(settings, Arc::new(Metrics::new())).open(caller, ByteString::literal(""), None).unwrap()
+        Sessions::new(settings, Arc::new(Metrics::new()))
+            .open(caller, ByteString::literal(""), None)
+            .unwrap()
     }
 
     #[tokio::test]
@@ -81,7 +91,9 @@ mod tests {
         let session = session();
         let uri = ByteString::literal("a://1");
         let notifications = |count| {
-            let updated = move |_| Notification::ResourceUpdated(ByteString::literal("a://1"), JsonObject::new());
+            let updated = move |_| {
+                Notification::ResourceUpdated(ByteString::literal("a://1"), JsonObject::new())
+            };
             NotificationStream {
                 acknowledged: SubscriptionFilter::default(),
                 stream: stream::iter((0..count).map(updated)).boxed(),
@@ -92,19 +104,36 @@ mod tests {
             SubscribeOutcome::New(subscription) => subscription,
             _ => panic!("the session was not subscribed"),
         };
-        // Updates queued for the stream leave with their subscription when the client unsubscribes. Nothing else does.
+        // Updates queued for the stream leave with their subscription when the client unsubscribes.
+        // Nothing else does.
         let other = new(session.subscribe(&ByteString::literal("a://2")));
-        assert!(session.update(&ByteString::literal("a://2"), &other, Bytes::from_static(b"two")));
+        assert!(session.update(
+            &ByteString::literal("a://2"),
+            &other,
+            Bytes::from_static(b"two")
+        ));
         let first = new(session.subscribe(&uri));
         assert!(
-            forward_subscription(uri.clone(), notifications(3), Arc::downgrade(&session), first.clone())
-                .now_or_never()
-                .is_none()
+            forward_subscription(
+                uri.clone(),
+                notifications(3),
+                Arc::downgrade(&session),
+                first.clone()
+            )
+            .now_or_never()
+            .is_none()
         );
         session.unsubscribe(&uri);
-        assert_eq!(session.get_stream.outbox.next().now_or_never().as_deref(), Some(&b"two"[..]));
-        assert!(session.get_stream.outbox.next().now_or_never().is_none(), "one about the resource was still waiting");
-        // An update on its way goes no further after the client unsubscribed, even if it subscribed again by then.
+        assert_eq!(
+            session.get_stream.outbox.next().now_or_never().as_deref(),
+            Some(&b"two"[..])
+        );
+        assert!(
+            session.get_stream.outbox.next().now_or_never().is_none(),
+            "one about the resource was still waiting"
+        );
+        // An update on its way goes no further after the client unsubscribed, even if it subscribed
+        // again by then.
         let again = new(session.subscribe(&uri));
         assert!(!session.update(&uri, &first, Bytes::from_static(b"late")));
         assert!(session.get_stream.outbox.next().now_or_never().is_none());
@@ -116,20 +145,32 @@ mod tests {
         let session = session();
         let uri = ByteString::literal("a://1");
         let once = || {
-            let updated = Notification::ResourceUpdated(ByteString::literal("a://1"), JsonObject::new());
+            let updated =
+                Notification::ResourceUpdated(ByteString::literal("a://1"), JsonObject::new());
             NotificationStream {
                 acknowledged: SubscriptionFilter::default(),
                 stream: stream::iter([updated]).boxed(),
                 established: None,
             }
         };
-        let SubscribeOutcome::New(subscription) = session.subscribe(&uri) else { panic!("it is new") };
-        let mut forwarding =
-            Box::pin(forward_subscription(uri.clone(), once(), Arc::downgrade(&session), subscription));
+        let SubscribeOutcome::New(subscription) = session.subscribe(&uri) else {
+            panic!("it is new")
+        };
+        let mut forwarding = Box::pin(forward_subscription(
+            uri.clone(),
+            once(),
+            Arc::downgrade(&session),
+            subscription,
+        ));
         for _ in 0..3 {
-            assert!((&mut forwarding).now_or_never().is_none(), "although nothing more comes");
+            assert!(
+                (&mut forwarding).now_or_never().is_none(),
+                "although nothing more comes"
+            );
             assert!(session.get_stream.outbox.next().now_or_never().is_some());
-            let SubscribeOutcome::Already(again) = session.subscribe(&uri) else { panic!("it was there") };
+            let SubscribeOutcome::Already(again) = session.subscribe(&uri) else {
+                panic!("it was there")
+            };
             again.renew(once());
         }
         session.unsubscribe(&uri);

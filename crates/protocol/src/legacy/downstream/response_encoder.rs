@@ -1,7 +1,7 @@
 //! Encoder of one exchange for a legacy client.
 //!
-//! Owns the wire form of its events and the client's part in input requests. Does not start calls (`session_request.rs`).
-//! Invariant: a disconnected client does not cancel its call.
+//! Owns the wire form of its events and the client's part in input requests. Does not start calls
+//! (`session_request.rs`). Invariant: a disconnected client does not cancel its call.
 
 use moongate_telemetry::{InputKindName, InputOutcome};
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::{RequestId, RpcError, code, encode_with, write_request};
 use moongate_jsonrpc::sse;
 use moongate_model::{
-    Caller, Error, Exchange, InputKind, InputRequired, InputResponses, LogFilter, McpErrorKind, McpMethod,
-    Notification, Outcome, StateHolder,
+    Caller, Error, Exchange, InputKind, InputRequired, InputResponses, LogFilter, McpErrorKind,
+    McpMethod, Notification, Outcome, StateHolder,
 };
 use moongate_session::{Session, SessionActivityGuard, SessionCallGuard, Sessions};
 use tokio::sync::oneshot;
@@ -52,10 +52,12 @@ pub(crate) struct LegacyEncoder {
 impl ResponseEncoder for LegacyEncoder {
     fn notification(&mut self, notification: Notification) -> Option<Bytes> {
         match notification {
-            // 2025-11-25/basic/utilities/progress.mdx: only for tokens "that were provided in an active request".
-            Notification::Progress(params) => {
-                self.token.as_ref().map(|token| notifications::encode_progress(params, token))
-            }
+            // 2025-11-25/basic/utilities/progress.mdx: only for tokens "that were provided in an
+            // active request".
+            Notification::Progress(params) => self
+                .token
+                .as_ref()
+                .map(|token| notifications::encode_progress(params, token)),
             Notification::Log(level, _) if !self.log_filter.allows(level) => None,
             Notification::InputWithdrawn(key, reason) => self.withdraw(&key, reason),
             other => notifications::encode(&other)
@@ -64,11 +66,20 @@ impl ResponseEncoder for LegacyEncoder {
     }
 
     fn input_required(&mut self, input: InputRequired) -> InputAction {
-        let InputRequired { requests, state_holder, responder, .. } = input;
-        // A modern server has ended its exchange with the request, so it cannot continue without the input.
-        if let (StateHolder::Client(_), Some((_, input_request))) =
-            (&state_holder, requests.iter().find(|(_, q)| !self.caller.capabilities.supports(q.kind)))
-        {
+        let InputRequired {
+            requests,
+            state_holder,
+            responder,
+            ..
+        } = input;
+        // A modern server has ended its exchange with the request, so it cannot continue without
+        // the input.
+        if let (StateHolder::Client(_), Some((_, input_request))) = (
+            &state_holder,
+            requests
+                .iter()
+                .find(|(_, q)| !self.caller.capabilities.supports(q.kind)),
+        ) {
             let missing = input_request.kind.capability();
             let error = Error::new(
                 McpErrorKind::MissingCapability,
@@ -82,10 +93,17 @@ impl ResponseEncoder for LegacyEncoder {
         for (key, input_request) in requests {
             let input_request = self.task_augmentation.tag_request(input_request);
             let (outcome, kind) = self.send_input_request(&key, &input_request, &mut messages);
-            self.state.metrics.inputs.asks.inc((InputKindName(input_request.kind.capability()), kind));
+            self.state
+                .metrics
+                .inputs
+                .asks
+                .inc((InputKindName(input_request.kind.capability()), kind));
             waiting.push(async move { (key, outcome.wait().await) });
         }
-        let ids = self.asked[first..].iter().map(|(_, id)| id.clone()).collect();
+        let ids = self.asked[first..]
+            .iter()
+            .map(|(_, id)| id.clone())
+            .collect();
         let open = OpenClientRequests::of(&self.call_guard, ids);
         // A user may never answer. The server then learns that no response comes.
         tokio::spawn(open.deliver(waiting, responder, self.state.input_timeout));
@@ -100,7 +118,9 @@ impl ResponseEncoder for LegacyEncoder {
                 .session()
                 .shared_stream
                 .as_ref()
-                .map_or(sse::encode_event as fn(&[u8]) -> Bytes, |pipe| pipe.frame)(message),
+                .map_or(sse::encode_event as fn(&[u8]) -> Bytes, |pipe| pipe.frame)(
+                message
+            ),
         }
     }
 
@@ -109,14 +129,27 @@ impl ResponseEncoder for LegacyEncoder {
     }
 
     fn disconnect(&mut self) -> BoxFuture<'static, ()> {
-        self.resumable.as_mut().map_or_else(|| std::future::pending().boxed(), ResumableWriter::wait_disconnect)
+        self.resumable.as_mut().map_or_else(
+            || std::future::pending().boxed(),
+            ResumableWriter::wait_disconnect,
+        )
     }
 
     fn result(&mut self, end: Result<Outcome, Error>) -> (u16, Vec<Bytes>) {
-        if let Err(Error { kind: McpErrorKind::ServerError(error), .. }) = &end {
-            for mut page in url_elicitations::required_elicitations(error).into_iter().flatten() {
+        if let Err(Error {
+            kind: McpErrorKind::ServerError(error),
+            ..
+        }) = &end
+        {
+            for mut page in url_elicitations::required_elicitations(error)
+                .into_iter()
+                .flatten()
+            {
                 if let Some(id) = url_elicitations::ensure_elicitation_id(&mut page) {
-                    self.call_guard.session().client_requests.elicitation_opened(&id);
+                    self.call_guard
+                        .session()
+                        .client_requests
+                        .elicitation_opened(&id);
                 }
             }
         }
@@ -131,14 +164,22 @@ impl ResponseEncoder for LegacyEncoder {
     // `notifications/cancelled`. A client that did not send one waits for its response.
     fn cancellation_error(&self) -> Option<Error> {
         let ended = self.call_guard.session().is_ended();
-        ended.then(|| Error::new(McpErrorKind::UnknownSession, "The session ended before the call did"))
+        ended.then(|| {
+            Error::new(
+                McpErrorKind::UnknownSession,
+                "The session ended before the call did",
+            )
+        })
     }
 
-    // 2025-11-25/basic/transports.mdx, Sending Messages to the Server: "Disconnection SHOULD NOT be interpreted as
-    // the client cancelling its request." The call continues until its timeout. A client that has an event id may come
-    // back for the rest.
+    // 2025-11-25/basic/transports.mdx, Sending Messages to the Server: "Disconnection SHOULD NOT be
+    // interpreted as the client cancelling its request." The call continues until its timeout. A
+    // client that has an event id may come back for the rest.
     fn on_client_gone(&mut self, exchange: Exchange) {
-        let abandoned = self.resumable.as_ref().and_then(ResumableWriter::wait_abandoned);
+        let abandoned = self
+            .resumable
+            .as_ref()
+            .and_then(ResumableWriter::wait_abandoned);
         let resumable = self.resumable.take();
         if let Some(abandoned) = abandoned {
             let encoder = LegacyEncoder {
@@ -178,7 +219,11 @@ enum ResponseSource {
 
 impl ResponseSource {
     async fn wait(self) -> Result<JsonObject, RpcError> {
-        let gone = || RpcError { code: code::INTERNAL, message: "The client's session ended".into(), data: None };
+        let gone = || RpcError {
+            code: code::INTERNAL,
+            message: "The client's session ended".into(),
+            data: None,
+        };
         match self {
             ResponseSource::Client(receiver) => receiver.await.unwrap_or_else(|_| Err(gone())),
             ResponseSource::Refused(error) => Err(error),
@@ -242,16 +287,32 @@ impl LegacyEncoder {
     }
 
     pub(crate) fn encode_outcome(&self, end: Result<Outcome, Error>) -> Vec<Bytes> {
-        // Before the client learns of the task: from now on, the server's status notifications go to this session.
-        if let (McpMethod::CallTool, Ok(Outcome { task: Some(task), .. })) = (&self.method, &end) {
+        // Before the client learns of the task: from now on, the server's status notifications go
+        // to this session.
+        if let (
+            McpMethod::CallTool,
+            Ok(Outcome {
+                task: Some(task), ..
+            }),
+        ) = (&self.method, &end)
+        {
             self.call_guard.session().record_task(&task.id);
         }
-        let keep = |result| self.sessions.task_results.store(&self.caller.principal, result);
+        let keep = |result| {
+            self.sessions
+                .task_results
+                .store(&self.caller.principal, result)
+        };
         let end = self.task_augmentation.finish(&self.method, end, keep);
-        encode::encode_outcome(&self.id, &self.task_augmentation.error_method(&self.method), end)
+        encode::encode_outcome(
+            &self.id,
+            &self.task_augmentation.error_method(&self.method),
+            end,
+        )
     }
 
-    /// Sends one input request to the client. If that is not possible, returns the refusal and its metric label.
+    /// Sends one input request to the client. If that is not possible, returns the refusal and its
+    /// metric label.
     fn send_input_request(
         &mut self,
         key: &ByteString,
@@ -260,15 +321,22 @@ impl LegacyEncoder {
     ) -> (ResponseSource, InputOutcome) {
         let refused = |message: String, why| {
             (
-                ResponseSource::Refused(RpcError { code: code::METHOD_NOT_FOUND, message: message.into(), data: None }),
+                ResponseSource::Refused(RpcError {
+                    code: code::METHOD_NOT_FOUND,
+                    message: message.into(),
+                    data: None,
+                }),
                 why,
             )
         };
-        // 2025-11-25/client/elicitation.mdx, Capabilities: "Servers MUST NOT send elicitation requests with
-        // modes that are not supported by the client."
+        // 2025-11-25/client/elicitation.mdx, Capabilities: "Servers MUST NOT send elicitation
+        // requests with modes that are not supported by the client."
         if !self.caller.capabilities.supports(input_request.kind) {
             let missing = input_request.kind.capability();
-            return refused(format!("The client did not declare {missing}"), InputOutcome::NotDeclared);
+            return refused(
+                format!("The client did not declare {missing}"),
+                InputOutcome::NotDeclared,
+            );
         }
         // A plain JSON response holds one message, so a request to the client has no place in it.
         if !self.stream {
@@ -277,22 +345,39 @@ impl LegacyEncoder {
                 InputOutcome::NotReadable,
             );
         }
-        match self.call_guard.session().client_requests.expect_response(input_request.progress.clone()) {
-            None => refused("Too many requests wait for this client's answers".to_owned(), InputOutcome::TooMany),
+        match self
+            .call_guard
+            .session()
+            .client_requests
+            .expect_response(input_request.progress.clone())
+        {
+            None => refused(
+                "Too many requests wait for this client's answers".to_owned(),
+                InputOutcome::TooMany,
+            ),
             Some((id, receiver)) => {
                 let mut params = input_request.params.clone();
-                if matches!(input_request.kind, InputKind::Sample | InputKind::SampleWithTools) {
+                if matches!(
+                    input_request.kind,
+                    InputKind::Sample | InputKind::SampleWithTools
+                ) {
                     tool_output::fit_sampling(&mut params);
                 }
                 if input_request.kind == InputKind::ElicitUrl
                     && let Some(page) = url_elicitations::ensure_elicitation_id(&mut params)
                 {
-                    self.call_guard.session().client_requests.elicitation_opened(&page);
+                    self.call_guard
+                        .session()
+                        .client_requests
+                        .elicitation_opened(&page);
                 }
                 moongate_session::name_progress(&mut params, &id, input_request.progress.as_ref());
-                self.asked.push((ByteString::from(key.as_str()), id.clone()));
+                self.asked
+                    .push((ByteString::from(key.as_str()), id.clone()));
                 let hint = params.size_hint();
-                messages.push(encode_with(hint, |out| write_request(out, &id, &input_request.method, &params)));
+                messages.push(encode_with(hint, |out| {
+                    write_request(out, &id, &input_request.method, &params)
+                }));
                 (ResponseSource::Client(receiver), InputOutcome::Asked)
             }
         }

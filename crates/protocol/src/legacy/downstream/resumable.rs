@@ -1,7 +1,8 @@
 //! Resumable event stream of one call, kept so that its client can come back for the rest.
 //!
-//! Owns the start of such a stream, the lifetime of its connection and its continuation by GET. Does not store events;
-//! that is `session.resumption`. Invariant: an event has one id, and is sent on one connection at a time.
+//! Owns the start of such a stream, the lifetime of its connection and its continuation by GET.
+//! Does not store events; that is `session.resumption`. Invariant: an event has one id, and is sent
+//! on one connection at a time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,8 +26,8 @@ use moongate_session::{NextEvent, ResumptionReader, Session, SessionActivityGuar
 use moongate_telemetry::{CountGuard, ResumeOutcome};
 
 /// Delay after which a disconnected client shall reconnect.
-// 2025-11-25/basic/transports.mdx, Sending Messages to the Server: "The client MUST respect the `retry`
-// field, waiting the given number of milliseconds before attempting to reconnect."
+// 2025-11-25/basic/transports.mdx, Sending Messages to the Server: "The client MUST respect the
+// `retry` field, waiting the given number of milliseconds before attempting to reconnect."
 pub(crate) const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Writer that numbers the events of one response and keeps them.
@@ -39,7 +40,11 @@ pub(crate) struct ResumableWriter {
 }
 
 /// Returns the lifetime of one stream's connection. `None` if the client would not come back.
-pub(crate) fn stream_lifetime(profile: &Profile, session: &Session, state: &DownstreamState) -> Option<Duration> {
+pub(crate) fn stream_lifetime(
+    profile: &Profile,
+    session: &Session,
+    state: &DownstreamState,
+) -> Option<Duration> {
     let polls = profile.primes && session.shared_stream.is_none();
     polls.then_some(state.stream_lifetime)
 }
@@ -66,7 +71,8 @@ impl ResumableWriter {
     pub(crate) fn frame(&mut self, message: &[u8], last: bool) -> Bytes {
         match self.stream_number() {
             Some(number) => self.session.resumption.add(number, message, last),
-            // A session with too many open streams begins no further one, so these events have no ids.
+            // A session with too many open streams begins no further one, so these events have no
+            // ids.
             None => sse::encode_event(message),
         }
     }
@@ -74,7 +80,8 @@ impl ResumableWriter {
     fn stream_number(&mut self) -> Option<u64> {
         if self.begun.is_none() {
             self.begun = self.session.resumption.begin(&self.request);
-            // A client may ask for the rest after a restart. The record lets it learn that there will be none.
+            // A client may ask for the rest after a restart. The record lets it learn that there
+            // will be none.
             self.session.persist();
         }
         self.begun.as_ref().map(|(number, _)| *number)
@@ -82,17 +89,20 @@ impl ResumableWriter {
 
     /// Returns the event that precedes all others.
     pub(crate) fn priming_event(&mut self) -> Option<Bytes> {
-        // 2025-11-25/basic/transports.mdx: "an SSE event consisting of an event ID and an empty `data` field
-        // in order to prime the client to reconnect".
+        // 2025-11-25/basic/transports.mdx: "an SSE event consisting of an event ID and an empty
+        // `data` field in order to prime the client to reconnect".
         let number = self.stream_number().filter(|_| self.primes)?;
         Some(self.session.resumption.priming_event(number, RETRY_DELAY))
     }
 
     /// Waits until the connection must close: another one took over, or its lifetime passed.
     pub(crate) fn wait_disconnect(&mut self) -> BoxFuture<'static, ()> {
-        let Some((_, taken_over)) = self.begun.clone() else { return std::future::pending().boxed() };
-        // 2025-11-25/basic/transports.mdx lets a server close the connection "in order to avoid holding a
-        // long-lived connection". Proxies cut long ones anyway, without a word to the client.
+        let Some((_, taken_over)) = self.begun.clone() else {
+            return std::future::pending().boxed();
+        };
+        // 2025-11-25/basic/transports.mdx lets a server close the connection "in order to avoid
+        // holding a long-lived connection". Proxies cut long ones anyway, without a word to the
+        // client.
         let time = self.stream_lifetime;
         async move {
             tokio::select! {
@@ -103,11 +113,18 @@ impl ResumableWriter {
         .boxed()
     }
 
-    /// Waits until a disconnected client has stayed away for too long. `None` if it knows no event id.
+    /// Waits until a disconnected client has stayed away for too long. `None` if it knows no event
+    /// id.
     pub(crate) fn wait_abandoned(&self) -> Option<BoxFuture<'static, ()>> {
         let (number, token) = self.begun.as_ref()?;
         self.session.resumption.mark_unread(*number, token);
-        Some(self.session.resumption.clone().expire_unread(*number).boxed())
+        Some(
+            self.session
+                .resumption
+                .clone()
+                .expire_unread(*number)
+                .boxed(),
+        )
     }
 }
 
@@ -130,7 +147,8 @@ async fn wait_elapsed(time: Option<Duration>) {
 pub(crate) fn unknown_event() -> Error {
     Error::new(
         McpErrorKind::InvalidRequest,
-        "Bad request: what follows this Last-Event-ID is not kept, or not any more (limits.replay, limits.replay_time)",
+        "Bad request: what follows this Last-Event-ID is not kept, or not any more (limits.replay, \
+         limits.replay_time)",
     )
 }
 
@@ -142,8 +160,8 @@ pub(crate) fn resume(
     state: &DownstreamState,
 ) -> Result<Response<Body>, Error> {
     let count = |outcome: ResumeOutcome| state.metrics.clients.resumed.inc(outcome);
-    // 2025-11-25/basic/transports.mdx, Resumability and Redelivery: "The server MUST NOT replay messages that
-    // would have been delivered on a different stream."
+    // 2025-11-25/basic/transports.mdx, Resumability and Redelivery: "The server MUST NOT replay
+    // messages that would have been delivered on a different stream."
     let Some(reader) = session.resumption.read(number, after) else {
         count(ResumeOutcome::Unknown);
         return Err(unknown_event());
@@ -157,7 +175,9 @@ pub(crate) fn resume(
         _activity: session.begin_activity(),
         _count: CountGuard::new(&state.metrics.clients.streams),
     };
-    let chunks = stream::unfold(resumed, |mut open| async move { open.next().await.map(|chunk| (chunk, open)) });
+    let chunks = stream::unfold(resumed, |mut open| async move {
+        open.next().await.map(|chunk| (chunk, open))
+    });
     let mut response = Response::new(Body::Stream(Box::pin(chunks)));
     respond::set_stream_headers(&mut response);
     Ok(response)
@@ -174,9 +194,13 @@ struct ResumedStream {
 
 impl ResumedStream {
     async fn next(&mut self) -> Option<Bytes> {
-        // The first keep-alive goes at once: some clients and proxies wait for bytes before they report the stream as
-        // open.
-        let quiet = if std::mem::replace(&mut self.sent_first, true) { self.keep_alive } else { Duration::ZERO };
+        // The first keep-alive goes at once: some clients and proxies wait for bytes before they
+        // report the stream as open.
+        let quiet = if std::mem::replace(&mut self.sent_first, true) {
+            self.keep_alive
+        } else {
+            Duration::ZERO
+        };
         let elapsed = async {
             match self.until {
                 Some(until) => tokio::time::sleep_until(until).await,
@@ -188,8 +212,10 @@ impl ResumedStream {
             next = self.reader.next() => match next {
                 NextEvent::Event(event) => Some(event),
                 NextEvent::Evicted(request) => {
-                    let message = "The answer came while the client was away and could not be kept (limits.replay)";
-                    Some(sse::encode_event(&encode::encode_error(Some(&request), &Error::new(McpErrorKind::Overloaded, message))))
+                    let message = "The answer came while the client was away and could not be kept \
+                                   (limits.replay)";
+                    Some(sse::encode_event(&encode::encode_error(Some(&request),
+                        &Error::new(McpErrorKind::Overloaded, message))))
                 }
                 NextEvent::End => None,
             },

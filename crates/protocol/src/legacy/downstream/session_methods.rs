@@ -1,6 +1,7 @@
 //! Methods of a legacy client that change its session: log level, subscriptions, notifications.
 //!
-//! Owns what they do. Does not encode their results (`session_request.rs`). Invariant: they reach no server by name.
+//! Owns what they do. Does not encode their results (`session_request.rs`). Invariant: they reach
+//! no server by name.
 
 use std::sync::Arc;
 
@@ -13,18 +14,22 @@ use crate::notifications::NOTIFICATION_BYTES_MAX;
 use moongate_jsonrpc::json::{ByteString, JsonObject};
 use moongate_jsonrpc::message::{RequestId, RpcNotification};
 use moongate_model::{
-    Error, LogFilter, LogLevel, McpErrorKind, McpServer, Notification, SubscriptionFilter, extends_protocol,
+    Error, LogFilter, LogLevel, McpErrorKind, McpServer, Notification, SubscriptionFilter,
+    extends_protocol,
 };
 use moongate_session::{Session, SubscribeOutcome};
 use moongate_telemetry::DroppedItem;
 
 /// Sets the session's log level (`logging/setLevel`).
 pub(crate) fn set_level(session: &Session, params: &JsonObject) -> Result<JsonObject, Error> {
-    let level = params.get_string("level").and_then(|name| LogLevel::from_name(&name));
+    let level = params
+        .get_string("level")
+        .and_then(|name| LogLevel::from_name(&name));
     let level = level.ok_or_else(|| {
         Error::new(
             McpErrorKind::InvalidParams,
-            "Invalid params: level must be one of debug, info, notice, warning, error, critical, alert, emergency",
+            "Invalid params: level must be one of debug, info, notice, warning, error, critical, \
+             alert, emergency",
         )
     })?;
     session.set_log_filter(LogFilter::AtLeast(level));
@@ -34,18 +39,23 @@ pub(crate) fn set_level(session: &Session, params: &JsonObject) -> Result<JsonOb
 /// Subscription of a session, on its way.
 pub(crate) type Subscribing = BoxFuture<'static, Result<JsonObject, Error>>;
 
-/// Subscribes the session to a resource (`resources/subscribe`), and waits for the server's answer. Updates go to the
-/// session's stream.
+/// Subscribes the session to a resource (`resources/subscribe`), and waits for the server's answer.
+/// Updates go to the session's stream.
 pub(crate) fn subscribe(
     session: &Arc<Session>,
     endpoint: &Arc<dyn McpServer>,
     params: &JsonObject,
 ) -> Result<Subscribing, Error> {
-    let uri = params.get_string("uri").ok_or_else(|| Error::without_text(params, "uri"))?;
+    let uri = params
+        .get_string("uri")
+        .ok_or_else(|| Error::without_text(params, "uri"))?;
     let session = session.clone();
     let endpoint = endpoint.clone();
     // A server that may not support subscriptions is tried first.
-    let trial = endpoint.try_subscriptions(&session.identity.shared_caller(), std::slice::from_ref(&uri));
+    let trial = endpoint.try_subscriptions(
+        &session.identity.shared_caller(),
+        std::slice::from_ref(&uri),
+    );
     if let Some(trial) = trial {
         return Ok(Box::pin(async move {
             trial.await?;
@@ -57,7 +67,8 @@ pub(crate) fn subscribe(
     let confirmed = endpoint.confirm_subscription(&session.identity.shared_caller(), &uri);
     Ok(Box::pin(async move {
         let end = match confirmed {
-            // A client that unsubscribed waits for nothing more, and the server may not be asked at all.
+            // A client that unsubscribed waits for nothing more, and the server may not be asked at
+            // all.
             Some(confirmed) => ended.run_until_cancelled(confirmed).await.unwrap_or(Ok(())),
             None => Ok(()),
         };
@@ -76,21 +87,31 @@ fn begin_subscription(
     uri: &ByteString,
 ) -> Result<(bool, CancellationToken), Error> {
     let caller = session.identity.shared_caller();
-    let notifications =
-        endpoint.subscribe(&caller, SubscriptionFilter { uris: vec![uri.clone()], ..SubscriptionFilter::default() });
+    let notifications = endpoint.subscribe(
+        &caller,
+        SubscriptionFilter {
+            uris: vec![uri.clone()],
+            ..SubscriptionFilter::default()
+        },
+    );
     if let Some(setting) = notifications.acknowledged.exceeded_limit {
         let message = format!("The server has too many subscriptions ({setting}); end some first");
         return Err(Error::new(McpErrorKind::Overloaded, message));
     }
     if let Some(name) = notifications.acknowledged.unoffered {
-        // A method that the server does not have: 2025-11-25/server/resources.mdx, Capabilities, makes it optional.
+        // A method that the server does not have: 2025-11-25/server/resources.mdx, Capabilities,
+        // makes it optional.
         let message = format!("Server \"{name}\" offers no subscriptions to its resources");
         return Err(Error::new(McpErrorKind::UnknownMethod, message));
     }
     if !notifications.acknowledged.uris.contains(uri) {
-        return Err(Error::new(McpErrorKind::UnknownResource, format!("Resource not found: {uri}")));
+        return Err(Error::new(
+            McpErrorKind::UnknownResource,
+            format!("Resource not found: {uri}"),
+        ));
     }
-    // A copy: the URI is a span of the request, whose buffer must not live as long as the subscription.
+    // A copy: the URI is a span of the request, whose buffer must not live as long as the
+    // subscription.
     let uri = ByteString::from(uri.as_str());
     match session.subscribe(&uri) {
         SubscribeOutcome::New(subscription) => {
@@ -109,7 +130,8 @@ fn begin_subscription(
             Ok((false, subscription.ended))
         }
         SubscribeOutcome::TooMany => {
-            let message = "The session has too many subscriptions (limits.subscriptions); end some first";
+            let message =
+                "The session has too many subscriptions (limits.subscriptions); end some first";
             Err(Error::new(McpErrorKind::Overloaded, message))
         }
     }
@@ -117,7 +139,9 @@ fn begin_subscription(
 
 /// Ends a subscription (`resources/unsubscribe`).
 pub(crate) fn unsubscribe(session: &Session, params: &JsonObject) -> Result<JsonObject, Error> {
-    let uri = params.get_string("uri").ok_or_else(|| Error::without_text(params, "uri"))?;
+    let uri = params
+        .get_string("uri")
+        .ok_or_else(|| Error::without_text(params, "uri"))?;
     // No error for an unknown subscription: the client has what it asked for.
     session.unsubscribe(&uri);
     Ok(JsonObject::new())
@@ -132,10 +156,13 @@ pub(crate) fn on_notification(
 ) {
     match &*notification.method {
         "notifications/cancelled" => {
-            let id = notification.params.get("requestId").and_then(|raw| RequestId::from_raw(raw.clone()));
+            let id = notification
+                .params
+                .get("requestId")
+                .and_then(|raw| RequestId::from_raw(raw.clone()));
             // An unknown id is no mistake: the call may just have ended.
-            // 2025-11-25/basic/utilities/cancellation.mdx: "Both parties MUST handle these race conditions
-            // gracefully".
+            // 2025-11-25/basic/utilities/cancellation.mdx: "Both parties MUST handle these race
+            // conditions gracefully".
             let reason = notification.params.get("reason");
             if id.is_some_and(|id| session.calls.cancel(&id, reason)) {
                 state.metrics.calls.cancelled.inc();
@@ -143,19 +170,28 @@ pub(crate) fn on_notification(
         }
         "notifications/roots/list_changed" => {
             // To every server of the endpoint, since any of them may have asked for the roots.
-            endpoint.notify(&session.identity.shared_caller(), Notification::RootsChanged)
+            endpoint.notify(
+                &session.identity.shared_caller(),
+                Notification::RootsChanged,
+            )
         }
         _ if notification.params.size_hint() > NOTIFICATION_BYTES_MAX => {
-            state.metrics.calls.dropped.inc(DroppedItem::LargeNotification);
+            state
+                .metrics
+                .calls
+                .dropped
+                .inc(DroppedItem::LargeNotification);
         }
         "notifications/progress" => {
             let token = notification.params.get("progressToken");
             let params = notification.params.clone();
             // Progress may cross the response on its way, so a late one is ignored.
-            let _ = token.is_some_and(|token| session.client_requests.report_progress(token, params));
+            let _ =
+                token.is_some_and(|token| session.client_requests.report_progress(token, params));
         }
         other if extends_protocol(other) => {
-            let passed = Notification::Extension(notification.method.clone(), notification.params.clone());
+            let passed =
+                Notification::Extension(notification.method.clone(), notification.params.clone());
             endpoint.notify(&session.identity.shared_caller(), passed);
         }
         // `initialized` changes nothing here, and all others are a server's.
@@ -188,7 +224,11 @@ mod tests {
         }
 
         fn subscribe(&self, _: &Arc<Caller>, filter: SubscriptionFilter) -> NotificationStream {
-            NotificationStream { acknowledged: filter, stream: stream::pending().boxed(), established: None }
+            NotificationStream {
+                acknowledged: filter,
+                stream: stream::pending().boxed(),
+                established: None,
+            }
         }
 
         fn confirm_subscription(
@@ -203,7 +243,12 @@ mod tests {
     }
 
     fn session() -> Arc<Session> {
-        let replay = ReplaySettings { bytes: 1000, total: 1000, events: 10, time: Duration::from_secs(60) };
+        let replay = ReplaySettings {
+            bytes: 1000,
+            total: 1000,
+            events: 10,
+            time: Duration::from_secs(60),
+        };
         let settings = SessionSettings {
             max: 1,
             idle: Duration::from_secs(60),
@@ -213,7 +258,9 @@ mod tests {
             subscriptions: 10,
         };
         let caller = Caller::without_capabilities(moongate_testing::principal(1));
-        Sessions::new(settings, Arc::new(Metrics::new())).open(caller, ByteString::literal(""), None).unwrap()
+        Sessions::new(settings, Arc::new(Metrics::new()))
+            .open(caller, ByteString::literal(""), None)
+            .unwrap()
     }
 
     #[tokio::test]
@@ -228,7 +275,10 @@ mod tests {
         unsubscribe(&session, &params).unwrap();
         let mut again = subscribing();
         assert!(first.now_or_never().unwrap().is_ok() && second.now_or_never().unwrap().is_ok());
-        assert!((&mut again).now_or_never().is_none(), "another subscription");
+        assert!(
+            (&mut again).now_or_never().is_none(),
+            "another subscription"
+        );
         assert_eq!(session.subscriptions.uris(), [ByteString::literal("a://1")]);
     }
 }

@@ -1,7 +1,8 @@
-//! Handling of one POST of a session: requests become calls, responses go to the servers that wait for them.
+//! Handling of one POST of a session: requests become calls, responses go to the servers that wait
+//! for them.
 //!
-//! Owns the start of a session's requests and the encoding of their results. Does not own the session. Invariant: a
-//! disconnected client does not cancel its call.
+//! Owns the start of a session's requests and the encoding of their results. Does not own the
+//! session. Invariant: a disconnected client does not cancel its call.
 
 use moongate_telemetry::{DroppedItem, Limit};
 use std::sync::Arc;
@@ -30,8 +31,8 @@ use crate::{client_headers, trace_context};
 use moongate_jsonrpc::json::{JsonObject, RawJson};
 use moongate_jsonrpc::message::{MalformedMessage, RequestId, RpcMessage, RpcRequest};
 use moongate_model::{
-    Call, Caller, Error, Exchange, ExchangeEvent, McpErrorKind, McpMethod, McpServer, Outcome, TaskMethod,
-    extends_protocol,
+    Call, Caller, Error, Exchange, ExchangeEvent, McpErrorKind, McpMethod, McpServer, Outcome,
+    TaskMethod, extends_protocol,
 };
 use moongate_session::{Session, SessionCallGuard};
 
@@ -51,21 +52,35 @@ impl SessionRequest<'_> {
     pub(crate) fn serve(&self, request: RpcRequest) -> BoxFuture<'static, Response<Body>> {
         let stream = self.may_stream();
         let (exchange, encoder) = match self.start(request, stream) {
-            LegacyStarted::Ready(parts) => return std::future::ready(json_response(200, parts)).boxed(),
+            LegacyStarted::Ready(parts) => {
+                return std::future::ready(json_response(200, parts)).boxed();
+            }
             LegacyStarted::Running(exchange, encoder) => (exchange, encoder),
         };
-        // The response must become a stream before that lifetime passes: only a stream can send the client away.
-        let keep_alive = encoder.stream_lifetime.map_or(self.state.keep_alive, |time| time.min(self.state.keep_alive));
+        // The response must become a stream before that lifetime passes: only a stream can send the
+        // client away.
+        let keep_alive = encoder
+            .stream_lifetime
+            .map_or(self.state.keep_alive, |time| {
+                time.min(self.state.keep_alive)
+            });
         let metrics = self.state.metrics.clone();
         let timers = self.state.timers.clone();
-        let options = ResponseOptions { keep_alive, stream, metrics, timers };
+        let options = ResponseOptions {
+            keep_alive,
+            stream,
+            metrics,
+            timers,
+        };
         respond::respond(exchange, *encoder, options).boxed()
     }
 
-    /// True if the response may become a stream: the client accepts streams, and the limit is not reached.
+    /// True if the response may become a stream: the client accepts streams, and the limit is not
+    /// reached.
     fn may_stream(&self) -> bool {
         self.stream
-            && self.state.metrics.clients.streams.get() < i64::try_from(self.state.streams_max).unwrap_or(i64::MAX)
+            && self.state.metrics.clients.streams.get()
+                < i64::try_from(self.state.streams_max).unwrap_or(i64::MAX)
     }
 
     /// Accepts a notification or a response, which have no response themselves.
@@ -75,10 +90,17 @@ impl SessionRequest<'_> {
                 session_methods::on_notification(&self.session, &self.endpoint, &n, self.state)
             }
             RpcMessage::Response(response) => {
-                let known =
-                    response.id.is_some_and(|id| self.session.client_requests.deliver_response(&id, response.outcome));
+                let known = response.id.is_some_and(|id| {
+                    self.session
+                        .client_requests
+                        .deliver_response(&id, response.outcome)
+                });
                 if !known {
-                    self.state.metrics.calls.dropped.inc(DroppedItem::ClientResponse);
+                    self.state
+                        .metrics
+                        .calls
+                        .dropped
+                        .inc(DroppedItem::ClientResponse);
                 }
             }
             RpcMessage::Request(_) => {}
@@ -103,7 +125,9 @@ impl SessionRequest<'_> {
     ) -> Result<Option<Vec<LegacyStarted>>, Error> {
         let revision = self.session.identity.revision();
         if !profile(revision).is_some_and(|p| p.batches) {
-            let message = format!("Invalid request: revision {revision} has no batches; send each message on its own");
+            let message = format!(
+                "Invalid request: revision {revision} has no batches; send each message on its own"
+            );
             return Err(Error::new(McpErrorKind::InvalidRequest, message));
         }
         let mut answers = Vec::new();
@@ -114,7 +138,10 @@ impl SessionRequest<'_> {
                 Ok(other) => self.accept(other),
                 Err(e) => {
                     let (id, error) = malformed_error(&e);
-                    answers.push(LegacyStarted::Ready(vec![encode::encode_error(id.as_ref(), &error)]));
+                    answers.push(LegacyStarted::Ready(vec![encode::encode_error(
+                        id.as_ref(),
+                        &error,
+                    )]));
                 }
             }
         }
@@ -123,15 +150,29 @@ impl SessionRequest<'_> {
 
     /// Starts one request. `stream` is true if other messages may precede its response.
     pub(crate) fn start(&self, request: RpcRequest, stream: bool) -> LegacyStarted {
-        let RpcRequest { id, method, mut params } = request;
+        let RpcRequest {
+            id,
+            method,
+            mut params,
+        } = request;
         let now = |end: Result<JsonObject, Error>| {
-            LegacyStarted::Ready(encode::encode_outcome(&id, &McpMethod::Complete, end.map(Outcome::from_result)))
+            LegacyStarted::Ready(encode::encode_outcome(
+                &id,
+                &McpMethod::Complete,
+                end.map(Outcome::from_result),
+            ))
         };
         // These methods never reach a server, so their metrics are counted here.
         let answer = |method: &'static str, end: Result<JsonObject, Error>| {
             let revision = self.session.identity.revision();
             let took = self.received.elapsed();
-            count_local_answer(&self.state.metrics, method, end.as_ref().err(), revision, took);
+            count_local_answer(
+                &self.state.metrics,
+                method,
+                end.as_ref().err(),
+                revision,
+                took,
+            );
             now(end)
         };
         // Once for all below: each view of the name as text checks its encoding.
@@ -144,7 +185,10 @@ impl SessionRequest<'_> {
             // Answered here: a ping tests the connection of this hop.
             "ping" => return answer("ping", Ok(JsonObject::new())),
             "logging/setLevel" => {
-                return answer("logging/setLevel", session_methods::set_level(&self.session, &params));
+                return answer(
+                    "logging/setLevel",
+                    session_methods::set_level(&self.session, &params),
+                );
             }
             "resources/subscribe" => {
                 return match session_methods::subscribe(&self.session, &self.endpoint, &params) {
@@ -153,7 +197,10 @@ impl SessionRequest<'_> {
                 };
             }
             "resources/unsubscribe" => {
-                return answer("resources/unsubscribe", session_methods::unsubscribe(&self.session, &params));
+                return answer(
+                    "resources/unsubscribe",
+                    session_methods::unsubscribe(&self.session, &params),
+                );
             }
             _ => {}
         }
@@ -162,18 +209,31 @@ impl SessionRequest<'_> {
         if let McpMethod::Other(name) = &method
             && !extends_protocol(name)
         {
-            return answer("_OTHER", Err(Error::new(McpErrorKind::UnknownMethod, format!("Method not found: {name}"))));
+            return answer(
+                "_OTHER",
+                Err(Error::new(
+                    McpErrorKind::UnknownMethod,
+                    format!("Method not found: {name}"),
+                )),
+            );
         }
         let caller = self.caller();
         let offered = || self.endpoint.describe(&caller).capabilities.tasks.is_some();
-        let task_augmentation =
-            match task_augmentation::take_augmentation(caller.revision, &method, &mut params, offered) {
-                Ok(task_augmentation) => task_augmentation,
-                Err(error) => return now(Err(error)),
-            };
-        if let Some(end) =
-            gateway_tasks::serve_task_method(&self.state.sessions.task_results, &caller.principal, &method, &params)
-        {
+        let task_augmentation = match task_augmentation::take_augmentation(
+            caller.revision,
+            &method,
+            &mut params,
+            offered,
+        ) {
+            Ok(task_augmentation) => task_augmentation,
+            Err(error) => return now(Err(error)),
+        };
+        if let Some(end) = gateway_tasks::serve_task_method(
+            &self.state.sessions.task_results,
+            &caller.principal,
+            &method,
+            &params,
+        ) {
             return now(end);
         }
         let mut meta = match take_meta(&mut params) {
@@ -197,15 +257,31 @@ impl SessionRequest<'_> {
             ..Call::new(method.clone(), params)
         };
         let exchange = self.start_call(&caller, call);
-        let encoder = self.encoder(id, (method, task_augmentation, token), caller, call_guard, stream);
+        let encoder = self.encoder(
+            id,
+            (method, task_augmentation, token),
+            caller,
+            call_guard,
+            stream,
+        );
         LegacyStarted::Running(exchange, Box::new(encoder))
     }
 
     /// Starts a subscription that waits for its server.
-    fn start_subscribing(&self, id: RequestId, subscribing: session_methods::Subscribing) -> LegacyStarted {
+    fn start_subscribing(
+        &self,
+        id: RequestId,
+        subscribing: session_methods::Subscribing,
+    ) -> LegacyStarted {
         let call_guard = match self.begin_call(&id) {
             Ok(call_guard) => call_guard,
-            Err(error) => return LegacyStarted::Ready(encode::encode_outcome(&id, &McpMethod::Complete, Err(error))),
+            Err(error) => {
+                return LegacyStarted::Ready(encode::encode_outcome(
+                    &id,
+                    &McpMethod::Complete,
+                    Err(error),
+                ));
+            }
         };
         let caller = self.caller();
         let received = self.received;
@@ -213,24 +289,40 @@ impl SessionRequest<'_> {
         let revision = caller.revision;
         let exchange = Exchange::new(stream::once(async move {
             let end = subscribing.await;
-            count_local_answer(&state.metrics, "resources/subscribe", end.as_ref().err(), revision, received.elapsed());
+            count_local_answer(
+                &state.metrics,
+                "resources/subscribe",
+                end.as_ref().err(),
+                revision,
+                received.elapsed(),
+            );
             ExchangeEvent::Done(end.map(Outcome::from_result))
         }));
-        let encoder =
-            self.encoder(id, (McpMethod::Complete, TaskAugmentation::default(), None), caller, call_guard, false);
+        let encoder = self.encoder(
+            id,
+            (McpMethod::Complete, TaskAugmentation::default(), None),
+            caller,
+            call_guard,
+            false,
+        );
         LegacyStarted::Running(exchange, Box::new(encoder))
     }
 
     fn start_call(&self, caller: &Arc<Caller>, call: Call) -> Exchange {
         // Before the server can ask: a connection of the session is opened by one of its calls.
-        self.session.extension_check.get_or_init(|| self.endpoint.extension_check(caller));
+        self.session
+            .extension_check
+            .get_or_init(|| self.endpoint.extension_check(caller));
         self.endpoint.call(caller, call)
     }
 
     fn begin_call(&self, id: &RequestId) -> Result<SessionCallGuard, Error> {
         self.session.begin_call(id).ok_or_else(|| {
             self.state.metrics.calls.refused.inc(Limit::SessionCalls);
-            Error::new(McpErrorKind::Overloaded, "The session has too many calls open; wait for some to end")
+            Error::new(
+                McpErrorKind::Overloaded,
+                "The session has too many calls open; wait for some to end",
+            )
         })
     }
 
@@ -245,8 +337,10 @@ impl SessionRequest<'_> {
         // Without a stream there are no events to keep.
         let profile = profile(caller.revision).filter(|_| stream);
         LegacyEncoder {
-            resumable: profile.and_then(|profile| ResumableWriter::new(profile, &self.session, &id, self.state)),
-            stream_lifetime: profile.and_then(|profile| resumable::stream_lifetime(profile, &self.session, self.state)),
+            resumable: profile
+                .and_then(|profile| ResumableWriter::new(profile, &self.session, &id, self.state)),
+            stream_lifetime: profile
+                .and_then(|profile| resumable::stream_lifetime(profile, &self.session, self.state)),
             id,
             method,
             task_augmentation,
@@ -299,7 +393,14 @@ impl LegacyStarted {
     async fn finish(self) -> Vec<Bytes> {
         match self {
             LegacyStarted::Ready(parts) => parts,
-            LegacyStarted::Running(exchange, encoder) => BatchCall { exchange: Some(exchange), encoder }.finish().await,
+            LegacyStarted::Running(exchange, encoder) => {
+                BatchCall {
+                    exchange: Some(exchange),
+                    encoder,
+                }
+                .finish()
+                .await
+            }
         }
     }
 }
@@ -314,12 +415,16 @@ impl BatchCall {
     async fn finish(mut self) -> Vec<Bytes> {
         let token = self.encoder.call_guard.token().clone();
         let end = loop {
-            let Some(exchange) = &mut self.exchange else { return Vec::new() };
-            // Other events cannot be sent before the array. A dropped input request tells the server that none will
-            // come.
+            let Some(exchange) = &mut self.exchange else {
+                return Vec::new();
+            };
+            // Other events cannot be sent before the array. A dropped input request tells the
+            // server that none will come.
             tokio::select! {
-                event = exchange.next_event() => if let ExchangeEvent::Done(end) = event { break end },
-                () = token.cancelled() => break Err(Error::new(McpErrorKind::Cancelled, "Cancelled by the client")),
+                event = exchange.next_event() => if let ExchangeEvent::Done(end) = event {
+                    break end },
+                () = token.cancelled() => break Err(Error::new(McpErrorKind::Cancelled,
+                    "Cancelled by the client")),
             }
         };
         self.exchange = None;

@@ -1,7 +1,8 @@
-//! Session on a pipe: it begins with `initialize`, ends with the pipe, and all its messages go there.
+//! Session on a pipe: it begins with `initialize`, ends with the pipe, and all its messages go
+//! there.
 //!
-//! Owns the session's lifetime. Does not run calls (`session_request.rs`) or write messages outside of calls (`get_stream.rs`).
-//! Invariant: a pipe has one session.
+//! Owns the session's lifetime. Does not run calls (`session_request.rs`) or write messages outside
+//! of calls (`get_stream.rs`). Invariant: a pipe has one session.
 
 use std::sync::Arc;
 
@@ -42,16 +43,33 @@ impl StdioSession {
         let headers = HeaderMap::new();
         let caller = initialize::read_caller(&request.params, &headers, principal, state)?;
         // The pipe is the session's only stream: responses and notifications share it.
-        let shared_stream = SharedStream { out: out.clone(), frame: encode_line };
+        let shared_stream = SharedStream {
+            out: out.clone(),
+            frame: encode_line,
+        };
         let opened = state.sessions.open(caller, scope, Some(shared_stream));
-        initialize::count_initialize(state, opened.as_ref().err(), &request.params, Instant::now());
+        initialize::count_initialize(
+            state,
+            opened.as_ref().err(),
+            &request.params,
+            Instant::now(),
+        );
         // Counted before it fails: a refused `initialize` is in the metrics, too.
         let session = opened?;
         let response = initialize::initialize_result(request, &session, endpoint);
         let endpoint = endpoint.clone();
         let state = state.clone();
         let out = out.clone();
-        Ok((StdioSession { session, endpoint, state, out, headers }, response))
+        Ok((
+            StdioSession {
+                session,
+                endpoint,
+                state,
+                out,
+                headers,
+            },
+            response,
+        ))
     }
 
     /// Replaces the server for all later requests.
@@ -59,12 +77,18 @@ impl StdioSession {
         self.endpoint = endpoint;
     }
 
-    /// Starts to forward messages outside of calls. Called once the client has the `initialize` response.
+    /// Starts to forward messages outside of calls. Called once the client has the `initialize`
+    /// response.
     pub(crate) fn start_stream(&self) {
         let session = &self.session;
         let out = self.out.clone();
-        let mut open =
-            get_stream::GetStream::new(session, &self.endpoint, &self.state, session.open_stream(), Bytes::new());
+        let mut open = get_stream::GetStream::new(
+            session,
+            &self.endpoint,
+            &self.state,
+            session.open_stream(),
+            Bytes::new(),
+        );
         tokio::spawn(async move {
             while let Some(message) = open.next_message().await {
                 if out.send(encode_line(&message)).await.is_err() {
@@ -128,13 +152,16 @@ impl Drop for StdioSession {
 
 /// Encodes the response to a request without a session: an error, or the result of a ping.
 pub(crate) fn answer_before_initialize(request: &RpcRequest) -> Vec<Bytes> {
-    // 2025-11-25/basic/lifecycle.mdx, Initialization: "The client SHOULD NOT send requests other than pings before the
-    // server has responded to the `initialize` request."
+    // 2025-11-25/basic/lifecycle.mdx, Initialization: "The client SHOULD NOT send requests other
+    // than pings before the server has responded to the `initialize` request."
     if &*request.method == "ping" {
         return encode::encode_result(&request.id, &moongate_jsonrpc::json::JsonObject::new());
     }
     let message = "Invalid request: a client starts with initialize, or says its revision in _meta";
-    vec![encode_refusal(Some(&request.id), &Error::new(McpErrorKind::InvalidRequest, message))]
+    vec![encode_refusal(
+        Some(&request.id),
+        &Error::new(McpErrorKind::InvalidRequest, message),
+    )]
 }
 
 /// Encodes an error in the wire form that every client understands.

@@ -1,7 +1,8 @@
 //! Call on a legacy server, from its request to its response.
 //!
-//! Owns the request of one call and its progress token. Does not own the session; that is `LegacyConnection`.
-//! Invariant: a call that may have run and may change something is not sent twice.
+//! Owns the request of one call and its progress token. Does not own the session; that is
+//! `LegacyConnection`. Invariant: a call that may have run and may change something is not sent
+//! twice.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,12 +31,12 @@ use crate::open_inputs::{self, Withdrawal};
 use crate::{call_error, connect_error, notifications, pipe_routes};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::{
-    RequestId, RpcError, RpcMessage, RpcNotification, RpcRequest, RpcResponse, code, echoed_number, encode_with,
-    write_request,
+    RequestId, RpcError, RpcMessage, RpcNotification, RpcRequest, RpcResponse, code, echoed_number,
+    encode_with, write_request,
 };
 use moongate_model::{
-    Call, Caller, CancelReason, Error, Exchange, ExchangeEvent, InputKind, InputRequest, InputRequired, LogFilter,
-    McpMethod, Notification, Outcome, Principal, StateHolder, TaskMethod,
+    Call, Caller, CancelReason, Error, Exchange, ExchangeEvent, InputKind, InputRequest,
+    InputRequired, LogFilter, McpMethod, Notification, Outcome, Principal, StateHolder, TaskMethod,
 };
 use moongate_transport::{HeaderList, LinkError};
 
@@ -71,8 +72,13 @@ enum SendPhase {
 }
 
 impl LegacyCall {
-    /// Creates the exchange of a call and its progress token. Sends nothing before the first event is polled.
-    pub(crate) fn start(server: Arc<LegacyConnection>, caller: Arc<Caller>, call: Call) -> (Exchange, u64) {
+    /// Creates the exchange of a call and its progress token. Sends nothing before the first event
+    /// is polled.
+    pub(crate) fn start(
+        server: Arc<LegacyConnection>,
+        caller: Arc<Caller>,
+        call: Call,
+    ) -> (Exchange, u64) {
         let running = LegacyCall::new(server, caller, call);
         let token = running.token;
         (running.into_exchange(), token)
@@ -92,22 +98,25 @@ impl LegacyCall {
     }
 
     fn into_exchange(self) -> Exchange {
-        Exchange::new(stream::unfold(
-            self,
-            |mut running| async move { running.next().await.map(|event| (event, running)) },
-        ))
+        Exchange::new(stream::unfold(self, |mut running| async move {
+            running.next().await.map(|event| (event, running))
+        }))
     }
 
     fn new(server: Arc<LegacyConnection>, caller: Arc<Caller>, call: Call) -> Self {
-        // A legacy server logs whether a client requested it or not, so a message can be about any client call. It is
-        // never about the gateway's own.
+        // A legacy server logs whether a client requested it or not, so a message can be about any
+        // client call. It is never about the gateway's own.
         let logs = match caller.log_filter {
             _ if caller.principal.id == Principal::GATEWAY => LogInterest::Never,
             LogFilter::Nothing => LogInterest::Unwanted(caller.principal.id),
             _ => LogInterest::Wanted(caller.principal.id),
         };
         let is_pipe = server.link.is_multiplexed();
-        let target = if is_pipe && server.calls.can_be_asked(caller.capabilities, call.extensions) {
+        let target = if is_pipe
+            && server
+                .calls
+                .can_be_asked(caller.capabilities, call.extensions)
+        {
             CallTarget::from_call(&call)
         } else {
             CallTarget::default()
@@ -120,14 +129,28 @@ impl LegacyCall {
         if let Some(task) = &task.awaited {
             entry.set_awaited_task(task.clone(), None);
         }
-        let Call { method, params, meta, progress, extensions, cancel_reason, received, .. } = call;
+        let Call {
+            method,
+            params,
+            meta,
+            progress,
+            extensions,
+            cancel_reason,
+            received,
+            ..
+        } = call;
         let params = with_meta(params, meta, progress.then_some(entry.id));
         let body = encode_with(params.size_hint(), |out| {
             write_request(out, &RequestId::number(entry.id), method.name(), &params)
         });
         let forwarded = client_headers::header_list(&caller);
-        // "It MUST block the response until the task reaches a terminal status": longer than a call may take.
-        let wait = if task.awaited.is_some() { server.options.timeouts.input_timeout() } else { Duration::ZERO };
+        // "It MUST block the response until the task reaches a terminal status": longer than a call
+        // may take.
+        let wait = if task.awaited.is_some() {
+            server.options.timeouts.input_timeout()
+        } else {
+            Duration::ZERO
+        };
         // Time spent in the queue counts towards the call's timeout.
         let deadline = CallDeadline::new(received + server.options.timeouts.call() + wait);
         LegacyCall {
@@ -166,14 +189,23 @@ impl LegacyCall {
             }
             self.server.ensure_log_level(&self.caller).await;
             self.server.settle_cancellations(&self.caller).await;
-            self.phase = SendPhase::Sent { received_before: self.server.link.received_count() };
-            // Some servers wait for an input response before they send even the status of the call's response. So the
-            // side queue is read while the request is still being sent.
+            self.phase = SendPhase::Sent {
+                received_before: self.server.link.received_count(),
+            };
+            // Some servers wait for an input response before they send even the status of the
+            // call's response. So the side queue is read while the request is still being sent.
             let sending = self.send();
             if self.entry.stray_messages.is_some() && !self.server.link.is_multiplexed() {
                 self.reply.send_meanwhile(sending);
             } else {
-                match self.server.options.timeouts.timers().timeout_at(self.deadline.at(), sending).await {
+                match self
+                    .server
+                    .options
+                    .timeouts
+                    .timers()
+                    .timeout_at(self.deadline.at(), sending)
+                    .await
+                {
                     Ok(sent) => {
                         if let Err(error) = self.reply.begin(sent) {
                             return ExchangeEvent::Done(Err(error));
@@ -187,9 +219,9 @@ impl LegacyCall {
             match self.receive().await {
                 IncomingItem::Message(Ok(message)) => {
                     if !matches!(message, RpcMessage::Response(_)) {
-                        // 2025-11-25/basic/lifecycle.mdx, Timeouts: "implementations SHOULD always enforce a
-                        // maximum timeout, regardless of progress notifications, to limit the impact of a
-                        // misbehaving client or server."
+                        // 2025-11-25/basic/lifecycle.mdx, Timeouts: "implementations SHOULD always
+                        // enforce a maximum timeout, regardless of progress notifications, to limit
+                        // the impact of a misbehaving client or server."
                         if !self.deadline.has_time(self.server.options.timeouts.call()) {
                             return self.timed_out();
                         }
@@ -206,10 +238,15 @@ impl LegacyCall {
                     }
                 }
                 IncomingItem::NotSent(error) => return ExchangeEvent::Done(Err(error)),
-                IncomingItem::Message(Err(error)) => return ExchangeEvent::Done(Err(self.link_error(&error))),
+                IncomingItem::Message(Err(error)) => {
+                    return ExchangeEvent::Done(Err(self.link_error(&error)));
+                }
                 IncomingItem::End => {
                     let reason = "the stream ended without an answer";
-                    return ExchangeEvent::Done(Err(call_error::protocol_error(&self.server.options.server, reason)));
+                    return ExchangeEvent::Done(Err(call_error::protocol_error(
+                        &self.server.options.server,
+                        reason,
+                    )));
                 }
                 IncomingItem::TimedOut => {
                     if !self.deadline.extend(self.server.options.timeouts.call()) {
@@ -220,7 +257,8 @@ impl LegacyCall {
         }
     }
 
-    /// Waits for the server's first request for roots, which goes to the client before the call is sent.
+    /// Waits for the server's first request for roots, which goes to the client before the call is
+    /// sent.
     async fn settle_roots(&mut self) -> Option<ExchangeEvent> {
         // On a shared connection, no client is asked outside of its calls.
         self.server.options.client.as_ref()?;
@@ -252,7 +290,8 @@ impl LegacyCall {
                 None => std::future::pending().await,
             }
         };
-        // The server may have sent requests of the task before this wait began, or on another stream.
+        // The server may have sent requests of the task before this wait began, or on another
+        // stream.
         let held = async {
             match task {
                 Some(task) => server.task_inputs.next_held(task).await,
@@ -260,12 +299,14 @@ impl LegacyCall {
             }
         };
         let received = server.options.timeouts.timers().timeout_at(self.deadline.at(), async {
-            // `biased`: the call's own stream goes first, since a response there makes the other sources irrelevant.
+            // `biased`: the call's own stream goes first, since a response there makes the other
+            // sources irrelevant.
             tokio::select! {
                 biased;
                 received = own => received,
                 message = from_other_streams => match message {
-                    // The table of open input requests found out that it is about one of this call's.
+                    // The table of open input requests found out that it is about one of this
+                    // call's.
                     RpcMessage::Notification(notification) => IncomingItem::Withdrawn(notification),
                     message => IncomingItem::Message(Ok(message)),
                 },
@@ -276,15 +317,16 @@ impl LegacyCall {
     }
 
     fn timed_out(&mut self) -> ExchangeEvent {
-        // Silence on a shared pipe hints that the server hangs. Over HTTP, each call has a stream of its own.
+        // Silence on a shared pipe hints that the server hangs. Over HTTP, each call has a stream
+        // of its own.
         if let SendPhase::Sent { received_before } = self.phase
             && self.server.link.is_multiplexed()
             && self.server.link.received_count() == received_before
         {
             self.server.calls.report_silence();
         }
-        // 2025-11-25/basic/lifecycle.mdx, Timeouts: "the sender SHOULD issue a cancellation notification for
-        // that request and stop waiting for a response."
+        // 2025-11-25/basic/lifecycle.mdx, Timeouts: "the sender SHOULD issue a cancellation
+        // notification for that request and stop waiting for a response."
         self.cancel("the gateway's timeout passed");
         ExchangeEvent::Done(Err(call_error::timeout_error(
             &self.server.options.server,
@@ -306,12 +348,21 @@ impl LegacyCall {
         let forwarded = self.forwarded.clone();
         let changes = matches!(self.method, McpMethod::CallTool);
         async move {
-            // Read before the request: of two calls that lose one session, only the first one renews it.
+            // Read before the request: of two calls that lose one session, only the first one
+            // renews it.
             let sent_in = server.session.generation();
             match server.send(body.clone(), Some(id), &forwarded).await {
                 Ok(reply) => (Ok(reply.messages), sent_in),
                 // Boxed: no call that succeeds has room for this.
-                Err(error) => Box::pin(send_again(server, (body, id, forwarded), changes, (sent_in, error))).await,
+                Err(error) => {
+                    Box::pin(send_again(
+                        server,
+                        (body, id, forwarded),
+                        changes,
+                        (sent_in, error),
+                    ))
+                    .await
+                }
             }
         }
     }
@@ -327,11 +378,15 @@ impl LegacyCall {
             }
             RpcMessage::Notification(notification) => self.on_notification(notification),
             RpcMessage::Request(request) => {
-                // A server that does not read responses holds up its own call, but only until the call's deadline.
+                // A server that does not read responses holds up its own call, but only until the
+                // call's deadline.
                 let timers = self.server.options.timeouts.timers().clone();
                 let deadline = self.deadline.at();
                 // Boxed, since most calls have no request and all would have its room.
-                timers.timeout_at(deadline, Box::pin(self.on_request(request))).await.unwrap_or(None)
+                timers
+                    .timeout_at(deadline, Box::pin(self.on_request(request)))
+                    .await
+                    .unwrap_or(None)
             }
         }
     }
@@ -339,15 +394,16 @@ impl LegacyCall {
     async fn on_response(&mut self, response: RpcResponse) -> Result<Outcome, Error> {
         match response.outcome {
             Ok(mut result) => {
-                // `resultType` belongs to a later revision. A legacy server does not mean it, so it must not reach such
-                // a client.
+                // `resultType` belongs to a later revision. A legacy server does not mean it, so it
+                // must not reach such a client.
                 if result.get("resultType").is_some() {
                     result.remove("resultType");
                 }
                 self.read_result(result)
             }
             Err(error) => {
-                // Some servers report a lost session with status 200. The next call shall find a new session.
+                // Some servers report a lost session with status 200. The next call shall find a
+                // new session.
                 if self.server.session.has_id() && mentions_lost_session(&error) {
                     let timers = self.server.options.timeouts.timers();
                     let renewal = Box::pin(self.server.renew_session(self.reply.sent_generation()));
@@ -361,27 +417,36 @@ impl LegacyCall {
     /// Reads a result, with the task that it is or contains.
     fn read_result(&self, mut result: JsonObject) -> Result<Outcome, Error> {
         let task = self.task.read_result(&self.method, &mut result);
-        let task = task.map_err(|wrong| call_error::protocol_error(&self.server.options.server, wrong))?;
-        Ok(Outcome { task: task.map(Box::new), ..Outcome::from_result(result) })
+        let task =
+            task.map_err(|wrong| call_error::protocol_error(&self.server.options.server, wrong))?;
+        Ok(Outcome {
+            task: task.map(Box::new),
+            ..Outcome::from_result(result)
+        })
     }
 
     fn on_notification(&self, mut notification: RpcNotification) -> Option<ExchangeEvent> {
         if &*notification.method == "notifications/cancelled" {
             // The request may have gone to another call than this one.
             let event = withdrawn_event(&notification);
-            let withdrawal = self.server.withdraw_input(notification, self.entry.stray_messages.as_ref());
+            let withdrawal = self
+                .server
+                .withdraw_input(notification, self.entry.stray_messages.as_ref());
             return event.filter(|_| withdrawal == Withdrawal::Own);
         }
         if let Some(task) = tasks::read_status(&notification) {
-            self.server.publish(Notification::TaskStatus(Box::new(task)));
+            self.server
+                .publish(Notification::TaskStatus(Box::new(task)));
             return None;
         }
         self.task.untag(&mut notification.params);
         match notifications::decode(notification) {
             Notification::Progress(params) => {
-                // The token of another call is a mistake of the server. This client must not see that
-                // progress.
-                let token = params.get("progressToken").and_then(|token| echoed_number(token.bytes()));
+                // The token of another call is a mistake of the server. This client must not see
+                // that progress.
+                let token = params
+                    .get("progressToken")
+                    .and_then(|token| echoed_number(token.bytes()));
                 let own = token == Some(self.token);
                 own.then_some(ExchangeEvent::Notification(Notification::Progress(params)))
             }
@@ -401,52 +466,100 @@ impl LegacyCall {
         let about = tasks::task_of(&request.params);
         if self.task.is_other(about.as_ref()) {
             // The request belongs to another task, which may be another client's.
-            self.server.on_task_request(about.unwrap_or(ByteString::literal("")), request).await;
+            self.server
+                .on_task_request(about.unwrap_or(ByteString::literal("")), request)
+                .await;
             return None;
         }
         if &*request.method == "ping" {
-            self.server.send_reply(&request.id, Ok(JsonObject::new())).await;
+            self.server
+                .send_reply(&request.id, Ok(JsonObject::new()))
+                .await;
             return None;
         }
         let kind = InputKind::classify(&request.method, &request.params);
         if kind == InputKind::Other || (kind == InputKind::Extension && !self.extensions) {
-            self.server.send_reply(&request.id, Err(pipe_routes::unsupported_request(&request))).await;
+            self.server
+                .send_reply(&request.id, Err(pipe_routes::unsupported_request(&request)))
+                .await;
             return None;
         }
         self.server.calls.record_roots(kind);
         if !self.server.calls.claim_roots(&self.caller, kind) {
-            let message = "Not available: other clients use this connection, and roots are one client's".into();
-            let error = RpcError { code: code::METHOD_NOT_FOUND, message, data: None };
+            let message =
+                "Not available: other clients use this connection, and roots are one client's"
+                    .into();
+            let error = RpcError {
+                code: code::METHOD_NOT_FOUND,
+                message,
+                data: None,
+            };
             self.server.send_reply(&request.id, Err(error)).await;
             return None;
         }
-        let RpcRequest { id, method, mut params } = request;
+        let RpcRequest {
+            id,
+            method,
+            mut params,
+        } = request;
         tasks::untag_task(&mut params);
-        let Some(guard) = self.deadline.begin_input(|| self.server.calls.begin_input(self.entry.id)) else {
-            let message =
-                format!("This call asked for input {INPUT_REQUESTS_MAX} times already, and no more is allowed").into();
-            self.server.send_reply(&id, Err(RpcError { code: code::INVALID_REQUEST, message, data: None })).await;
+        let Some(guard) = self
+            .deadline
+            .begin_input(|| self.server.calls.begin_input(self.entry.id))
+        else {
+            let message = format!(
+                "This call asked for input {INPUT_REQUESTS_MAX} times already, and no more \
+                         is allowed"
+            )
+            .into();
+            self.server
+                .send_reply(
+                    &id,
+                    Err(RpcError {
+                        code: code::INVALID_REQUEST,
+                        message,
+                        data: None,
+                    }),
+                )
+                .await;
             return None;
         };
         let (responder, responses) = oneshot::channel();
         // On a shared pipe, the request may belong to another call of the same client.
         let redeliverable = (about.is_none() && self.server.link.is_multiplexed()).then(|| {
-            let request = RpcRequest { id: id.clone(), method: method.clone(), params: params.clone() };
+            let request = RpcRequest {
+                id: id.clone(),
+                method: method.clone(),
+                params: params.clone(),
+            };
             (self.entry.id, self.caller.clone(), request)
         });
         let progress = self.server.input_progress(&params);
         let key = open_inputs::key_of(&id);
         let endings = InputEndings {
-            withdrawn: self
-                .server
-                .calls
-                .open_inputs()
-                .add_asked(&id, (Some(self.entry.id), self.entry.stray_messages.as_ref())),
+            withdrawn: self.server.calls.open_inputs().add_asked(
+                &id,
+                (Some(self.entry.id), self.entry.stray_messages.as_ref()),
+            ),
             abandoned: self.abandoned.get_or_insert_default().clone(),
             roots: self.server.begin_roots_request(kind),
         };
-        tokio::spawn(forward_responses(self.server.clone(), (id, about), redeliverable, responses, (endings, guard)));
-        let requests = vec![(key, InputRequest { kind, method, params, progress })];
+        tokio::spawn(forward_responses(
+            self.server.clone(),
+            (id, about),
+            redeliverable,
+            responses,
+            (endings, guard),
+        ));
+        let requests = vec![(
+            key,
+            InputRequest {
+                kind,
+                method,
+                params,
+                progress,
+            },
+        )];
         Some(ExchangeEvent::InputRequired(InputRequired {
             requests,
             state_holder: StateHolder::Server,
@@ -455,19 +568,31 @@ impl LegacyCall {
         }))
     }
 
-    /// Cancels the call at the server, for the reason that the client gave, or else for the gateway's own.
+    /// Cancels the call at the server, for the reason that the client gave, or else for the
+    /// gateway's own.
     fn cancel(&mut self, own_reason: &str) {
-        if matches!(std::mem::replace(&mut self.phase, SendPhase::Finished), SendPhase::Sent { .. }) {
+        if matches!(
+            std::mem::replace(&mut self.phase, SendPhase::Finished),
+            SendPhase::Sent { .. }
+        ) {
             if self.server.link.is_multiplexed() {
-                // 2025-11-25/basic/utilities/cancellation.mdx: "The sender of the cancellation notification
-                // SHOULD ignore any response to the request that arrives afterward".
+                // 2025-11-25/basic/utilities/cancellation.mdx: "The sender of the cancellation
+                // notification SHOULD ignore any response to the request that arrives afterward".
                 self.entry.mark_cancelled();
             }
-            let reason = self.cancel_reason.as_ref().and_then(CancelReason::get).cloned();
+            let reason = self
+                .cancel_reason
+                .as_ref()
+                .and_then(CancelReason::get)
+                .cloned();
             let params = JsonObject::new()
                 .with("requestId", RawJson::number(self.entry.id))
-                .with("reason", reason.unwrap_or_else(|| RawJson::string(own_reason)));
-            self.server.send_notification(ByteString::literal("notifications/cancelled"), params);
+                .with(
+                    "reason",
+                    reason.unwrap_or_else(|| RawJson::string(own_reason)),
+                );
+            self.server
+                .send_notification(ByteString::literal("notifications/cancelled"), params);
             if let Some(abandoned) = &self.abandoned {
                 abandoned.cancel();
             }
@@ -488,7 +613,8 @@ impl Drop for LegacyCall {
         }
         self.cancel("the client no longer waits for it");
         for message in unread {
-            // It came while the call ended, and may be for another one, or for the client outside of calls.
+            // It came while the call ended, and may be for another one, or for the client outside
+            // of calls.
             if let RpcMessage::Request(request) = message {
                 tokio::spawn(route_again(self.server.clone(), request));
             }
@@ -500,7 +626,9 @@ impl Drop for LegacyCall {
 fn withdrawn_event(notification: &RpcNotification) -> Option<ExchangeEvent> {
     let key = open_inputs::key_of(&open_inputs::withdrawn_id(notification)?);
     let reason = notification.params.get("reason").cloned();
-    Some(ExchangeEvent::Notification(Notification::InputWithdrawn(key, reason)))
+    Some(ExchangeEvent::Notification(Notification::InputWithdrawn(
+        key, reason,
+    )))
 }
 
 /// Sends a request again if its session was lost. `changes`: the request may change something.
@@ -515,7 +643,8 @@ async fn send_again(
     if proof == SessionLoss::No {
         return (Err(fault(&error)), sent_in);
     }
-    // The error is about the session, which is no matter of the caller's. Its words are in the hint.
+    // The error is about the session, which is no matter of the caller's. Its words are in the
+    // hint.
     let error = without_message(error);
     if let Err(e) = server.renew_session(sent_in).await {
         let failed = match e {
@@ -524,16 +653,21 @@ async fn send_again(
         };
         return (Err(renewal_error(failed, &proof, changes)), sent_in);
     }
-    // Only a 404 proves that the call never ran. After other errors, only calls that change nothing are sent again.
+    // Only a 404 proves that the call never ran. After other errors, only calls that change nothing
+    // are sent again.
     if proof == SessionLoss::Maybe && changes {
         return (Err(fault(&error)), sent_in);
     }
     let sent_in = server.session.generation();
     let again = server.send(body, Some(id), &forwarded).await;
-    (again.map(|reply| reply.messages).map_err(|e| fault(&e)), sent_in)
+    (
+        again.map(|reply| reply.messages).map_err(|e| fault(&e)),
+        sent_in,
+    )
 }
 
-/// Adds `_meta` as a legacy server expects it: the client's members and the gateway's progress token.
+/// Adds `_meta` as a legacy server expects it: the client's members and the gateway's progress
+/// token.
 fn with_meta(mut params: JsonObject, mut meta: JsonObject, token: Option<u64>) -> JsonObject {
     if let Some(token) = token {
         meta.set(ByteString::literal("progressToken"), RawJson::number(token));

@@ -1,8 +1,8 @@
 //! Deadline of a call on a legacy server, which stands still while a user is answering.
 //!
 //! Owns the count of the call's input requests, and the time that they take. Does not forward them
-//! (`forward_responses.rs`). Invariant: the time and the number of input requests are bounded, and a request that
-//! reached nobody prolongs nothing.
+//! (`forward_responses.rs`). Invariant: the time and the number of input requests are bounded, and
+//! a request that reached nobody prolongs nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -26,7 +26,11 @@ pub(crate) struct CallDeadline {
 
 impl CallDeadline {
     pub(crate) fn new(at: Instant) -> Self {
-        CallDeadline { base: at, at, inputs: Arc::default() }
+        CallDeadline {
+            base: at,
+            at,
+            inputs: Arc::default(),
+        }
     }
 
     pub(crate) fn at(&self) -> Instant {
@@ -35,7 +39,8 @@ impl CallDeadline {
 
     /// Moves the deadline if input requests extend the call. Returns false if they do not.
     ///
-    /// The call's timeout stands still while a user is answering and starts again after the response.
+    /// The call's timeout stands still while a user is answering and starts again after the
+    /// response.
     pub(crate) fn extend(&mut self, timeout: Duration) -> bool {
         self.at = self.inputs.clock.extend(self.base, timeout);
         self.at > Instant::now()
@@ -49,14 +54,21 @@ impl CallDeadline {
     }
 
     /// Counts one more input request. Returns `None` if there were too many.
-    pub(crate) fn begin_input(&self, pending: impl FnOnce() -> InputGuard) -> Option<CountedInputGuard> {
+    pub(crate) fn begin_input(
+        &self,
+        pending: impl FnOnce() -> InputGuard,
+    ) -> Option<CountedInputGuard> {
         // Counted in total and not those that are open: a loop asks one after the other.
         if self.inputs.total.fetch_add(1, Ordering::Relaxed) >= INPUT_REQUESTS_MAX {
             return None;
         }
         // Before the guard exists, whose drop takes it back.
         self.inputs.clock.begin();
-        Some(CountedInputGuard { inputs: self.inputs.clone(), has_response: false, _pending: pending() })
+        Some(CountedInputGuard {
+            inputs: self.inputs.clone(),
+            has_response: false,
+            _pending: pending(),
+        })
     }
 
     /// Records that the call has its response.

@@ -1,7 +1,7 @@
 //! Task that a call on a legacy server creates, reads or awaits.
 //!
-//! Owns the translation of the task in results and messages. Does not await it (`call.rs`). Invariant: a message about
-//! another task is never taken for the call's own.
+//! Owns the translation of the task in results and messages. Does not await it (`call.rs`).
+//! Invariant: a message about another task is never taken for the call's own.
 
 use crate::legacy::tasks;
 use moongate_jsonrpc::json::{ByteString, JsonObject};
@@ -18,7 +18,10 @@ pub(crate) struct CallTask {
 impl CallTask {
     pub(crate) fn new(call: &Call) -> Self {
         let awaits = call.method == McpMethod::Task(TaskMethod::Result);
-        CallTask { awaited: if awaits { call.target() } else { None }, is_created: call.task_mode != TaskMode::Never }
+        CallTask {
+            awaited: if awaits { call.target() } else { None },
+            is_created: call.task_mode != TaskMode::Never,
+        }
     }
 
     /// Returns true if a message about this task belongs to another call.
@@ -42,9 +45,9 @@ impl CallTask {
         match method {
             // A server that ignores the task parameter answers with the plain result.
             McpMethod::CallTool if self.is_created => Ok(tasks::read_created(result)),
-            McpMethod::Task(TaskMethod::Get | TaskMethod::Cancel) => {
-                tasks::read_state(result).map(Some).ok_or("its task has no taskId or no known status")
-            }
+            McpMethod::Task(TaskMethod::Get | TaskMethod::Cancel) => tasks::read_state(result)
+                .map(Some)
+                .ok_or("its task has no taskId or no known status"),
             McpMethod::Task(TaskMethod::Result) => {
                 tasks::untag_task(result);
                 Ok(None)

@@ -1,7 +1,8 @@
 //! Ping between a cancelled call and the next call of its client on a pipe.
 //!
-//! Owns the wait for the proof that the server has read a cancellation. Does not send the ping (`own_requests.rs`).
-//! Invariant: at most one such ping is open on a connection, and no call waits for it longer than [`SETTLE_TIME`].
+//! Owns the wait for the proof that the server has read a cancellation. Does not send the ping
+//! (`own_requests.rs`). Invariant: at most one such ping is open on a connection, and no call waits
+//! for it longer than [`SETTLE_TIME`].
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -20,13 +21,15 @@ pub(crate) struct CancellationBarrier {
 }
 
 impl CancellationBarrier {
-    /// Waits for a ping if there are unread cancellations. `start_ping` starts one that ends in [`Self::end_ping`].
+    /// Waits for a ping if there are unread cancellations. `start_ping` starts one that ends in
+    /// [`Self::end_ping`].
     pub(crate) async fn wait(&self, has_unread: impl Fn() -> bool, start_ping: impl Fn()) {
         if !has_unread() {
             return;
         }
         let settled = async {
-            // A second ping is needed if one was open already: the server may have read that before the cancellation.
+            // A second ping is needed if one was open already: the server may have read that before
+            // the cancellation.
             for _ in 0..2 {
                 if !has_unread() {
                     return;
@@ -40,7 +43,8 @@ impl CancellationBarrier {
                 ended.await;
             }
         };
-        // After the time the call goes on. `PendingCalls` still gives it no request of a cancelled call.
+        // After the time the call goes on. `PendingCalls` still gives it no request of a cancelled
+        // call.
         let _ = timeout(SETTLE_TIME, settled).await;
     }
 

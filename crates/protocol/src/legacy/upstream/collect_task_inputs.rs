@@ -1,7 +1,8 @@
-//! Collector of a task's input requests, which a legacy server sends only while somebody awaits the task's result.
+//! Collector of a task's input requests, which a legacy server sends only while somebody awaits the
+//! task's result.
 //!
-//! Owns the wait for the result in the place of a polling client. Does not hold the requests (`task_inputs.rs`).
-//! Invariant: a collector does not keep its connection alive.
+//! Owns the wait for the result in the place of a polling client. Does not hold the requests
+//! (`task_inputs.rs`). Invariant: a collector does not keep its connection alive.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -16,7 +17,9 @@ use crate::legacy::upstream::task_inputs::{
 };
 use moongate_jsonrpc::json::ByteString;
 use moongate_jsonrpc::message::{RpcError, code};
-use moongate_model::{Call, Caller, Error, ExchangeEvent, InputRequest, InputRequired, McpErrorKind, TaskMethod};
+use moongate_model::{
+    Call, Caller, Error, ExchangeEvent, InputRequest, InputRequired, McpErrorKind, TaskMethod,
+};
 use moongate_telemetry::{CountGuard, InputKindName, InputOutcome, Limit, TaskRetention};
 
 /// Time that a polling client waits for requests that the server has ready.
@@ -53,8 +56,8 @@ fn collect_inputs(
     caller: &Arc<Caller>,
     id: &ByteString,
 ) -> Result<Arc<InputCollector>, Error> {
-    // Held until the entry is in: two polls at once must not start two collectors. Nothing is awaited
-    // meanwhile.
+    // Held until the entry is in: two polls at once must not start two collectors. Nothing is
+    // awaited meanwhile.
     let mut all = server.task_inputs.tasks.lock();
     if let Some(collector) = all.get(id) {
         return Ok(collector.clone());
@@ -63,21 +66,42 @@ fn collect_inputs(
         server.options.metrics.calls.refused.inc(Limit::Tasks);
         if !make_room(&mut all, caller.principal.id) {
             let name = &server.options.server;
-            let message = format!("Server \"{name}\" has {TASKS_MAX} tasks that wait for input, the most there may be");
+            let message = format!(
+                "Server \"{name}\" has {TASKS_MAX} tasks that wait for input, the most there may be"
+            );
             return Err(Error::new(McpErrorKind::Overloaded, message));
         }
     }
     let collector = InputCollector::new(caller.principal.id);
-    // A copy: the id is a span of a client's message, whose buffer must not live as long as the collector.
+    // A copy: the id is a span of a client's message, whose buffer must not live as long as the
+    // collector.
     let id = ByteString::from(id.as_str());
     all.insert(id.clone(), collector.clone());
     // A 2025-11-25 server sends a task's requests while `tasks/result` is pending.
-    let exchange = LegacyCall::start(server.clone(), caller.clone(), Call::for_task(TaskMethod::Result, &id)).0;
+    let exchange = LegacyCall::start(
+        server.clone(),
+        caller.clone(),
+        Call::for_task(TaskMethod::Result, &id),
+    )
+    .0;
     let closing = server.closing.clone();
     let evicted = collector.evicted.clone();
-    let count_guard = CountGuard::new(&server.options.metrics.inputs.tasks.series(TaskRetention::InputRequired));
+    let count_guard = CountGuard::new(
+        &server
+            .options
+            .metrics
+            .inputs
+            .tasks
+            .series(TaskRetention::InputRequired),
+    );
     // Weak, so that a collector does not keep its connection alive.
-    let waiting = run_collector(Arc::downgrade(server), caller.clone(), id, collector.clone(), exchange);
+    let waiting = run_collector(
+        Arc::downgrade(server),
+        caller.clone(),
+        id,
+        collector.clone(),
+        exchange,
+    );
     tokio::spawn(closing.run_until_cancelled_owned(async move {
         let _count_guard = count_guard;
         evicted.run_until_cancelled_owned(waiting).await;
@@ -95,7 +119,9 @@ async fn run_collector(
     let until = Instant::now() + HOLD_TIME;
     let end = loop {
         match timeout_at(until, exchange.next_event()).await {
-            Ok(ExchangeEvent::InputRequired(input)) => accept_request(&server, &caller, &collector, input),
+            Ok(ExchangeEvent::InputRequired(input)) => {
+                accept_request(&server, &caller, &collector, input)
+            }
             Ok(ExchangeEvent::Notification(_)) => {}
             Ok(ExchangeEvent::Done(end)) => break Some(end),
             Err(_) => break None,
@@ -103,9 +129,13 @@ async fn run_collector(
     };
     drop(exchange);
     // Some servers end the stream and still accept responses to requests that they sent on it.
-    let streams_only = matches!(&end, Some(Err(error)) if error.kind == McpErrorKind::ServerProtocol);
+    let streams_only =
+        matches!(&end, Some(Err(error)) if error.kind == McpErrorKind::ServerProtocol);
     while streams_only && !collector.open.lock().is_empty() {
-        if timeout_at(until, collector.changed.notified()).await.is_err() {
+        if timeout_at(until, collector.changed.notified())
+            .await
+            .is_err()
+        {
             break;
         }
     }
@@ -115,31 +145,68 @@ async fn run_collector(
 }
 
 /// Stores a task's request, or refuses it if the client cannot receive it.
-fn accept_request(server: &Weak<LegacyConnection>, caller: &Caller, collector: &InputCollector, input: InputRequired) {
-    let Some(server) = server.upgrade() else { return };
-    let Some((server_key, mut input_request)) = input.requests.into_iter().next() else { return };
+fn accept_request(
+    server: &Weak<LegacyConnection>,
+    caller: &Caller,
+    collector: &InputCollector,
+    input: InputRequired,
+) {
+    let Some(server) = server.upgrade() else {
+        return;
+    };
+    let Some((server_key, mut input_request)) = input.requests.into_iter().next() else {
+        return;
+    };
     let mut open = collector.open.lock();
     open.retain(|input| !input.responder.is_closed());
     let is_supported = caller.capabilities.supports(input_request.kind);
-    let count_outcome =
-        |outcome| server.options.metrics.inputs.asks.inc((InputKindName(input_request.kind.capability()), outcome));
-    let room = (is_supported && open.len() < REQUESTS_MAX)
-        .then(|| server.task_inputs.backlog.reserve(input_request.params.size_hint()));
+    let count_outcome = |outcome| {
+        server
+            .options
+            .metrics
+            .inputs
+            .asks
+            .inc((InputKindName(input_request.kind.capability()), outcome))
+    };
+    let room = (is_supported && open.len() < REQUESTS_MAX).then(|| {
+        server
+            .task_inputs
+            .backlog
+            .reserve(input_request.params.size_hint())
+    });
     let Some(weight) = room.flatten() else {
-        count_outcome(if is_supported { InputOutcome::TooMany } else { InputOutcome::NotDeclared });
+        count_outcome(if is_supported {
+            InputOutcome::TooMany
+        } else {
+            InputOutcome::NotDeclared
+        });
         let message = match is_supported {
             true => "Too many questions wait for the client already".to_owned(),
-            false => format!("The client did not declare {}", input_request.kind.capability()),
+            false => format!(
+                "The client did not declare {}",
+                input_request.kind.capability()
+            ),
         };
-        let error = RpcError { code: code::METHOD_NOT_FOUND, message: message.into(), data: None };
+        let error = RpcError {
+            code: code::METHOD_NOT_FOUND,
+            message: message.into(),
+            data: None,
+        };
         drop(input.responder.send(vec![(server_key, Err(error))]));
         return;
     };
     count_outcome(InputOutcome::Asked);
     tasks::untag_task(&mut input_request.params);
-    // "Each request key in `inputRequests` MUST be unique over the lifetime of a single task" (SEP-2663).
+    // "Each request key in `inputRequests` MUST be unique over the lifetime of a single task"
+    // (SEP-2663).
     let key = ByteString::from(format!("ask-{}", server.calls.next_id()));
-    open.push(OpenTaskInput { key, request: input_request, server_key, responder: input.responder, _weight: weight });
+    open.push(OpenTaskInput {
+        key,
+        request: input_request,
+        server_key,
+        responder: input.responder,
+        _weight: weight,
+    });
     drop(open);
     collector.changed.notify_waiters();
 }

@@ -1,7 +1,8 @@
 //! Connection to a legacy server: its session and the messages that go out in it.
 //!
-//! Owns the link and the state of everything that runs on it. Does not renew the session (`session_renewal.rs`) or run
-//! calls (`call.rs`). Invariant: the session ends with the last call, and the server gets at most one DELETE.
+//! Owns the link and the state of everything that runs on it. Does not renew the session
+//! (`session_renewal.rs`) or run calls (`call.rs`). Invariant: the session ends with the last call,
+//! and the server gets at most one DELETE.
 
 use std::sync::{Arc, Weak};
 
@@ -64,8 +65,13 @@ impl LegacyConnection {
         hello: ConnectOptions,
         negotiated: LegacyNegotiated,
     ) -> Arc<Self> {
-        calls.extension_requests().record(&negotiated.description.capabilities, hello.client.is_some());
-        let roots = hello.capabilities.as_object().is_some_and(|declared| declared.get("roots").is_some());
+        calls
+            .extension_requests()
+            .record(&negotiated.description.capabilities, hello.client.is_some());
+        let roots = hello
+            .capabilities
+            .as_object()
+            .is_some_and(|declared| declared.get("roots").is_some());
         let first_roots = FirstRoots::new(roots && calls.may_ask_roots());
         let backlog = ByteBudget::new(hello.max_backlog, &hello.server, &hello.metrics);
         Arc::new(LegacyConnection {
@@ -107,7 +113,9 @@ impl LegacyConnection {
             return self.link.send(OutgoingMessage { body, id, headers }).await;
         }
         let resume = headers.clone();
-        self.link.send_resumable(OutgoingMessage { body, id, headers }, resume).await
+        self.link
+            .send_resumable(OutgoingMessage { body, id, headers }, resume)
+            .await
     }
 
     /// Reports all lists as possibly changed, since notifications may have been missed.
@@ -137,7 +145,11 @@ impl LegacyConnection {
     /// Takes an input request of the server back, wherever it is.
     ///
     /// `reader`: the queue of the call that read the notification.
-    pub(crate) fn withdraw_input(&self, notification: RpcNotification, reader: Option<&StrayMessages>) -> Withdrawal {
+    pub(crate) fn withdraw_input(
+        &self,
+        notification: RpcNotification,
+        reader: Option<&StrayMessages>,
+    ) -> Withdrawal {
         let id = open_inputs::withdrawn_id(&notification);
         let withdrawal = self.calls.open_inputs().withdraw(notification, reader);
         if let Some(id) = id.filter(|_| withdrawal == Withdrawal::NotOpen) {
@@ -148,8 +160,8 @@ impl LegacyConnection {
 
     /// Ends the session at the server.
     ///
-    /// 2025-11-25/basic/transports.mdx, Session Management: "Clients that no longer need a particular session SHOULD send
-    /// an HTTP DELETE". A server may end what runs in it then.
+    /// 2025-11-25/basic/transports.mdx, Session Management: "Clients that no longer need a
+    /// particular session SHOULD send an HTTP DELETE". A server may end what runs in it then.
     pub(crate) fn end_session(&self) {
         // `close` and `drop` may both come here, and the server gets one DELETE.
         if !self.session.claim_end() || self.link.is_multiplexed() {
@@ -159,7 +171,9 @@ impl LegacyConnection {
         let headers = self.session.headers();
         // Tracked by `closing`, so that a shutdown can wait for the DELETE.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            self.options.closing.spawn_on(async move { link.close(headers).await }, &runtime);
+            self.options
+                .closing
+                .spawn_on(async move { link.close(headers).await }, &runtime);
         }
     }
 }

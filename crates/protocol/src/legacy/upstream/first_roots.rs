@@ -1,10 +1,11 @@
 //! Progress of a server's first request for roots on a connection of one client.
 //!
-//! Owns what the first calls wait for. Does not wait (`settle_roots.rs`). Invariant: the wait is over for good once it
-//! ended.
+//! Owns what the first calls wait for. Does not wait (`settle_roots.rs`). Invariant: the wait is
+//! over for good once it ended.
 //!
-//! A server of files asks as soon as it is initialized. Directly, its client calls a tool only seconds later. Here the
-//! first call opens the connection, and would find the server without the client's directories.
+//! A server of files asks as soon as it is initialized. Directly, its client calls a tool only
+//! seconds later. Here the first call opens the connection, and would find the server without the
+//! client's directories.
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -21,9 +22,13 @@ pub(crate) struct FirstRoots {
 }
 
 impl FirstRoots {
-    /// Creates the wait. `is_expected`: true if the server may ask for roots, and the connection declares some.
+    /// Creates the wait. `is_expected`: true if the server may ask for roots, and the connection
+    /// declares some.
     pub(crate) fn new(is_expected: bool) -> Self {
-        FirstRoots { settled: is_expected.then(CancellationToken::new), ..FirstRoots::default() }
+        FirstRoots {
+            settled: is_expected.then(CancellationToken::new),
+            ..FirstRoots::default()
+        }
     }
 
     /// Records a server's request, if it is one for roots.
@@ -35,6 +40,8 @@ impl FirstRoots {
 
     /// Returns the end of the wait, if a call must wait for it.
     pub(crate) fn pending(&self) -> Option<&CancellationToken> {
-        self.settled.as_ref().filter(|settled| !settled.is_cancelled())
+        self.settled
+            .as_ref()
+            .filter(|settled| !settled.is_cancelled())
     }
 }

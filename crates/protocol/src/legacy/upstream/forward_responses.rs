@@ -1,7 +1,8 @@
 //! Responses to the input requests of one call, on their way to a legacy server.
 //!
-//! Owns the wait for the client. Does not read messages (`call.rs`) or count the requests (`call_deadline.rs`).
-//! Invariant: each input request gets one response, even if the client gives none, unless its server withdrew it.
+//! Owns the wait for the client. Does not read messages (`call.rs`) or count the requests
+//! (`call_deadline.rs`). Invariant: each input request gets one response, even if the client gives
+//! none, unless its server withdrew it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,29 +42,37 @@ pub(crate) async fn forward_responses(
 ) {
     let asked_at = Instant::now();
     let responses = tokio::select! {
-        responses = tokio::time::timeout(server.options.timeouts.input_timeout(), responses) => Some(responses),
+        responses = tokio::time::timeout(server.options.timeouts.input_timeout(),
+            responses) => Some(responses),
         () = endings.withdrawn.cancelled() => None,
         () = endings.abandoned.cancelled() => None,
     };
     server.calls.open_inputs().remove(&id);
-    // 2025-11-25/basic/utilities/cancellation.mdx, Behavior Requirements: "Receivers of cancellation notifications
-    // SHOULD: […] Not send a response for the cancelled request".
+    // 2025-11-25/basic/utilities/cancellation.mdx, Behavior Requirements: "Receivers of
+    // cancellation notifications SHOULD: […] Not send a response for the cancelled request".
     if endings.withdrawn.is_cancelled() {
         return;
     }
-    // Without a response after the call's own, the request was for another call on the pipe. So it may be if the client
-    // gave the call up a moment ago.
+    // Without a response after the call's own, the request was for another call on the pipe. So it
+    // may be if the client gave the call up a moment ago.
     let is_left = matches!(&responses, None | Some(Ok(Err(_))));
     let is_misdirected = is_left && (guard.is_call_answered() || asked_at.elapsed() < UNSEEN_TIME);
     if let Some((from, caller, request)) = redeliverable.filter(|_| is_misdirected)
-        && server.calls.redeliver_request((from, &caller), request).is_ok()
+        && server
+            .calls
+            .redeliver_request((from, &caller), request)
+            .is_ok()
     {
         return;
     }
     let mut outcome = match responses {
         Some(Ok(Ok(mut responses))) if !responses.is_empty() => responses.swap_remove(0).1,
         // An error, since a server may hold its call open until it hears something.
-        _ => Err(RpcError { code: code::INTERNAL, message: "The client did not answer".into(), data: None }),
+        _ => Err(RpcError {
+            code: code::INTERNAL,
+            message: "The client did not answer".into(),
+            data: None,
+        }),
     };
     if let Ok(result) = &mut outcome {
         // Errors are refusals, mostly the gateway's own: nobody was asked.

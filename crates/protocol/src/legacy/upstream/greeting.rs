@@ -1,7 +1,9 @@
-//! Form of `initialize` that a legacy server takes: its revision, and the members that are declared in it.
+//! Form of `initialize` that a legacy server takes: its revision, and the members that are declared
+//! in it.
 //!
-//! Owns the members of each form. Does not send it (`handshake.rs`) or choose the next one (`negotiate.rs`). Invariant:
-//! a form has no member that its revision does not know, apart from the extensions of the first one.
+//! Owns the members of each form. Does not send it (`handshake.rs`) or choose the next one
+//! (`negotiate.rs`). Invariant: a form has no member that its revision does not know, apart from
+//! the extensions of the first one.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -40,7 +42,10 @@ struct StoredGreeting {
 
 impl From<LegacyGreeting> for StoredGreeting {
     fn from(greeting: LegacyGreeting) -> Self {
-        StoredGreeting { revision: greeting.revision.to_owned(), declares: greeting.declares }
+        StoredGreeting {
+            revision: greeting.revision.to_owned(),
+            declares: greeting.declares,
+        }
     }
 }
 
@@ -49,7 +54,10 @@ impl<'de> Deserialize<'de> for LegacyGreeting {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let StoredGreeting { revision, declares } = StoredGreeting::deserialize(deserializer)?;
         let unknown = || D::Error::custom(format_args!("unknown revision {revision:?}"));
-        Ok(LegacyGreeting { revision: profile(&revision).ok_or_else(unknown)?.name, declares })
+        Ok(LegacyGreeting {
+            revision: profile(&revision).ok_or_else(unknown)?.name,
+            declares,
+        })
     }
 }
 
@@ -57,28 +65,45 @@ impl LegacyGreeting {
     /// Returns the form to try first. `forced`: the revision that the config names.
     pub(crate) fn first(forced: Option<&str>) -> Self {
         match forced.and_then(profile) {
-            // Extensions are declared in `initialize` of the newest legacy revision only: clients of it have them.
+            // Extensions are declared in `initialize` of the newest legacy revision only: clients
+            // of it have them.
             Some(forced) if forced.name != NEWEST.name => LegacyGreeting::exact(forced),
-            _ => LegacyGreeting { revision: NEWEST.name, declares: DeclaredMembers::Extended },
+            _ => LegacyGreeting {
+                revision: NEWEST.name,
+                declares: DeclaredMembers::Extended,
+            },
         }
     }
 
     fn exact(profile: &'static Profile) -> Self {
-        LegacyGreeting { revision: profile.name, declares: DeclaredMembers::Exact }
+        LegacyGreeting {
+            revision: profile.name,
+            declares: DeclaredMembers::Exact,
+        }
     }
 
     /// Returns the forms to try after the first one, newest first. `forced`: the only revision.
     pub(crate) fn later(forced: Option<&str>) -> Vec<Self> {
-        let allowed = PROFILES.iter().rev().filter(|profile| forced.is_none_or(|forced| forced == profile.name));
+        let allowed = PROFILES
+            .iter()
+            .rev()
+            .filter(|profile| forced.is_none_or(|forced| forced == profile.name));
         let exact: Vec<_> = allowed.map(LegacyGreeting::exact).collect();
-        // The newest and the oldest: a server that minds more than the members minds unknown revisions.
+        // The newest and the oldest: a server that minds more than the members minds unknown
+        // revisions.
         let ends = [exact.first(), exact.last()].into_iter().flatten();
-        let mut bare: Vec<_> = ends.map(|end| LegacyGreeting { declares: DeclaredMembers::Nothing, ..*end }).collect();
+        let mut bare: Vec<_> = ends
+            .map(|end| LegacyGreeting {
+                declares: DeclaredMembers::Nothing,
+                ..*end
+            })
+            .collect();
         bare.dedup();
         exact.into_iter().chain(bare).collect()
     }
 
-    /// Returns the form with exactly the members of this revision. `None` if it has no `initialize`.
+    /// Returns the form with exactly the members of this revision. `None` if it has no
+    /// `initialize`.
     pub(crate) fn of_revision(name: &str) -> Option<Self> {
         profile(name).map(LegacyGreeting::exact)
     }
@@ -96,8 +121,8 @@ impl LegacyGreeting {
     /// Returns the capabilities in this form.
     pub(crate) fn capabilities(self, all: &RawJson) -> RawJson {
         match self.declares {
-            // A client's own tasks are not declared: the server would ask for their states outside any call
-            // (2025-11-25/basic/utilities/tasks.mdx, Client Capabilities).
+            // A client's own tasks are not declared: the server would ask for their states outside
+            // any call (2025-11-25/basic/utilities/tasks.mdx, Client Capabilities).
             DeclaredMembers::Extended => v2026_07_28::tasks::set_declared(all, false),
             DeclaredMembers::Exact => self.exact_capabilities(all),
             DeclaredMembers::Nothing => RawJson::literal("{}"),
@@ -109,7 +134,9 @@ impl LegacyGreeting {
         let declared = read_client_capabilities(&all);
         let mut exact = JsonObject::new();
         for known in self.profile().capabilities {
-            let Some(mut value) = all.get_object(known.name) else { continue };
+            let Some(mut value) = all.get_object(known.name) else {
+                continue;
+            };
             value.retain(|member| known.members.contains(&member));
             // Without modes, the member stands for forms.
             if known.name == "elicitation" && known.members.is_empty() && !declared.elicit_form {
@@ -141,7 +168,13 @@ mod tests {
     use super::*;
 
     fn written(greeting: LegacyGreeting, all: &'static str) -> String {
-        String::from_utf8(greeting.capabilities(&RawJson::literal(all)).bytes().to_vec()).unwrap()
+        String::from_utf8(
+            greeting
+                .capabilities(&RawJson::literal(all))
+                .bytes()
+                .to_vec(),
+        )
+        .unwrap()
     }
 
     #[test]
@@ -152,38 +185,80 @@ mod tests {
         );
         let exact = |revision| written(LegacyGreeting::of_revision(revision).unwrap(), ALL);
         let roots = r#""roots":{"listChanged":true}"#;
-        assert_eq!(exact("2024-11-05"), format!(r#"{{{roots},"sampling":{{}}}}"#));
+        assert_eq!(
+            exact("2024-11-05"),
+            format!(r#"{{{roots},"sampling":{{}}}}"#)
+        );
         assert_eq!(exact("2025-03-26"), exact("2024-11-05"));
-        assert_eq!(exact("2025-06-18"), format!(r#"{{{roots},"sampling":{{}},"elicitation":{{}}}}"#));
+        assert_eq!(
+            exact("2025-06-18"),
+            format!(r#"{{{roots},"sampling":{{}},"elicitation":{{}}}}"#)
+        );
         let modes = r#""sampling":{"context":{},"tools":{}},"elicitation":{"form":{},"url":{}}"#;
         assert_eq!(exact("2025-11-25"), format!("{{{roots},{modes}}}"));
         let only_url = r#"{"elicitation":{"url":{}}}"#;
-        assert_eq!(written(LegacyGreeting::of_revision("2025-06-18").unwrap(), only_url), "{}");
-        assert_eq!(written(*LegacyGreeting::later(None).last().unwrap(), ALL), "{}");
+        assert_eq!(
+            written(LegacyGreeting::of_revision("2025-06-18").unwrap(), only_url),
+            "{}"
+        );
+        assert_eq!(
+            written(*LegacyGreeting::later(None).last().unwrap(), ALL),
+            "{}"
+        );
         assert!(written(LegacyGreeting::first(None), ALL).contains("extensions"));
     }
 
     #[test]
     fn a_client_names_itself_with_the_members_of_the_revision() {
-        let info = RawJson::literal(r#"{"name":"a","title":"A","version":"1","websiteUrl":"x:","other":1}"#);
-        let named = |greeting: LegacyGreeting| String::from_utf8(greeting.client_info(&info).bytes().to_vec()).unwrap();
+        let info = RawJson::literal(
+            r#"{"name":"a","title":"A","version":"1","websiteUrl":"x:","other":1}"#,
+        );
+        let named = |greeting: LegacyGreeting| {
+            String::from_utf8(greeting.client_info(&info).bytes().to_vec()).unwrap()
+        };
         let exact = |revision| named(LegacyGreeting::of_revision(revision).unwrap());
         assert_eq!(exact("2024-11-05"), r#"{"name":"a","version":"1"}"#);
-        assert_eq!(exact("2025-06-18"), r#"{"name":"a","title":"A","version":"1"}"#);
-        assert!(exact("2025-11-25").contains("websiteUrl") && !exact("2025-11-25").contains("other"));
+        assert_eq!(
+            exact("2025-06-18"),
+            r#"{"name":"a","title":"A","version":"1"}"#
+        );
+        assert!(
+            exact("2025-11-25").contains("websiteUrl") && !exact("2025-11-25").contains("other")
+        );
     }
 
     #[test]
     fn forms_go_down_from_the_newest_revision_and_are_stored() {
-        let revisions: Vec<_> = LegacyGreeting::later(None).iter().map(|greeting| greeting.revision()).collect();
+        let revisions: Vec<_> = LegacyGreeting::later(None)
+            .iter()
+            .map(|greeting| greeting.revision())
+            .collect();
         let down = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
         assert_eq!(revisions, [&down[..], &[down[0], down[3]]].concat());
         let forced = LegacyGreeting::later(Some("2025-06-18"));
-        assert!(forced.len() == 2 && forced.iter().all(|greeting| greeting.revision() == "2025-06-18"), "{forced:?}");
-        for greeting in [LegacyGreeting::first(None), LegacyGreeting::first(Some("2024-11-05"))] {
+        assert!(
+            forced.len() == 2
+                && forced
+                    .iter()
+                    .all(|greeting| greeting.revision() == "2025-06-18"),
+            "{forced:?}"
+        );
+        for greeting in [
+            LegacyGreeting::first(None),
+            LegacyGreeting::first(Some("2024-11-05")),
+        ] {
             let stored = serde_json::to_string(&greeting).unwrap();
-            assert_eq!(serde_json::from_str::<LegacyGreeting>(&stored).unwrap(), greeting, "{stored}");
+            assert_eq!(
+                serde_json::from_str::<LegacyGreeting>(&stored).unwrap(),
+                greeting,
+                "{stored}"
+            );
         }
-        assert!(serde_json::from_str::<LegacyGreeting>(r#"{"revision":"2026-07-28","declares":"exact"}"#).is_err());
+        assert!(
+            serde_json::from_str::<LegacyGreeting>(
+                r#"{"revision":"2026-07-28","declares":"exact"}"#
+            )
+            .is_err()
+        );
     }
 }

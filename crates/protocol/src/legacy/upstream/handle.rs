@@ -1,7 +1,8 @@
 //! Handle of a legacy server: one session, many calls.
 //!
-//! Owns the start and the end of its use. Does not own the session (`connection.rs`), single calls (`call.rs`) or
-//! messages outside of calls (`server_stream.rs`). Invariant: dropping the handle ends no call that runs.
+//! Owns the start and the end of its use. Does not own the session (`connection.rs`), single calls
+//! (`call.rs`) or messages outside of calls (`server_stream.rs`). Invariant: dropping the handle
+//! ends no call that runs.
 
 use std::sync::Arc;
 
@@ -21,8 +22,8 @@ use crate::legacy::upstream::server_stream::read_server_stream;
 use crate::legacy::upstream::subscription_trial::SubscriptionTrial;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{
-    Call, Caller, Connection, Error, Exchange, ItemKind, McpMethod, McpServer, Notification, NotificationStream,
-    ServerDescription, SubscriptionFilter,
+    Call, Caller, Connection, Error, Exchange, ItemKind, McpMethod, McpServer, Notification,
+    NotificationStream, ServerDescription, SubscriptionFilter,
 };
 use moongate_transport::{Link, LinkError};
 
@@ -43,12 +44,19 @@ impl LegacyHandle {
         let connection = LegacyConnection::new(link, calls, options, opened.0);
         // The reader gets a weak reference, so it does not keep the connection alive.
         let finished = connection.finished.clone();
-        tokio::spawn(finished.run_until_cancelled_owned(read_server_stream(Arc::downgrade(&connection))));
+        tokio::spawn(
+            finished.run_until_cancelled_owned(read_server_stream(Arc::downgrade(&connection))),
+        );
         if connection.first_roots.pending().is_some() {
             let closing = connection.closing.clone();
-            tokio::spawn(closing.run_until_cancelled_owned(connection.clone().settle_first_roots()));
+            tokio::spawn(
+                closing.run_until_cancelled_owned(connection.clone().settle_first_roots()),
+            );
         }
-        Arc::new(LegacyHandle { connection, trial: Arc::default() })
+        Arc::new(LegacyHandle {
+            connection,
+            trial: Arc::default(),
+        })
     }
 }
 
@@ -84,19 +92,33 @@ impl McpServer for LegacyHandle {
         }
     }
 
-    fn try_subscriptions(&self, _: &Arc<Caller>, uris: &[ByteString]) -> Option<BoxFuture<'static, Result<(), Error>>> {
+    fn try_subscriptions(
+        &self,
+        _: &Arc<Caller>,
+        uris: &[ByteString],
+    ) -> Option<BoxFuture<'static, Result<(), Error>>> {
         self.trial.try_subscription(&self.connection, uris.first()?)
     }
 
-    fn confirm_subscription(&self, _: &Arc<Caller>, uri: &ByteString) -> Option<BoxFuture<'static, Result<(), Error>>> {
+    fn confirm_subscription(
+        &self,
+        _: &Arc<Caller>,
+        uri: &ByteString,
+    ) -> Option<BoxFuture<'static, Result<(), Error>>> {
         let capabilities = self.connection.description().capabilities;
         let is_asked = capabilities.subscribe || capabilities.subscribe_untried;
-        is_asked.then(|| Box::pin(self.connection.clone().confirm_subscription(uri.clone())) as BoxFuture<'static, _>)
+        is_asked.then(|| {
+            Box::pin(self.connection.clone().confirm_subscription(uri.clone()))
+                as BoxFuture<'static, _>
+        })
     }
 
     fn notify(&self, _: &Arc<Caller>, notification: Notification) {
         let (method, params) = match notification {
-            Notification::RootsChanged => (ByteString::literal("notifications/roots/list_changed"), JsonObject::new()),
+            Notification::RootsChanged => (
+                ByteString::literal("notifications/roots/list_changed"),
+                JsonObject::new(),
+            ),
             Notification::Extension(method, params) => (method, params),
             _ => return,
         };
@@ -106,7 +128,11 @@ impl McpServer for LegacyHandle {
 
 impl Connection for LegacyHandle {
     fn export_session(&self) -> Option<RawJson> {
-        if self.connection.link.is_multiplexed() { None } else { self.connection.session.negotiated().export_session() }
+        if self.connection.link.is_multiplexed() {
+            None
+        } else {
+            self.connection.session.negotiated().export_session()
+        }
     }
 
     fn session_changed(&self) -> BoxFuture<'_, ()> {
@@ -123,7 +149,8 @@ impl Connection for LegacyHandle {
 
     /// Pings the server. Any response proves that it is alive.
     ///
-    /// 2025-11-25/basic/utilities/ping.mdx: "The receiver MUST respond promptly with an empty response".
+    /// 2025-11-25/basic/utilities/ping.mdx: "The receiver MUST respond promptly with an empty
+    /// response".
     fn ping(&self) -> Option<BoxFuture<'static, bool>> {
         let server = self.connection.clone();
         // Over HTTP without a session there is no connection or session that a ping could test.
@@ -153,26 +180,32 @@ fn filter_notifications(
 ) -> std::pin::Pin<Box<dyn futures_util::Stream<Item = Notification> + Send>> {
     // Catch-up after falling behind the broadcast channel: anything may have changed.
     let pending: Vec<Notification> = Vec::new();
-    let events = stream::unfold((receiver, filter, pending), |(mut receiver, filter, mut pending)| async move {
-        loop {
-            if let Some(notification) = pending.pop() {
-                return Some((notification, (receiver, filter, pending)));
-            }
-            match receiver.recv().await {
-                Ok(notification) if filter.matches(&notification) => {
+    let events = stream::unfold(
+        (receiver, filter, pending),
+        |(mut receiver, filter, mut pending)| async move {
+            loop {
+                if let Some(notification) = pending.pop() {
                     return Some((notification, (receiver, filter, pending)));
                 }
-                Ok(_) => {}
-                Err(broadcast::error::RecvError::Lagged(_)) => {
-                    let updated = |uri: &ByteString| Notification::ResourceUpdated(uri.clone(), uri_params(uri));
-                    pending.extend(ItemKind::ALL.map(Notification::ListChanged));
-                    pending.extend(filter.uris.iter().map(updated));
-                    // The catch-up obeys the filter, too: a client gets nothing that it did not ask for.
-                    pending.retain(|notification| filter.matches(notification));
+                match receiver.recv().await {
+                    Ok(notification) if filter.matches(&notification) => {
+                        return Some((notification, (receiver, filter, pending)));
+                    }
+                    Ok(_) => {}
+                    Err(broadcast::error::RecvError::Lagged(_)) => {
+                        let updated = |uri: &ByteString| {
+                            Notification::ResourceUpdated(uri.clone(), uri_params(uri))
+                        };
+                        pending.extend(ItemKind::ALL.map(Notification::ListChanged));
+                        pending.extend(filter.uris.iter().map(updated));
+                        // The catch-up obeys the filter, too: a client gets nothing that it did not ask
+                        // for.
+                        pending.retain(|notification| filter.matches(notification));
+                    }
+                    Err(broadcast::error::RecvError::Closed) => return None,
                 }
-                Err(broadcast::error::RecvError::Closed) => return None,
             }
-        }
-    });
+        },
+    );
     events.boxed()
 }

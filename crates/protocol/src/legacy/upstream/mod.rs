@@ -1,7 +1,7 @@
 //! Server side of the legacy revisions: connections to servers with sessions, and their calls.
 //!
-//! Owns what is written to servers and read from them. Does not know clients' sessions. Invariant: a connection knows
-//! its calls only as `PendingCalls`.
+//! Owns what is written to servers and read from them. Does not know clients' sessions. Invariant:
+//! a connection knows its calls only as `PendingCalls`.
 
 pub(super) mod background_messages;
 pub(super) mod call;

@@ -1,7 +1,7 @@
 //! Requests of a legacy server that belong to no call, on a connection that belongs to one client.
 //!
-//! Owns their way to that client. Does not know how its session sends them. Invariant: their number is bounded, and each
-//! gets one response, unless the server withdrew it.
+//! Owns their way to that client. Does not know how its session sends them. Invariant: their number
+//! is bounded, and each gets one response, unless the server withdrew it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,9 +27,19 @@ impl LegacyConnection {
         request: RpcRequest,
     ) {
         let Ok(place) = self.owner_requests.clone().try_acquire_owned() else {
-            self.options.metrics.inputs.asks.inc((InputKindName("any"), InputOutcome::TooMany));
-            let message = format!("{OWNER_REQUESTS_MAX} requests wait for this client, and no more are allowed");
-            let error = RpcError { code: code::METHOD_NOT_FOUND, message: message.into(), data: None };
+            self.options
+                .metrics
+                .inputs
+                .asks
+                .inc((InputKindName("any"), InputOutcome::TooMany));
+            let message = format!(
+                "{OWNER_REQUESTS_MAX} requests wait for this client, and no more are allowed"
+            );
+            let error = RpcError {
+                code: code::METHOD_NOT_FOUND,
+                message: message.into(),
+                data: None,
+            };
             return self.send_reply_with(permit, &request.id, Err(error)).await;
         };
         let server = self.clone();
@@ -49,18 +59,35 @@ impl LegacyConnection {
             };
         }
         let _roots = self.begin_roots_request(kind);
-        self.options.metrics.inputs.asks.inc((InputKindName(kind.capability()), InputOutcome::Asked));
+        self.options
+            .metrics
+            .inputs
+            .asks
+            .inc((InputKindName(kind.capability()), InputOutcome::Asked));
         let RpcRequest { id, method, params } = request;
-        let withdrawn = self.calls.open_inputs().add_asked(&id, (None, Some(&StrayMessages::default())));
+        let withdrawn = self
+            .calls
+            .open_inputs()
+            .add_asked(&id, (None, Some(&StrayMessages::default())));
         let progress = self.input_progress(&params);
-        let asked = client.0.ask(InputRequest { kind, method, params, progress });
+        let asked = client.0.ask(InputRequest {
+            kind,
+            method,
+            params,
+            progress,
+        });
         let answer = tokio::select! {
             answer = tokio::time::timeout(self.options.timeouts.input_timeout(), asked) => answer,
             () = withdrawn.cancelled() => return self.calls.open_inputs().remove(&id),
         };
         self.calls.open_inputs().remove(&id);
-        let silent =
-            |_| Err(RpcError { code: code::INTERNAL, message: "The client did not answer".into(), data: None });
+        let silent = |_| {
+            Err(RpcError {
+                code: code::INTERNAL,
+                message: "The client did not answer".into(),
+                data: None,
+            })
+        };
         self.send_response(&id, answer.unwrap_or_else(silent)).await;
     }
 }

@@ -1,7 +1,7 @@
 //! Messages that come back for the request of one call.
 //!
-//! Owns the request while it is being sent, and the stream after that. Does not know what a message means. Invariant:
-//! the generation is that of the session in which the request was sent.
+//! Owns the request while it is being sent, and the stream after that. Does not know what a message
+//! means. Invariant: the generation is that of the session in which the request was sent.
 
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
@@ -34,7 +34,10 @@ pub(crate) struct ReplyStream {
 
 impl ReplyStream {
     /// Sends the request while messages are awaited.
-    pub(crate) fn send_meanwhile(&mut self, sending: impl Future<Output = SendResult> + Send + 'static) {
+    pub(crate) fn send_meanwhile(
+        &mut self,
+        sending: impl Future<Output = SendResult> + Send + 'static,
+    ) {
         self.sending = Some(Box::pin(sending));
     }
 
@@ -48,7 +51,12 @@ impl ReplyStream {
     pub(crate) async fn next(&mut self) -> IncomingItem {
         loop {
             match (&mut self.messages, &mut self.sending) {
-                (Some(messages), _) => return messages.next().await.map_or(IncomingItem::End, IncomingItem::Message),
+                (Some(messages), _) => {
+                    return messages
+                        .next()
+                        .await
+                        .map_or(IncomingItem::End, IncomingItem::Message);
+                }
                 (None, Some(sending)) => {
                     let sent = sending.await;
                     if let Err(error) = self.begin(sent) {

@@ -1,7 +1,8 @@
 //! Resource subscriptions of one legacy server.
 //!
-//! Owns the task that aligns the server with the desired subscriptions. Does not decide what to send
-//! (`subscription_diff.rs`) and does not know the subscribers. Invariant: a connection has one such task at a time.
+//! Owns the task that aligns the server with the desired subscriptions. Does not decide what to
+//! send (`subscription_diff.rs`) and does not know the subscribers. Invariant: a connection has one
+//! such task at a time.
 
 use std::sync::Arc;
 
@@ -12,7 +13,9 @@ use tokio::sync::Notify;
 use crate::connect_error::ConnectError;
 use crate::legacy::profile::RESOURCE_NOT_FOUND;
 use crate::legacy::upstream::connection::{LegacyConnection, WeakConnection};
-use crate::legacy::upstream::subscription_diff::{ChangeOutcome, SubscriptionChange, SubscriptionProgress, SyncStep};
+use crate::legacy::upstream::subscription_diff::{
+    ChangeOutcome, SubscriptionChange, SubscriptionProgress, SyncStep,
+};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::code;
 use moongate_model::Error;
@@ -34,8 +37,12 @@ impl LegacyConnection {
         self.spawn_sync();
     }
 
-    /// Waits for the server's answer to the subscription of a resource, or until nobody wants it any more.
-    pub(crate) async fn confirm_subscription(self: Arc<Self>, uri: ByteString) -> Result<(), Error> {
+    /// Waits for the server's answer to the subscription of a resource, or until nobody wants it
+    /// any more.
+    pub(crate) async fn confirm_subscription(
+        self: Arc<Self>,
+        uri: ByteString,
+    ) -> Result<(), Error> {
         let mut progress = self.subscriptions.watch_progress();
         let server = Arc::downgrade(&self);
         let closing = self.closing.clone();
@@ -44,10 +51,13 @@ impl LegacyConnection {
         let answer = async {
             let mut was_wanted = false;
             loop {
-                let Some(server) = server.upgrade() else { return Ok(()) };
+                let Some(server) = server.upgrade() else {
+                    return Ok(());
+                };
                 match server.subscriptions.progress_of(&uri) {
                     SubscriptionProgress::Answered(answer) => return answer,
-                    // Before the wish arrives here, the end of an earlier one may still be on its way.
+                    // Before the wish arrives here, the end of an earlier one may still be on its
+                    // way.
                     SubscriptionProgress::Unwanted if was_wanted => return Ok(()),
                     SubscriptionProgress::Unwanted => {}
                     SubscriptionProgress::Pending => was_wanted = true,
@@ -78,12 +88,20 @@ impl LegacyConnection {
     async fn send_change(self: Arc<Self>, change: SubscriptionChange) {
         // Read before sending: a renewal meanwhile makes the outcome worthless.
         let session = self.session.generation();
-        let method = if change.subscribe { "resources/subscribe" } else { "resources/unsubscribe" };
-        let answer = self.send_own_request(method, &uri_params(&change.uri)).await;
+        let method = if change.subscribe {
+            "resources/subscribe"
+        } else {
+            "resources/unsubscribe"
+        };
+        let answer = self
+            .send_own_request(method, &uri_params(&change.uri))
+            .await;
         match &answer {
             // The outcome of a real subscription is worth as much as a trial.
             Ok(_) if change.subscribe => self.subscription_support.mark_served(),
-            Err(ConnectError::Answered(error)) if change.subscribe && error.code == code::METHOD_NOT_FOUND => {
+            Err(ConnectError::Answered(error))
+                if change.subscribe && error.code == code::METHOD_NOT_FOUND =>
+            {
                 self.subscription_support.mark_refused();
             }
             _ => {}
@@ -98,7 +116,9 @@ impl LegacyConnection {
             Err(ConnectError::Answered(error)) => Some(Error::from_server(error)),
             _ => None,
         };
-        self.subscriptions.lock().complete(&change, outcome, refusal);
+        self.subscriptions
+            .lock()
+            .complete(&change, outcome, refusal);
         self.subscriptions.report_progress();
     }
 }
@@ -108,7 +128,9 @@ async fn run_sync(server: WeakConnection, changed: Arc<Notify>) {
     let mut in_flight = FuturesUnordered::new();
     loop {
         let until = loop {
-            let Some(server) = server.upgrade() else { return };
+            let Some(server) = server.upgrade() else {
+                return;
+            };
             // At the limit, only a finished request makes room, so no timer is needed.
             if in_flight.len() >= CONCURRENCY_MAX {
                 break None;
@@ -136,7 +158,10 @@ async fn run_sync(server: WeakConnection, changed: Arc<Notify>) {
 
 /// True if a retry would get the same error.
 fn is_final(code: i64) -> bool {
-    matches!(code, code::METHOD_NOT_FOUND | code::INVALID_PARAMS | RESOURCE_NOT_FOUND)
+    matches!(
+        code,
+        code::METHOD_NOT_FOUND | code::INVALID_PARAMS | RESOURCE_NOT_FOUND
+    )
 }
 
 pub(crate) fn uri_params(uri: &ByteString) -> JsonObject {

@@ -1,7 +1,8 @@
 //! Session with a legacy server, across its renewals.
 //!
-//! Owns what was negotiated, and who may renew or end it. Does not send anything (`session_renewal.rs`,
-//! `connection.rs`). Invariant: one renewal runs at a time, and the session is ended once.
+//! Owns what was negotiated, and who may renew or end it. Does not send anything
+//! (`session_renewal.rs`, `connection.rs`). Invariant: one renewal runs at a time, and the session
+//! is ended once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,7 +21,8 @@ pub(crate) struct ServerSession {
     generation: AtomicU64,
     renewed: Notify,
     renewal: Arc<AsyncMutex<()>>,
-    /// True if the server gets no DELETE: it was sent already, or another process continues the session.
+    /// True if the server gets no DELETE: it was sent already, or another process continues the
+    /// session.
     released: AtomicBool,
 }
 

@@ -1,7 +1,7 @@
 //! Reader of a legacy server's messages outside of calls: on its pipe, or on its GET stream.
 //!
-//! Owns the reconnects of that stream. Does not decide which call a request belongs to. Invariant: subscribers learn of
-//! a gap in the stream before they get later messages.
+//! Owns the reconnects of that stream. Does not decide which call a request belongs to. Invariant:
+//! subscribers learn of a gap in the stream before they get later messages.
 
 use moongate_telemetry::{DroppedItem, InputKindName, InputOutcome};
 use std::sync::Arc;
@@ -21,25 +21,34 @@ use moongate_model::{InputKind, Notification};
 use moongate_transport::{LinkError, MessageStream};
 
 /// Backoff between attempts to open the stream again. The last one repeats.
-const BACKOFF: [Duration; 4] =
-    [Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(10), Duration::from_secs(60)];
+const BACKOFF: [Duration; 4] = [
+    Duration::from_millis(500),
+    Duration::from_secs(2),
+    Duration::from_secs(10),
+    Duration::from_secs(60),
+];
 /// Lifetime of a stable stream. After it, the backoff starts from the beginning.
 const STABLE_TIME: Duration = Duration::from_secs(30);
 
 /// Reads the stream for as long as the connection is in use.
 pub(crate) async fn read_server_stream(server: WeakConnection) {
     let mut failures = 0;
-    // True if the server has such a stream and notifications may have been missed since it was last open.
+    // True if the server has such a stream and notifications may have been missed since it was last
+    // open.
     let mut missed = false;
     let mut is_away_reported = false;
     loop {
-        let Some(strong) = server.upgrade() else { return };
+        let Some(strong) = server.upgrade() else {
+            return;
+        };
         let link = strong.link.clone();
         let headers = strong.session.headers();
         let seen = strong.session.generation();
         drop(strong);
         let opened = link.open_server_stream(headers).await;
-        let Some(strong) = server.upgrade() else { return };
+        let Some(strong) = server.upgrade() else {
+            return;
+        };
         match opened {
             Ok(messages) => {
                 if std::mem::replace(&mut missed, true) {
@@ -62,8 +71,9 @@ pub(crate) async fn read_server_stream(server: WeakConnection) {
                     tracing::debug!(server = strong.options.server, "session not renewed: {e}");
                 }
             }
-            // 2025-11-25/basic/transports.mdx, Listening for Messages from the Server: "or else return HTTP 405
-            // Method Not Allowed, indicating that the server does not offer an SSE stream at this endpoint".
+            // 2025-11-25/basic/transports.mdx, Listening for Messages from the Server: "or else
+            // return HTTP 405 Method Not Allowed, indicating that the server does not offer an SSE
+            // stream at this endpoint".
             Err(LinkError::Status { status: 404, .. }) => {
                 // The session is lost, or there is no stream. A call renews a lost session.
                 while strong.session.generation() == seen && failures < BACKOFF.len() {
@@ -78,8 +88,11 @@ pub(crate) async fn read_server_stream(server: WeakConnection) {
                 }
                 return;
             }
-            // The server may be unavailable. Its next list will show that, and one report is enough to cause it.
-            Err(LinkError::Unreachable(_) | LinkError::NotSent(_) | LinkError::Closed(_)) if missed => {
+            // The server may be unavailable. Its next list will show that, and one report is enough
+            // to cause it.
+            Err(LinkError::Unreachable(_) | LinkError::NotSent(_) | LinkError::Closed(_))
+                if missed =>
+            {
                 if !std::mem::replace(&mut is_away_reported, true) {
                     strong.report_all_changed();
                 }
@@ -100,28 +113,49 @@ async fn read_messages(server: &WeakConnection, mut messages: MessageStream) {
         let mut permit = None;
         if let RpcMessage::Request(_) = message {
             // The reply's permit comes first. The server is released while the task waits for it.
-            let Some(server) = server.upgrade() else { return };
+            let Some(server) = server.upgrade() else {
+                return;
+            };
             let timeouts = (!server.link.is_multiplexed()).then(|| server.options.timeouts.clone());
             drop(server);
             if let Some(timeouts) = timeouts {
                 permit = Some(timeouts.background_sender().acquire_reply().await);
             }
         }
-        let Some(server) = server.upgrade() else { return };
+        let Some(server) = server.upgrade() else {
+            return;
+        };
         match message {
-            // A notification is kept until the slowest subscriber has it, so large ones are dropped.
-            RpcMessage::Notification(notification) if notification.params.size_hint() > NOTIFICATION_BYTES_MAX => {
-                server.options.metrics.calls.dropped.inc(DroppedItem::LargeNotification);
+            // A notification is kept until the slowest subscriber has it, so large ones are
+            // dropped.
+            RpcMessage::Notification(notification)
+                if notification.params.size_hint() > NOTIFICATION_BYTES_MAX =>
+            {
+                server
+                    .options
+                    .metrics
+                    .calls
+                    .dropped
+                    .inc(DroppedItem::LargeNotification);
             }
-            RpcMessage::Notification(notification) if &*notification.method == "notifications/cancelled" => {
+            RpcMessage::Notification(notification)
+                if &*notification.method == "notifications/cancelled" =>
+            {
                 server.withdraw_input(notification, None);
             }
-            RpcMessage::Notification(notification) => server.publish(match tasks::read_status(&notification) {
-                Some(task) => Notification::TaskStatus(Box::new(task)),
-                None => notifications::decode(notification),
-            }),
+            RpcMessage::Notification(notification) => {
+                server.publish(match tasks::read_status(&notification) {
+                    Some(task) => Notification::TaskStatus(Box::new(task)),
+                    None => notifications::decode(notification),
+                })
+            }
             RpcMessage::Request(request) => on_request(&server, permit, request).await,
-            RpcMessage::Response(_) => server.options.metrics.calls.dropped.inc(DroppedItem::ServerResponse),
+            RpcMessage::Response(_) => server
+                .options
+                .metrics
+                .calls
+                .dropped
+                .inc(DroppedItem::ServerResponse),
         }
     }
 }
@@ -131,22 +165,41 @@ pub(crate) async fn route_again(server: Arc<LegacyConnection>, request: RpcReque
     server.calls.open_inputs().remove(&request.id);
     let permit = match server.link.is_multiplexed() {
         true => None,
-        false => Some(server.options.timeouts.background_sender().acquire_reply().await),
+        false => Some(
+            server
+                .options
+                .timeouts
+                .background_sender()
+                .acquire_reply()
+                .await,
+        ),
     };
     on_request(&server, permit, request).await;
 }
 
 /// Handles a request that names no call.
-async fn on_request(server: &Arc<LegacyConnection>, permit: Option<ReplyPermit>, request: RpcRequest) {
+async fn on_request(
+    server: &Arc<LegacyConnection>,
+    permit: Option<ReplyPermit>,
+    request: RpcRequest,
+) {
     if &*request.method == "ping" {
-        return server.send_reply_with(permit, &request.id, Ok(JsonObject::new())).await;
+        return server
+            .send_reply_with(permit, &request.id, Ok(JsonObject::new()))
+            .await;
     }
     let kind = InputKind::classify(&request.method, &request.params);
     if kind == InputKind::Extension {
         return on_extension_request(server, permit, request).await;
     }
     if kind == InputKind::Other {
-        return server.send_reply_with(permit, &request.id, Err(pipe_routes::unsupported_request(&request))).await;
+        return server
+            .send_reply_with(
+                permit,
+                &request.id,
+                Err(pipe_routes::unsupported_request(&request)),
+            )
+            .await;
     }
     if let Some(task) = tasks::task_of(&request.params) {
         drop(permit);
@@ -154,34 +207,69 @@ async fn on_request(server: &Arc<LegacyConnection>, permit: Option<ReplyPermit>,
     }
     server.calls.record_roots(kind);
     server.first_roots.record_request(kind);
-    // On a pipe, the call was looked up when the request arrived. A call that is alone by now may not have been then.
+    // On a pipe, the call was looked up when the request arrived. A call that is alone by now may
+    // not have been then.
     let is_ambiguous = server.link.is_multiplexed() && server.options.client.is_none();
-    let refused = if is_ambiguous { Err(request) } else { server.calls.deliver_request(request) };
+    let refused = if is_ambiguous {
+        Err(request)
+    } else {
+        server.calls.deliver_request(request)
+    };
     if let Err(request) = refused {
-        let roots_owner = || server.calls.roots_owner().channel().filter(|_| kind == InputKind::Roots);
+        let roots_owner = || {
+            server
+                .calls
+                .roots_owner()
+                .channel()
+                .filter(|_| kind == InputKind::Roots)
+        };
         if let Some(client) = server.options.client.clone().or_else(roots_owner) {
             return server.ask_owner(client, permit, request).await;
         }
         let name = &server.options.server;
-        server.options.metrics.inputs.asks.inc((InputKindName("any"), InputOutcome::Unattributed));
-        tracing::debug!(server = name, method = %request.method, "server request refused: it belongs to no single open call");
+        server
+            .options
+            .metrics
+            .inputs
+            .asks
+            .inc((InputKindName("any"), InputOutcome::Unattributed));
+        tracing::debug!(server = name, method = %request.method, "server request refused: it \
+            belongs to no single open call");
         let message = format!(
-            "Not available: the request cannot be told to belong to one client's call (servers.{name}.share = \"session\" gives each client a connection of its own)"
+            "Not available: the request cannot be told to belong to one client's call \
+             (servers.{name}.share = \"session\" gives each client a connection of its own)"
         );
-        let error = RpcError { code: code::METHOD_NOT_FOUND, message: message.into(), data: None };
-        server.send_reply_with(permit, &request.id, Err(error)).await;
+        let error = RpcError {
+            code: code::METHOD_NOT_FOUND,
+            message: message.into(),
+            data: None,
+        };
+        server
+            .send_reply_with(permit, &request.id, Err(error))
+            .await;
     }
 }
 
-/// Handles a request of an extension that names no call. The connection's client gets it, if there is only one.
-async fn on_extension_request(server: &Arc<LegacyConnection>, permit: Option<ReplyPermit>, request: RpcRequest) {
+/// Handles a request of an extension that names no call. The connection's client gets it, if there
+/// is only one.
+async fn on_extension_request(
+    server: &Arc<LegacyConnection>,
+    permit: Option<ReplyPermit>,
+    request: RpcRequest,
+) {
     // On a pipe, the call was looked up when the request arrived.
-    let refused = if server.link.is_multiplexed() { Err(request) } else { server.calls.deliver_request(request) };
+    let refused = if server.link.is_multiplexed() {
+        Err(request)
+    } else {
+        server.calls.deliver_request(request)
+    };
     if let Err(request) = refused {
         if let Some(client) = server.options.client.clone() {
             return server.ask_owner(client, permit, request).await;
         }
         let error = pipe_routes::unsupported_request(&request);
-        server.send_reply_with(permit, &request.id, Err(error)).await;
+        server
+            .send_reply_with(permit, &request.id, Err(error))
+            .await;
     }
 }

@@ -1,7 +1,7 @@
 //! Wait for a server's first request for roots.
 //!
-//! Owns the time that the first calls of a connection wait. Does not send or answer the request. Invariant: the wait is
-//! bounded.
+//! Owns the time that the first calls of a connection wait. Does not send or answer the request.
+//! Invariant: the wait is bounded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,10 @@ impl Drop for OpenRootsRequest {
 
 impl LegacyConnection {
     /// Records a server's request, until the response is sent.
-    pub(crate) fn begin_roots_request(self: &Arc<Self>, kind: InputKind) -> Option<OpenRootsRequest> {
+    pub(crate) fn begin_roots_request(
+        self: &Arc<Self>,
+        kind: InputKind,
+    ) -> Option<OpenRootsRequest> {
         self.first_roots.record_request(kind);
         (kind == InputKind::Roots).then(|| OpenRootsRequest(self.clone()))
     }
@@ -39,12 +42,20 @@ impl LegacyConnection {
     /// Ends the wait for the first request for roots, once the server had its time.
     pub(crate) async fn settle_first_roots(self: Arc<Self>) {
         let roots = &self.first_roots;
-        let Some(settled) = &roots.settled else { return };
+        let Some(settled) = &roots.settled else {
+            return;
+        };
         let _ended = settled.clone().drop_guard();
-        if timeout(REQUEST_TIME, roots.requested.notified()).await.is_err() {
+        if timeout(REQUEST_TIME, roots.requested.notified())
+            .await
+            .is_err()
+        {
             return self.calls.record_roots_tried();
         }
-        if timeout(RESPONSE_TIME, roots.responded.notified()).await.is_ok() {
+        if timeout(RESPONSE_TIME, roots.responded.notified())
+            .await
+            .is_ok()
+        {
             // A server reads its messages in order.
             let _ = timeout(READ_TIME, self.send_ping()).await;
             tokio::time::sleep(SETTLE_TIME).await;

@@ -1,7 +1,7 @@
 //! Requests of a legacy server about a task that arrive on another stream than the task's.
 //!
-//! Owns their way to whoever awaits the task. Does not hold requests (`task_inputs.rs`). Invariant: a request that must
-//! be dropped gets an error response.
+//! Owns their way to whoever awaits the task. Does not hold requests (`task_inputs.rs`). Invariant:
+//! a request that must be dropped gets an error response.
 
 use std::sync::Arc;
 
@@ -16,11 +16,24 @@ impl LegacyConnection {
     /// "clients SHOULD expect messages to be delivered on any SSE stream"
     /// (2025-11-25/basic/utilities/tasks.mdx, Input Required Status).
     pub(crate) async fn on_task_request(self: &Arc<Self>, task: ByteString, request: RpcRequest) {
-        let Err(request) = self.calls.deliver_task_request(&task, request) else { return };
-        for request in self.task_inputs.hold(ByteString::from(task.as_str()), request) {
-            self.options.metrics.inputs.asks.inc((InputKindName("any"), InputOutcome::Unattributed));
+        let Err(request) = self.calls.deliver_task_request(&task, request) else {
+            return;
+        };
+        for request in self
+            .task_inputs
+            .hold(ByteString::from(task.as_str()), request)
+        {
+            self.options
+                .metrics
+                .inputs
+                .asks
+                .inc((InputKindName("any"), InputOutcome::Unattributed));
             let message = "Nobody waits for the task that asks";
-            let error = RpcError { code: code::METHOD_NOT_FOUND, message: message.into(), data: None };
+            let error = RpcError {
+                code: code::METHOD_NOT_FOUND,
+                message: message.into(),
+                data: None,
+            };
             self.send_reply(&request.id, Err(error)).await;
         }
     }

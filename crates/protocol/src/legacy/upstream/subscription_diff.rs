@@ -1,8 +1,8 @@
 //! Difference between the desired subscriptions and those that a legacy server has.
 //!
-//! Owns the order of changes and their retries. Does not send requests (`resource_subscriptions.rs`). Invariant: each
-//! resource has at most one request in flight, so the last change wins. A failed request is repeated a few times and no
-//! more.
+//! Owns the order of changes and their retries. Does not send requests
+//! (`resource_subscriptions.rs`). Invariant: each resource has at most one request in flight, so
+//! the last change wins. A failed request is repeated a few times and no more.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -17,7 +17,11 @@ use moongate_model::Error;
 
 /// Backoff before each retry of a failed request.
 // A server that refuses four times will refuse again, and each attempt costs it a request.
-const BACKOFF: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(10), Duration::from_secs(60)];
+const BACKOFF: [Duration; 3] = [
+    Duration::from_secs(1),
+    Duration::from_secs(10),
+    Duration::from_secs(60),
+];
 
 /// Limit of unsubscriptions queued for a retry. Beyond it, they are forgotten.
 // A forgotten one costs some needless notifications, which the gateway drops.
@@ -25,8 +29,8 @@ const ENDING_MAX: usize = 1024;
 
 /// Subscriptions of one connection.
 ///
-/// Entries exist for desired subscriptions, bounded by `max_subscriptions`, and for changes the server must still
-/// learn.
+/// Entries exist for desired subscriptions, bounded by `max_subscriptions`, and for changes the
+/// server must still learn.
 #[derive(Default)]
 pub(crate) struct SubscriptionSync {
     state: Mutex<SyncState>,
@@ -119,8 +123,12 @@ pub(crate) enum SyncStep {
 
 impl SyncState {
     pub(crate) fn set_desired(&mut self, wanted: &[ByteString]) {
-        let before: Vec<ByteString> =
-            self.entries.iter().filter(|(_, e)| e.desired).map(|(uri, _)| uri.clone()).collect();
+        let before: Vec<ByteString> = self
+            .entries
+            .iter()
+            .filter(|(_, e)| e.desired)
+            .map(|(uri, _)| uri.clone())
+            .collect();
         let wanted: BTreeSet<&ByteString> = wanted.iter().collect();
         for uri in before.iter().filter(|uri| !wanted.contains(uri)) {
             self.set_one(uri, false);
@@ -153,7 +161,9 @@ impl SyncState {
 
     /// Adds an entry to the queue.
     fn enqueue(&mut self, uri: &ByteString) {
-        let Some(entry) = self.entries.get_mut(uri) else { return };
+        let Some(entry) = self.entries.get_mut(uri) else {
+            return;
+        };
         if let Some(retry_at) = entry.retry_at.take() {
             self.retry_queue.remove(&(retry_at, uri.clone()));
         }
@@ -167,13 +177,19 @@ impl SyncState {
     /// Picks the next step. `idle` is true if no request is in flight.
     pub(crate) fn next_due(&mut self, idle: bool) -> SyncStep {
         let now = Instant::now();
-        while self.retry_queue.first().is_some_and(|(retry_at, _)| *retry_at <= now) {
+        while self
+            .retry_queue
+            .first()
+            .is_some_and(|(retry_at, _)| *retry_at <= now)
+        {
             if let Some((_, uri)) = self.retry_queue.pop_first() {
                 self.enqueue(&uri);
             }
         }
         while let Some((_, uri)) = self.queue.pop_first() {
-            let Some(entry) = self.entries.get_mut(&uri) else { continue };
+            let Some(entry) = self.entries.get_mut(&uri) else {
+                continue;
+            };
             entry.queued = None;
             if let Some(subscribe) = entry.next_change() {
                 entry.in_flight = true;
@@ -190,24 +206,37 @@ impl SyncState {
     }
 
     /// Records what came of a request. `refusal`: the error that the server answered.
-    pub(crate) fn complete(&mut self, change: &SubscriptionChange, outcome: ChangeOutcome, refusal: Option<Error>) {
-        let Some(entry) = self.entries.get_mut(&change.uri) else { return };
+    pub(crate) fn complete(
+        &mut self,
+        change: &SubscriptionChange,
+        outcome: ChangeOutcome,
+        refusal: Option<Error>,
+    ) {
+        let Some(entry) = self.entries.get_mut(&change.uri) else {
+            return;
+        };
         (entry.in_flight, entry.refusal) = (false, refusal);
-        // The target may have changed while the request was in flight. Its failure then counts for nothing.
+        // The target may have changed while the request was in flight. Its failure then counts for
+        // nothing.
         let is_current = entry.desired == change.subscribe;
         match outcome {
             ChangeOutcome::Granted => {
-                entry.remote = if change.subscribe { RemoteState::Yes } else { RemoteState::No };
+                entry.remote = if change.subscribe {
+                    RemoteState::Yes
+                } else {
+                    RemoteState::No
+                };
                 entry.failures = 0;
             }
-            // The server never had the subscription, or will not have it. A refused unsubscription ends it all the
-            // same.
+            // The server never had the subscription, or will not have it. A refused unsubscription
+            // ends it all the same.
             ChangeOutcome::Refused => {
                 entry.remote = RemoteState::No;
                 entry.failures = if is_current { BACKOFF.len() + 1 } else { 0 };
             }
             ChangeOutcome::Failed => {
-                // The server may have done it before the failure, so either wish must be sent again.
+                // The server may have done it before the failure, so either wish must be sent
+                // again.
                 entry.remote = RemoteState::Unconfirmed;
                 entry.failures = if is_current { entry.failures + 1 } else { 0 };
             }
@@ -232,8 +261,9 @@ impl SyncState {
 
     /// Removes an entry that needs nothing.
     fn prune(&mut self, uri: &ByteString) {
-        let is_unneeded =
-            |e: &SyncEntry| !e.desired && !e.in_flight && e.retry_at.is_none() && e.next_change().is_none();
+        let is_unneeded = |e: &SyncEntry| {
+            !e.desired && !e.in_flight && e.retry_at.is_none() && e.next_change().is_none()
+        };
         if self.entries.get(uri).is_some_and(is_unneeded)
             && let Some(queued) = self.entries.remove(uri).and_then(|entry| entry.queued)
         {
@@ -259,7 +289,9 @@ impl SyncEntry {
             (false, _) => SubscriptionProgress::Unwanted,
             (true, RemoteState::Yes) => SubscriptionProgress::Answered(Ok(())),
             // A request that broke is repeated, and nobody waits for that.
-            (true, _) if self.failures > 0 => SubscriptionProgress::Answered(self.refusal.clone().map_or(Ok(()), Err)),
+            (true, _) if self.failures > 0 => {
+                SubscriptionProgress::Answered(self.refusal.clone().map_or(Ok(()), Err))
+            }
             _ => SubscriptionProgress::Pending,
         }
     }
@@ -268,7 +300,10 @@ impl SyncEntry {
 impl SubscriptionSync {
     /// Returns the progress of the subscription of a resource.
     pub(crate) fn progress_of(&self, uri: &ByteString) -> SubscriptionProgress {
-        self.lock().entries.get(uri).map_or(SubscriptionProgress::Unwanted, SyncEntry::progress)
+        self.lock()
+            .entries
+            .get(uri)
+            .map_or(SubscriptionProgress::Unwanted, SyncEntry::progress)
     }
 
     /// Returns a receiver of the progress.
@@ -301,13 +336,23 @@ mod tests {
 
     fn next_request(state: &mut SyncState) -> Option<(String, bool)> {
         match state.next_due(false) {
-            SyncStep::Send(SubscriptionChange { uri, subscribe: more }) => Some((uri.to_string(), more)),
+            SyncStep::Send(SubscriptionChange {
+                uri,
+                subscribe: more,
+            }) => Some((uri.to_string(), more)),
             _ => None,
         }
     }
 
     fn complete(state: &mut SyncState, (uri, more): (String, bool), outcome: ChangeOutcome) {
-        state.complete(&SubscriptionChange { uri: ByteString::from(uri.as_str()), subscribe: more }, outcome, None);
+        state.complete(
+            &SubscriptionChange {
+                uri: ByteString::from(uri.as_str()),
+                subscribe: more,
+            },
+            outcome,
+            None,
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -316,7 +361,11 @@ mod tests {
         for n in 0..10_000 {
             state.set_desired(&uris(&["a", &format!("x:{n}")]));
         }
-        assert_eq!((state.entries.len(), state.queue.len()), (2, 2), "what was never told needs no end");
+        assert_eq!(
+            (state.entries.len(), state.queue.len()),
+            (2, 2),
+            "what was never told needs no end"
+        );
         state.set_desired(&[]);
         assert!(state.entries.is_empty() && state.queue.is_empty());
         // The bound holds as well for a server that answers none of these requests.
@@ -329,7 +378,11 @@ mod tests {
             assert_eq!(change, (uri, false));
             complete(&mut state, change, ChangeOutcome::Failed);
         }
-        assert!(state.entries.len() <= ENDING_MAX && state.retry_queue.len() <= ENDING_MAX, "{}", state.entries.len());
+        assert!(
+            state.entries.len() <= ENDING_MAX && state.retry_queue.len() <= ENDING_MAX,
+            "{}",
+            state.entries.len()
+        );
         for pause in BACKOFF.into_iter().chain(BACKOFF) {
             tokio::time::advance(pause).await;
             while let Some(change) = next_request(&mut state) {
@@ -353,14 +406,26 @@ mod tests {
         state.set_desired(&uris(&["a"]));
         complete(&mut state, ending, ChangeOutcome::Failed);
         let again = next_request(&mut state).unwrap();
-        assert_eq!(again, ("a".to_owned(), true), "the server may have taken it");
+        assert_eq!(
+            again,
+            ("a".to_owned(), true),
+            "the server may have taken it"
+        );
         // After a session change, the outcome of an older request counts for nothing.
         state.reset_remote();
         complete(&mut state, again.clone(), ChangeOutcome::StaleSession);
         assert_eq!(next_request(&mut state), Some(again.clone()));
         complete(&mut state, again, ChangeOutcome::Refused);
-        assert_eq!(state.next_due(true), SyncStep::Finished, "it is not asked again for what it does not have");
+        assert_eq!(
+            state.next_due(true),
+            SyncStep::Finished,
+            "it is not asked again for what it does not have"
+        );
         state.reset_remote();
-        assert_eq!(next_request(&mut state), Some(("a".to_owned(), true)), "but in the next session");
+        assert_eq!(
+            next_request(&mut state),
+            Some(("a".to_owned(), true)),
+            "but in the next session"
+        );
     }
 }

@@ -1,7 +1,8 @@
 //! Support of a legacy server for resource subscriptions, as far as it is known.
 //!
-//! Owns the results of trials and of real subscriptions. Does not send requests (`subscription_trial.rs`). Invariant:
-//! only a server that declares `"subscribe": false` is doubted.
+//! Owns the results of trials and of real subscriptions. Does not send requests
+//! (`subscription_trial.rs`). Invariant: only a server that declares `"subscribe": false` is
+//! doubted.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 

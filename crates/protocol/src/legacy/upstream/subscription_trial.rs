@@ -1,12 +1,13 @@
 //! Trial subscription at a server that denies having any.
 //!
 //! Owns the one request that shows whether such a server serves them. Does not keep the result
-//! (`subscription_support.rs`) or subscriptions (`resource_subscriptions.rs`). Invariant: a connection has one trial at
-//! a time, shared by all callers, and none once the result is known.
+//! (`subscription_support.rs`) or subscriptions (`resource_subscriptions.rs`). Invariant: a
+//! connection has one trial at a time, shared by all callers, and none once the result is known.
 //!
-//! The Python SDK 1.x announces `"subscribe": false` whatever handlers a server has, so that `false` says nothing. A
-//! server that leaves the member out is not tried: 2025-11-25/server/resources.mdx, Capabilities, has the member for
-//! servers that support subscriptions.
+//! The Python SDK 1.x announces `"subscribe": false` whatever handlers a server has, so that
+//! `false` says nothing. A server that leaves the member out is not tried:
+//! 2025-11-25/server/resources.mdx, Capabilities, has the member for servers that support
+//! subscriptions.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -51,7 +52,8 @@ enum Outcome {
 }
 
 impl SubscriptionTrial {
-    /// Tries a subscription if the server denies having any and was not tried yet. Joins a trial in progress.
+    /// Tries a subscription if the server denies having any and was not tried yet. Joins a trial in
+    /// progress.
     pub(crate) fn try_subscription(
         self: &Arc<Self>,
         server: &Arc<LegacyConnection>,
@@ -64,21 +66,35 @@ impl SubscriptionTrial {
         if !server.description().capabilities.subscribe_untried {
             return None;
         }
-        let mut end = open.get_or_insert_with(|| self.begin(server, requested_uri.clone())).clone();
+        let mut end = open
+            .get_or_insert_with(|| self.begin(server, requested_uri.clone()))
+            .clone();
         drop(open);
         Some(Box::pin(async move {
-            let Ok(end) = end.wait_for(Option::is_some).await.map(|end| end.clone()) else { return Ok(()) };
+            let Ok(end) = end.wait_for(Option::is_some).await.map(|end| end.clone()) else {
+                return Ok(());
+            };
             match end {
-                Some(TrialEnd { outcome: Outcome::Failed(error), .. }) => Err(error),
+                Some(TrialEnd {
+                    outcome: Outcome::Failed(error),
+                    ..
+                }) => Err(error),
                 // The error of another resource says nothing about this one.
-                Some(TrialEnd { uri, outcome: Outcome::NotThis(error) }) if uri == requested_uri => Err(error),
+                Some(TrialEnd {
+                    uri,
+                    outcome: Outcome::NotThis(error),
+                }) if uri == requested_uri => Err(error),
                 _ => Ok(()),
             }
         }))
     }
 
     /// Runs the trial in a task of its own, since its first caller may leave.
-    fn begin(self: &Arc<Self>, server: &Arc<LegacyConnection>, uri: ByteString) -> watch::Receiver<Option<TrialEnd>> {
+    fn begin(
+        self: &Arc<Self>,
+        server: &Arc<LegacyConnection>,
+        uri: ByteString,
+    ) -> watch::Receiver<Option<TrialEnd>> {
         let (sender, end) = watch::channel(None);
         let trial = self.clone();
         let connection = server.clone();
@@ -95,7 +111,10 @@ impl SubscriptionTrial {
 
 async fn run_trial(server: &LegacyConnection, uri: &ByteString) -> Outcome {
     let session = server.session.generation();
-    match server.send_own_request("resources/subscribe", &uri_params(uri)).await {
+    match server
+        .send_own_request("resources/subscribe", &uri_params(uri))
+        .await
+    {
         Ok(_) => {
             // A new session meanwhile does not have this subscription.
             if server.session.generation() == session {
@@ -134,5 +153,8 @@ fn link_outcome(server: &LegacyConnection, failed: &LinkError) -> Outcome {
 
 /// True if an error is about the resource, so that the server has subscriptions.
 fn is_about_resource(code: i64) -> bool {
-    matches!(code, RESOURCE_NOT_FOUND | code::INVALID_PARAMS | HANDLER_FAILED)
+    matches!(
+        code,
+        RESOURCE_NOT_FOUND | code::INVALID_PARAMS | HANDLER_FAILED
+    )
 }

@@ -1,11 +1,13 @@
 //! Input requests of a legacy server's tasks, held for a client that polls for them.
 //!
 //! A 2025-11-25 server sends a task's requests on a stream while a client awaits the task's result
-//! (2025-11-25/basic/utilities/tasks.mdx, Input Required Status). A client of 2026-07-28 polls for them and answers in
-//! requests of its own. So the gateway awaits the result in the client's place (`collect_task_inputs.rs`).
+//! (2025-11-25/basic/utilities/tasks.mdx, Input Required Status). A client of 2026-07-28 polls for
+//! them and answers in requests of its own. So the gateway awaits the result in the client's place
+//! (`collect_task_inputs.rs`).
 //!
-//! Owns the task requests without a response. Does not decide which message belongs to which call. Invariant: they are
-//! bounded in number and in time, and a request that is dropped gets an error response.
+//! Owns the task requests without a response. Does not decide which message belongs to which call.
+//! Invariant: they are bounded in number and in time, and a request that is dropped gets an error
+//! response.
 
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -21,7 +23,8 @@ use moongate_jsonrpc::message::{RequestId, RpcRequest};
 use moongate_model::{InputRequest, InputResponses};
 use moongate_transport::{ByteBudget, ByteReservation};
 
-/// Limit of such tasks on one connection. At the limit, the oldest task of the principal with the most is evicted.
+/// Limit of such tasks on one connection. At the limit, the oldest task of the principal with the
+/// most is evicted.
 pub(crate) const TASKS_MAX: usize = 256;
 /// Limit of one task's requests that wait for responses.
 pub(crate) const REQUESTS_MAX: usize = 32;
@@ -65,7 +68,13 @@ impl InputCollector {
         let open = Mutex::default();
         let changed = Notify::new();
         let evicted = CancellationToken::new();
-        Arc::new(InputCollector { principal, since: Instant::now(), open, changed, evicted })
+        Arc::new(InputCollector {
+            principal,
+            since: Instant::now(),
+            open,
+            changed,
+            evicted,
+        })
     }
 }
 
@@ -82,7 +91,12 @@ pub(crate) struct OpenTaskInput {
 impl TaskInputs {
     /// Creates an empty table with a byte budget.
     pub(crate) fn new(backlog: Arc<ByteBudget>) -> Self {
-        TaskInputs { tasks: Mutex::default(), unclaimed: Mutex::default(), added: Notify::new(), backlog }
+        TaskInputs {
+            tasks: Mutex::default(),
+            unclaimed: Mutex::default(),
+            added: Notify::new(),
+            backlog,
+        }
     }
 
     /// Holds a request until a call awaits its task. Returns the requests that had to be dropped.
@@ -90,7 +104,9 @@ impl TaskInputs {
         let now = Instant::now();
         let mut unclaimed = self.unclaimed.lock();
         let mut refused = Vec::new();
-        while unclaimed.front().is_some_and(|unclaimed| now - unclaimed.at >= HOLD_TIME)
+        while unclaimed
+            .front()
+            .is_some_and(|unclaimed| now - unclaimed.at >= HOLD_TIME)
             || unclaimed.len() >= UNCLAIMED_MAX
         {
             refused.extend(unclaimed.pop_front().map(|unclaimed| unclaimed.request));
@@ -108,7 +124,12 @@ impl TaskInputs {
                 },
             }
         };
-        unclaimed.push_back(UnclaimedRequest { task, at: now, request, _weight: weight });
+        unclaimed.push_back(UnclaimedRequest {
+            task,
+            at: now,
+            request,
+            _weight: weight,
+        });
         // Released first: the woken tasks take the same lock.
         drop(unclaimed);
         self.added.notify_waiters();
@@ -117,11 +138,12 @@ impl TaskInputs {
 
     /// Waits for a held request of a task.
     ///
-    /// There may be one at any time, since messages sent before the wait began may still arrive. A dropped future has
-    /// taken no request.
+    /// There may be one at any time, since messages sent before the wait began may still arrive. A
+    /// dropped future has taken no request.
     pub(crate) async fn next_held(&self, task: &ByteString) -> RpcRequest {
         loop {
-            // Created before the check, so that a request added right after it still wakes this task.
+            // Created before the check, so that a request added right after it still wakes this
+            // task.
             let added = self.added.notified();
             if let Some(request) = self.take_held(task) {
                 return request;
@@ -132,13 +154,17 @@ impl TaskInputs {
 
     pub(crate) fn take_held(&self, task: &ByteString) -> Option<RpcRequest> {
         let mut unclaimed = self.unclaimed.lock();
-        let index = unclaimed.iter().position(|unclaimed| unclaimed.task == *task)?;
+        let index = unclaimed
+            .iter()
+            .position(|unclaimed| unclaimed.task == *task)?;
         unclaimed.remove(index).map(|unclaimed| unclaimed.request)
     }
 
     /// Removes a held request that its server took back.
     pub(crate) fn withdraw(&self, id: &RequestId) {
-        self.unclaimed.lock().retain(|unclaimed| unclaimed.request.id != *id);
+        self.unclaimed
+            .lock()
+            .retain(|unclaimed| unclaimed.request.id != *id);
     }
 
     pub(crate) fn forget(&self, id: &ByteString) {
@@ -148,7 +174,10 @@ impl TaskInputs {
     /// Removes a collector, unless another one took its place.
     pub(crate) fn release(&self, id: &ByteString, collector: &Arc<InputCollector>) {
         let mut tasks = self.tasks.lock();
-        if tasks.get(id).is_some_and(|known| Arc::ptr_eq(known, collector)) {
+        if tasks
+            .get(id)
+            .is_some_and(|known| Arc::ptr_eq(known, collector))
+        {
             tasks.remove(id);
         }
     }
@@ -157,22 +186,33 @@ impl TaskInputs {
 /// Evicts the oldest collector of the principal that has the most.
 ///
 /// Returns false if that is the given principal itself, or has hardly more.
-pub(crate) fn make_room(tasks: &mut HashMap<ByteString, Arc<InputCollector>>, principal: u32) -> bool {
+pub(crate) fn make_room(
+    tasks: &mut HashMap<ByteString, Arc<InputCollector>>,
+    principal: u32,
+) -> bool {
     let mut counts: HashMap<u32, usize> = HashMap::new();
     for collector in tasks.values() {
         *counts.entry(collector.principal).or_default() += 1;
     }
     let own_count = counts.get(&principal).copied().unwrap_or(0);
-    let Some((most, count)) = counts.into_iter().max_by_key(|(id, count)| (*count, *id)) else { return false };
+    let Some((most, count)) = counts.into_iter().max_by_key(|(id, count)| (*count, *id)) else {
+        return false;
+    };
     // A principal may not evict others to grow beyond their share.
     if count <= own_count + 1 {
         return false;
     }
-    let candidates = tasks.iter().filter(|(_, collector)| collector.principal == most);
-    let oldest = candidates.min_by_key(|(_, collector)| collector.since).map(|(id, _)| id.clone());
+    let candidates = tasks
+        .iter()
+        .filter(|(_, collector)| collector.principal == most);
+    let oldest = candidates
+        .min_by_key(|(_, collector)| collector.since)
+        .map(|(id, _)| id.clone());
     let evicted = oldest.and_then(|id| tasks.remove(&id));
     // Its responders are dropped with it, so the server learns that no responses come.
-    evicted.map(|collector| collector.evicted.cancel()).is_some()
+    evicted
+        .map(|collector| collector.evicted.cancel())
+        .is_some()
 }
 
 #[cfg(test)]
@@ -202,14 +242,21 @@ mod tests {
         assert_eq!(task_inputs.next_held(&a).await.id, RequestId::number(1));
         assert_eq!(task_inputs.next_held(&a).await.id, RequestId::number(3));
         // A waiting call gets a request that is held after the wait began.
-        let (waited, refused) =
-            tokio::join!(task_inputs.next_held(&a), async { task_inputs.hold(a.clone(), request(4)) });
+        let (waited, refused) = tokio::join!(task_inputs.next_held(&a), async {
+            task_inputs.hold(a.clone(), request(4))
+        });
         assert!(waited.id == RequestId::number(4) && refused.is_empty());
         assert!(task_inputs.take_held(&a).is_none());
-        let refused: usize = (0..UNCLAIMED_MAX as u64 + 5).map(|n| task_inputs.hold(a.clone(), request(n)).len()).sum();
+        let refused: usize = (0..UNCLAIMED_MAX as u64 + 5)
+            .map(|n| task_inputs.hold(a.clone(), request(n)).len())
+            .sum();
         assert_eq!(refused, 6, "the oldest make room");
         tokio::time::advance(HOLD_TIME).await;
-        assert_eq!(task_inputs.hold(b, request(9)).len(), UNCLAIMED_MAX, "nothing is kept for ever");
+        assert_eq!(
+            task_inputs.hold(b, request(9)).len(),
+            UNCLAIMED_MAX,
+            "nothing is kept for ever"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -225,16 +272,35 @@ mod tests {
         };
         let task = ByteString::literal("a");
         assert!(
-            task_inputs.hold(task.clone(), large(1)).is_empty() && task_inputs.hold(task.clone(), large(2)).is_empty()
+            task_inputs.hold(task.clone(), large(1)).is_empty()
+                && task_inputs.hold(task.clone(), large(2)).is_empty()
         );
         let refused = task_inputs.hold(task.clone(), large(3));
-        assert_eq!(refused.iter().map(|request| request.id.clone()).collect::<Vec<_>>(), [RequestId::number(1)]);
-        assert_eq!(task_inputs.take_held(&task).unwrap().id, RequestId::number(2));
-        let huge = JsonObject::new().with("message", RawJson::string(&"x".repeat(2000))).to_shared();
-        let huge =
-            RpcRequest { id: RequestId::number(4), method: ByteString::literal("elicitation/create"), params: huge };
+        assert_eq!(
+            refused
+                .iter()
+                .map(|request| request.id.clone())
+                .collect::<Vec<_>>(),
+            [RequestId::number(1)]
+        );
+        assert_eq!(
+            task_inputs.take_held(&task).unwrap().id,
+            RequestId::number(2)
+        );
+        let huge = JsonObject::new()
+            .with("message", RawJson::string(&"x".repeat(2000)))
+            .to_shared();
+        let huge = RpcRequest {
+            id: RequestId::number(4),
+            method: ByteString::literal("elicitation/create"),
+            params: huge,
+        };
         let refused = task_inputs.hold(task.clone(), huge);
-        assert_eq!(refused.len(), 2, "what is larger than all has no place, whatever makes room");
+        assert_eq!(
+            refused.len(),
+            2,
+            "what is larger than all has no place, whatever makes room"
+        );
         assert!(task_inputs.take_held(&task).is_none());
     }
 
@@ -247,12 +313,21 @@ mod tests {
             tokio::time::advance(Duration::from_millis(1)).await;
         }
         let first = tasks[&ByteString::literal("t0")].clone();
-        assert!(!make_room(&mut tasks, 1), "who has the most makes no room for itself");
+        assert!(
+            !make_room(&mut tasks, 1),
+            "who has the most makes no room for itself"
+        );
         assert!(make_room(&mut tasks, 3) && first.evicted.is_cancelled() && tasks.len() == 9);
         for _ in 0..4 {
             assert!(make_room(&mut tasks, 2));
         }
-        assert_eq!(tasks.values().filter(|collector| collector.principal == 1).count(), 3);
+        assert_eq!(
+            tasks
+                .values()
+                .filter(|collector| collector.principal == 1)
+                .count(),
+            3
+        );
         assert!(!make_room(&mut tasks, 2), "hardly more is no reason");
     }
 }

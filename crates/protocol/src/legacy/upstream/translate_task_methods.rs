@@ -1,7 +1,7 @@
 //! Task methods of a 2026-07-28 client on a legacy server, which has other ones.
 //!
-//! Owns the translation of polls, input responses and cancellations. Does not hold a task's requests
-//! (`task_inputs.rs`). Invariant: responses to unknown requests are ignored.
+//! Owns the translation of polls, input responses and cancellations. Does not hold a task's
+//! requests (`task_inputs.rs`). Invariant: responses to unknown requests are ignored.
 
 use std::sync::Arc;
 
@@ -13,7 +13,9 @@ use crate::legacy::upstream::task_inputs::OpenTaskInput;
 use crate::v2026_07_28::error_codes::current_code;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::code;
-use moongate_model::{Call, Caller, Error, McpErrorKind, Outcome, TaskMethod, TaskState, TaskStatus};
+use moongate_model::{
+    Call, Caller, Error, McpErrorKind, Outcome, TaskMethod, TaskState, TaskStatus,
+};
 
 /// Reads a task with its open input requests, or with its outcome if it is finished.
 pub(crate) async fn read_detailed(
@@ -22,9 +24,15 @@ pub(crate) async fn read_detailed(
     id: ByteString,
 ) -> Result<Outcome, Error> {
     let get_call = Call::for_task(TaskMethod::Get, &id);
-    let mut outcome = LegacyCall::start(server.clone(), caller.clone(), get_call).0.outcome().await?;
+    let mut outcome = LegacyCall::start(server.clone(), caller.clone(), get_call)
+        .0
+        .outcome()
+        .await?;
     let Some(task) = &mut outcome.task else {
-        return Err(call_error::protocol_error(&server.options.server, "the answer to tasks/get is no task"));
+        return Err(call_error::protocol_error(
+            &server.options.server,
+            "the answer to tasks/get is no task",
+        ));
     };
     match task.status {
         TaskStatus::Working | TaskStatus::Cancelled => {}
@@ -36,10 +44,17 @@ pub(crate) async fn read_detailed(
             }
         }
         TaskStatus::Completed | TaskStatus::Failed => {
-            // A finished task asks nothing any more. Its held requests would stay until the connection ends.
+            // A finished task asks nothing any more. Its held requests would stay until the
+            // connection ends.
             server.task_inputs.forget(&id);
             let wait = Call::for_task(TaskMethod::Result, &id);
-            finish(task, LegacyCall::start(server.clone(), caller, wait).0.outcome().await)?;
+            finish(
+                task,
+                LegacyCall::start(server.clone(), caller, wait)
+                    .0
+                    .outcome()
+                    .await,
+            )?;
         }
     }
     Ok(outcome)
@@ -47,15 +62,19 @@ pub(crate) async fn read_detailed(
 
 /// Writes the end of a task into its state.
 ///
-/// SEP-2663, Task Execution Errors: "If the underlying request resulted in a JSON-RPC error, the task uses `failed`
-/// status"; "if the request completed with a result (even if `isError: true`) the task uses `completed` status".
+/// SEP-2663, Task Execution Errors: "If the underlying request resulted in a JSON-RPC error, the
+/// task uses `failed` status"; "if the request completed with a result (even if `isError: true`)
+/// the task uses `completed` status".
 fn finish(task: &mut TaskState, end: Result<Outcome, Error>) -> Result<(), Error> {
     match end {
         Ok(outcome) => {
             task.status = TaskStatus::Completed;
             task.outcome = Some(Ok(outcome.result.to_raw()));
         }
-        Err(Error { kind: McpErrorKind::ServerError(error), .. }) => {
+        Err(Error {
+            kind: McpErrorKind::ServerError(error),
+            ..
+        }) => {
             task.status = TaskStatus::Failed;
             let mut object = JsonObject::new()
                 .with("code", RawJson::from_value(&current_code(error.code)))
@@ -76,24 +95,43 @@ pub(crate) async fn deliver_responses(
     caller: Arc<Caller>,
     call: Call,
 ) -> Result<Outcome, Error> {
-    let wrong = |what: &str| Error::new(McpErrorKind::InvalidParams, format!("Invalid params: {what}"));
-    let id = call.target().ok_or_else(|| wrong("taskId must be a string"))?;
-    let responses =
-        call.params.get_object("inputResponses").ok_or_else(|| wrong("inputResponses must be an object"))?;
+    let wrong = |what: &str| {
+        Error::new(
+            McpErrorKind::InvalidParams,
+            format!("Invalid params: {what}"),
+        )
+    };
+    let id = call
+        .target()
+        .ok_or_else(|| wrong("taskId must be a string"))?;
+    let responses = call
+        .params
+        .get_object("inputResponses")
+        .ok_or_else(|| wrong("inputResponses must be an object"))?;
     let collector = server.task_inputs.tasks.lock().get(&id).cloned();
     let Some(collector) = collector else {
-        // "Servers SHOULD return a JSON-RPC error if the `taskId` does not correspond to a known task": the server
-        // decides.
+        // "Servers SHOULD return a JSON-RPC error if the `taskId` does not correspond to a known
+        // task": the server decides.
         let get_call = Call::for_task(TaskMethod::Get, &id);
-        return LegacyCall::start(server, caller, get_call).0.outcome().await.map(|_| Outcome::default());
+        return LegacyCall::start(server, caller, get_call)
+            .0
+            .outcome()
+            .await
+            .map(|_| Outcome::default());
     };
     for (key, response) in responses.iter() {
         // Skipped and not refused: the other responses of the same message are still wanted.
-        let Some(result) = response.as_object() else { continue };
+        let Some(result) = response.as_object() else {
+            continue;
+        };
         // Found and removed under one lock, so that a repeated response is delivered once.
         let mut open = collector.open.lock();
         if let Some(index) = open.iter().position(|waiting| waiting.key == *key) {
-            let OpenTaskInput { server_key, responder, .. } = open.remove(index);
+            let OpenTaskInput {
+                server_key,
+                responder,
+                ..
+            } = open.remove(index);
             // A server that disconnected meanwhile takes no response.
             drop(responder.send(vec![(server_key, Ok(result))]));
         }
@@ -113,14 +151,28 @@ pub(crate) async fn cancel_task(
     let id = call.target().unwrap_or(ByteString::literal(""));
     let detailed = call.detailed;
     server.task_inputs.forget(&id);
-    match LegacyCall::start(server.clone(), caller.clone(), call).0.outcome().await {
+    match LegacyCall::start(server.clone(), caller.clone(), call)
+        .0
+        .outcome()
+        .await
+    {
         Err(error)
-            if !detailed && matches!(&error.kind, McpErrorKind::ServerError(e) if e.code == code::INVALID_PARAMS) =>
+            if !detailed
+                && matches!(&error.kind,
+                    McpErrorKind::ServerError(e) if e.code == code::INVALID_PARAMS) =>
         {
             let get_call = Call::for_task(TaskMethod::Get, &id);
-            let state = LegacyCall::start(server, caller, get_call).0.outcome().await;
-            let is_terminal = state.is_ok_and(|outcome| outcome.task.is_some_and(|task| task.status.is_terminal()));
-            if is_terminal { Ok(Outcome::default()) } else { Err(error) }
+            let state = LegacyCall::start(server, caller, get_call)
+                .0
+                .outcome()
+                .await;
+            let is_terminal = state
+                .is_ok_and(|outcome| outcome.task.is_some_and(|task| task.status.is_terminal()));
+            if is_terminal {
+                Ok(Outcome::default())
+            } else {
+                Err(error)
+            }
         }
         end => end,
     }
@@ -173,7 +225,10 @@ mod tests {
             is_shared: false,
             client: None,
             client_info: RawJson::literal("{}"),
-            timeouts: Arc::new(crate::CallTimeouts::new(Duration::from_secs(60), Duration::from_secs(60))),
+            timeouts: Arc::new(crate::CallTimeouts::new(
+                Duration::from_secs(60),
+                Duration::from_secs(60),
+            )),
             max_backlog: 1 << 20,
             metrics: Arc::new(Metrics::new()),
             closing: tokio_util::task::TaskTracker::new(),
@@ -181,9 +236,10 @@ mod tests {
         };
         let opening = async {
             assert!(read_line(&mut pipe).await.contains("initialize"));
-            let answer =
-                r#"{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}}}}"#;
-            pipe.write_all(format!("{answer}\n").as_bytes()).await.unwrap();
+            let answer = r#"{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}}}}"#;
+            pipe.write_all(format!("{answer}\n").as_bytes())
+                .await
+                .unwrap();
             read_line(&mut pipe).await
         };
         let (opened, _) = tokio::join!(legacy::open(&link, &calls, &hello), opening);
@@ -191,16 +247,25 @@ mod tests {
         let caller = moongate_testing::caller(1, Some("s"));
         let task = ByteString::literal("t");
         let mut end = server.call(&caller, Call::for_task(TaskMethod::Result, &task));
-        let (event, ()) = tokio::join!(tokio::time::timeout(Duration::from_secs(20), end.next_event()), async {
-            assert!(read_line(&mut pipe).await.contains("tasks/result"));
-            let request = RpcRequest {
-                id: RequestId::number(7),
-                method: ByteString::literal("elicitation/create"),
-                params: JsonObject::new(),
-            };
-            // Read from the pipe before any call awaited the task, and processed only now.
-            server.connection.on_task_request(task.clone(), request).await;
-        });
-        assert!(matches!(event.expect("the question is lost"), ExchangeEvent::InputRequired(_)));
+        let (event, ()) = tokio::join!(
+            tokio::time::timeout(Duration::from_secs(20), end.next_event()),
+            async {
+                assert!(read_line(&mut pipe).await.contains("tasks/result"));
+                let request = RpcRequest {
+                    id: RequestId::number(7),
+                    method: ByteString::literal("elicitation/create"),
+                    params: JsonObject::new(),
+                };
+                // Read from the pipe before any call awaited the task, and processed only now.
+                server
+                    .connection
+                    .on_task_request(task.clone(), request)
+                    .await;
+            }
+        );
+        assert!(matches!(
+            event.expect("the question is lost"),
+            ExchangeEvent::InputRequired(_)
+        ));
     }
 }

@@ -1,7 +1,8 @@
 //! Dialect of the stateless revision for clients: no POST depends on an earlier one.
 //!
-//! Owns reading a request and checking that its headers agree with it. Does not keep state between requests. Invariant:
-//! authorisation and routing use the body alone; a header only ever causes a refusal.
+//! Owns reading a request and checking that its headers agree with it. Does not keep state between
+//! requests. Invariant: authorisation and routing use the body alone; a header only ever causes a
+//! refusal.
 
 use std::sync::Arc;
 
@@ -31,9 +32,9 @@ use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::{RequestId, RpcMessage, RpcNotification, RpcPayload, RpcRequest};
 use moongate_jsonrpc::sse;
 use moongate_model::{
-    CacheHint, Call, Caller, CancelReason, DeferredCheck, Error, Exchange, InputRequired, McpErrorKind, McpMethod,
-    McpServer, Notification, Outcome, Principal, ServerCapabilities, StateHolder, TaskMethod, TaskMode,
-    extends_protocol,
+    CacheHint, Call, Caller, CancelReason, DeferredCheck, Error, Exchange, InputRequired,
+    McpErrorKind, McpMethod, McpServer, Notification, Outcome, Principal, ServerCapabilities,
+    StateHolder, TaskMethod, TaskMode, extends_protocol,
 };
 use moongate_session::StateUse;
 use moongate_telemetry::{DroppedItem, InputOutcome, MemoryHolder};
@@ -47,17 +48,20 @@ pub(crate) struct ModernDialect;
 type FrameFn = fn(&[u8]) -> Bytes;
 
 impl Dialect for ModernDialect {
-    // basic/versioning.mdx: "A request carrying modern per-request `_meta` is served statelessly according to this
-    // revision." An unknown revision in the header belongs here, too: only this revision has an error code for it.
+    // basic/versioning.mdx: "A request carrying modern per-request `_meta` is served statelessly
+    // according to this revision." An unknown revision in the header belongs here, too: only this
+    // revision has an error code for it.
     fn matches(&self, head: &RequestHead<'_>, peek: &BodyHint<'_>) -> bool {
         // Regardless of its headers: no modern client opens with a handshake.
-        if matches!(peek.message, Some(RpcMessage::Request(r)) if r.method.as_bytes() == b"initialize" && r.params.get("_meta").is_none())
+        if matches!(peek.message,
+            Some(RpcMessage::Request(r)) if r.method.as_bytes() == b"initialize" && r.params.get("_meta").is_none())
         {
             return false;
         }
         if let Some(version) = head.headers.get(VERSION_HEADER) {
             let known = version.to_str().ok().and_then(legacy::profile).is_some();
-            if version == REVISION || (!known && !head.headers.contains_key(legacy::SESSION_HEADER)) {
+            if version == REVISION || (!known && !head.headers.contains_key(legacy::SESSION_HEADER))
+            {
                 return true;
             }
         }
@@ -78,15 +82,24 @@ impl Dialect for ModernDialect {
                     notify_extension(notification, principal, &endpoint, state);
                     accepted_response()
                 }
-                Ok(ParsedPost::Request(request)) => return serve_request(*request, &endpoint, state),
-                Err((status, id, error)) => json_response(status, [encode::encode_error(id.as_ref(), &error)]),
+                Ok(ParsedPost::Request(request)) => {
+                    return serve_request(*request, &endpoint, state);
+                }
+                Err((status, id, error)) => {
+                    json_response(status, [encode::encode_error(id.as_ref(), &error)])
+                }
             }
         } else {
-            let error = Error::new(McpErrorKind::InvalidRequest, "Method not allowed: this revision has POST only");
+            let error = Error::new(
+                McpErrorKind::InvalidRequest,
+                "Method not allowed: this revision has POST only",
+            );
             let mut response = json_response(405, [encode::encode_error(None, &error)]);
-            // RFC 9110, section 15.5.6: "The origin server MUST generate an Allow header field in a 405
-            // response".
-            response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
+            // RFC 9110, section 15.5.6: "The origin server MUST generate an Allow header field in a
+            // 405 response".
+            response
+                .headers_mut()
+                .insert(header::ALLOW, HeaderValue::from_static("POST"));
             response
         };
         std::future::ready(response).boxed()
@@ -109,7 +122,9 @@ pub(crate) fn carries_version(request: &RpcRequest) -> bool {
     request.params.get("_meta").is_some_and(|meta| {
         // A cheap search first: most legacy requests fail it and are never parsed.
         memchr::memmem::find(meta.bytes(), PROTOCOL_VERSION.as_bytes()).is_some()
-            && meta.as_object().is_some_and(|meta| meta.get(PROTOCOL_VERSION).is_some())
+            && meta
+                .as_object()
+                .is_some_and(|meta| meta.get(PROTOCOL_VERSION).is_some())
     })
 }
 
@@ -130,7 +145,8 @@ pub(crate) struct ValidatedRequest {
     caller: Arc<Caller>,
     holder: MemoryHolder,
     scope: ByteString,
-    /// HTTP headers. A pipe has none: "There is no header layer" (basic/transports/stdio.mdx, Request Metadata).
+    /// HTTP headers. A pipe has none: "There is no header layer" (basic/transports/stdio.mdx,
+    /// Request Metadata).
     headers: Option<HeaderMap>,
     /// Reason of a cancellation. Over HTTP a client has no way to give one.
     pub(crate) cancel_reason: Option<CancelReason>,
@@ -148,7 +164,15 @@ pub(crate) struct RequestSender {
 type ModernRefusal = (u16, Option<RequestId>, Error);
 
 fn read_request(inbound: McpRequest, state: &DownstreamState) -> Result<ParsedPost, ModernRefusal> {
-    let McpRequest { headers, payload, principal, holder, scope, received, .. } = inbound;
+    let McpRequest {
+        headers,
+        payload,
+        principal,
+        holder,
+        scope,
+        received,
+        ..
+    } = inbound;
     let payload = payload.map_err(|e| {
         let (id, error) = malformed_error(&e);
         (400, id, error)
@@ -156,23 +180,39 @@ fn read_request(inbound: McpRequest, state: &DownstreamState) -> Result<ParsedPo
     check_content_type(&headers).map_err(|error| (400, None, error))?;
     let request = match payload {
         RpcPayload::One(RpcMessage::Request(request)) => request,
-        RpcPayload::One(RpcMessage::Notification(notification)) if extends_protocol(&notification.method) => {
+        RpcPayload::One(RpcMessage::Notification(notification))
+            if extends_protocol(&notification.method) =>
+        {
             return Ok(ParsedPost::Notification(notification, principal));
         }
-        // Over HTTP a disconnect cancels (basic/patterns/cancellation.mdx), so that no other notification has a meaning
-        // here.
+        // Over HTTP a disconnect cancels (basic/patterns/cancellation.mdx), so that no other
+        // notification has a meaning here.
         RpcPayload::One(RpcMessage::Notification(_)) => return Ok(ParsedPost::Nothing),
         // "The body of the HTTP POST MUST be a single JSON-RPC request or notification."
         RpcPayload::One(RpcMessage::Response(_)) => {
             return Err(neither("a response, and this revision has none of clients"));
         }
         RpcPayload::Batch(_) => {
-            return Err(neither("a batch, and this revision has none; send each message by itself"));
+            return Err(neither(
+                "a batch, and this revision has none; send each message by itself",
+            ));
         }
     };
     let id = request.id.clone();
-    let checked = validate(request, Some(headers), RequestSender { principal, holder, scope }, received, state);
-    checked.map(|checked| ParsedPost::Request(Box::new(checked))).map_err(|error| (400, Some(id), error))
+    let checked = validate(
+        request,
+        Some(headers),
+        RequestSender {
+            principal,
+            holder,
+            scope,
+        },
+        received,
+        state,
+    );
+    checked
+        .map(|checked| ParsedPost::Request(Box::new(checked)))
+        .map_err(|error| (400, Some(id), error))
 }
 
 /// Passes a client's notification on, if it is an extension's.
@@ -187,15 +227,29 @@ pub(crate) fn notify_extension(
         return;
     }
     if params.size_hint() > notifications::NOTIFICATION_BYTES_MAX {
-        return state.metrics.calls.dropped.inc(DroppedItem::LargeNotification);
+        return state
+            .metrics
+            .calls
+            .dropped
+            .inc(DroppedItem::LargeNotification);
     }
-    let caller = Caller { revision: REVISION, ..Caller::without_capabilities(principal) };
+    let caller = Caller {
+        revision: REVISION,
+        ..Caller::without_capabilities(principal)
+    };
     endpoint.notify(&Arc::new(caller), Notification::Extension(method, params));
 }
 
 /// Builds the refusal of a body that is no single request or notification.
 fn neither(found: &str) -> ModernRefusal {
-    (400, None, Error::new(McpErrorKind::InvalidRequest, format!("Invalid request: the body is {found}")))
+    (
+        400,
+        None,
+        Error::new(
+            McpErrorKind::InvalidRequest,
+            format!("Invalid request: the body is {found}"),
+        ),
+    )
 }
 
 /// Validates the members of a request, and its headers if it has any.
@@ -206,7 +260,11 @@ pub(crate) fn validate(
     received: Instant,
     state: &DownstreamState,
 ) -> Result<ValidatedRequest, Error> {
-    let RpcRequest { id, method, mut params } = request;
+    let RpcRequest {
+        id,
+        method,
+        mut params,
+    } = request;
     // Once for all below: each view of the name as text checks its encoding.
     let name: &str = &method;
     reject_lookalikes(name, &params)?;
@@ -214,11 +272,17 @@ pub(crate) fn validate(
     let version = meta::take_version(&mut meta)?;
     check_version(headers.as_ref(), &version)?;
     let none = HeaderMap::new();
-    let caller = meta::take_caller(&mut meta, sender.principal, headers.as_ref().unwrap_or(&none), state)?;
+    let caller = meta::take_caller(
+        &mut meta,
+        sender.principal,
+        headers.as_ref().unwrap_or(&none),
+        state,
+    )?;
     let target = match name {
         "tools/call" | "prompts/get" => params.get_string("name"),
         "resources/read" => params.get_string("uri"),
-        // SEP-2663, Routing Headers: "the client MUST set the `Mcp-Name` header […] to the value of `params.taskId`".
+        // SEP-2663, Routing Headers: "the client MUST set the `Mcp-Name` header […] to the value of
+        // `params.taskId`".
         "tasks/get" | "tasks/update" | "tasks/cancel" => params.get_string("taskId"),
         _ => None,
     };
@@ -228,13 +292,25 @@ pub(crate) fn validate(
     }
     let RequestSender { holder, scope, .. } = sender;
     let cancel_reason = None;
-    Ok(ValidatedRequest { id, method, params, meta, target, caller, holder, scope, headers, cancel_reason, received })
+    Ok(ValidatedRequest {
+        id,
+        method,
+        params,
+        meta,
+        target,
+        caller,
+        holder,
+        scope,
+        headers,
+        cancel_reason,
+        received,
+    })
 }
 
 /// Checks the revision in header and body.
 ///
-/// basic/transports/streamable-http.mdx, Protocol Version Header: the header MUST be there, MUST match the body, and
-/// an unsupported one is answered with the supported ones.
+/// basic/transports/streamable-http.mdx, Protocol Version Header: the header MUST be there, MUST
+/// match the body, and an unsupported one is answered with the supported ones.
 fn check_version(headers: Option<&HeaderMap>, version: &ByteString) -> Result<(), Error> {
     let header = headers.map(|headers| headers.get(VERSION_HEADER).and_then(|v| v.to_str().ok()));
     if let Some(header) = header
@@ -243,7 +319,9 @@ fn check_version(headers: Option<&HeaderMap>, version: &ByteString) -> Result<()
         let shown = header.unwrap_or("missing");
         return Err(Error::new(
             McpErrorKind::HeaderMismatch,
-            format!("Header mismatch: MCP-Protocol-Version is {shown:?}, the body says {version:?}"),
+            format!(
+                "Header mismatch: MCP-Protocol-Version is {shown:?}, the body says {version:?}"
+            ),
         ));
     }
     if version.as_str() == REVISION {
@@ -252,7 +330,11 @@ fn check_version(headers: Option<&HeaderMap>, version: &ByteString) -> Result<()
     let data = JsonObject::new()
         .with("supported", RawJson::from_value(&[REVISION]))
         .with("requested", RawJson::string(version));
-    Err(Error::new(McpErrorKind::UnsupportedRevision, "Unsupported protocol version").with_data(data.to_raw()))
+    Err(Error::new(
+        McpErrorKind::UnsupportedRevision,
+        "Unsupported protocol version",
+    )
+    .with_data(data.to_raw()))
 }
 
 // === answering ===
@@ -274,15 +356,21 @@ fn serve_request(
 ) -> BoxFuture<'static, Response<Body>> {
     let accepts_streams = request.headers.as_ref().is_none_or(accepts_stream);
     // Beyond the limit, the client gets plain JSON without notifications.
-    let stream =
-        accepts_streams && state.metrics.clients.streams.get() < i64::try_from(state.streams_max).unwrap_or(i64::MAX);
+    let stream = accepts_streams
+        && state.metrics.clients.streams.get()
+            < i64::try_from(state.streams_max).unwrap_or(i64::MAX);
     let response = match start_request(request, endpoint, state, sse::encode_event) {
         ModernStarted::Ready(status, parts) => json_response(status, parts),
         ModernStarted::Subscribed(open) => subscriptions::respond(open),
         ModernStarted::Running(exchange, encoder) => {
             let metrics = state.metrics.clone();
             let timers = state.timers.clone();
-            let options = ResponseOptions { keep_alive: state.keep_alive, stream, metrics, timers };
+            let options = ResponseOptions {
+                keep_alive: state.keep_alive,
+                stream,
+                metrics,
+                timers,
+            };
             return respond(exchange, encoder, options).boxed();
         }
     };
@@ -292,7 +380,8 @@ fn serve_request(
 /// Returns true if a client may call this method, perhaps as an extension's.
 fn has_method(method: &McpMethod) -> bool {
     match method {
-        // SEP-2663: "`tasks/result` is removed; clients calling it MUST receive `-32601`"; so is `tasks/list`.
+        // SEP-2663: "`tasks/result` is removed; clients calling it MUST receive `-32601`"; so is
+        // `tasks/list`.
         McpMethod::Task(TaskMethod::Result | TaskMethod::List) => false,
         McpMethod::Other(name) => extends_protocol(name),
         _ => true,
@@ -308,7 +397,13 @@ pub(crate) fn start_request(
 ) -> ModernStarted {
     // These methods never reach a server, so their metrics are counted here.
     let count = |method: &'static str, error: Option<&Error>| {
-        count_local_answer(&state.metrics, method, error, REVISION, request.received.elapsed());
+        count_local_answer(
+            &state.metrics,
+            method,
+            error,
+            REVISION,
+            request.received.elapsed(),
+        );
     };
     let method = match &*request.method {
         "server/discover" => {
@@ -316,14 +411,26 @@ pub(crate) fn start_request(
             return ModernStarted::Ready(200, discover(&request, &**endpoint));
         }
         "subscriptions/listen" => {
-            let subscribed = subscriptions::open_stream(&request.id, &request.params, &request.caller, endpoint, state);
+            let subscribed = subscriptions::open_stream(
+                &request.id,
+                &request.params,
+                &request.caller,
+                endpoint,
+                state,
+            );
             count("subscriptions/listen", subscribed.as_ref().err());
-            return subscribed.map_or_else(|error| refuse(&request.id, &error), ModernStarted::Subscribed);
+            return subscribed.map_or_else(
+                |error| refuse(&request.id, &error),
+                ModernStarted::Subscribed,
+            );
         }
         name => McpMethod::from_name(name),
     };
     if !has_method(&method) {
-        let error = Error::new(McpErrorKind::UnknownMethod, format!("Method not found: {}", method.name()));
+        let error = Error::new(
+            McpErrorKind::UnknownMethod,
+            format!("Method not found: {}", method.name()),
+        );
         count("_OTHER", Some(&error));
         return refuse(&request.id, &error);
     }
@@ -332,13 +439,20 @@ pub(crate) fn start_request(
     if matches!(method, McpMethod::Task(_)) && !may_task {
         return refuse(&request.id, &tasks::missing_capability());
     }
-    let task_mode = if may_task { TaskMode::Allowed } else { TaskMode::Never };
+    let task_mode = if may_task {
+        TaskMode::Allowed
+    } else {
+        TaskMode::Never
+    };
     start_call(request, (method, task_mode), endpoint, state, frame)
 }
 
 /// Ends a request with an error.
 fn refuse(id: &RequestId, error: &Error) -> ModernStarted {
-    ModernStarted::Ready(encode::http_status(error), vec![encode::encode_error(Some(id), error)])
+    ModernStarted::Ready(
+        encode::http_status(error),
+        vec![encode::encode_error(Some(id), error)],
+    )
 }
 
 /// Starts a request that becomes a call, or goes on with one.
@@ -364,7 +478,11 @@ fn start_call(
     } = request;
     let context = StateContext::from_request(&method, target, &params);
     // Other methods have no input rounds, so such members are ordinary params there.
-    let retry_params = if context.allows_input() { RetryParams::take(&mut params) } else { RetryParams::default() };
+    let retry_params = if context.allows_input() {
+        RetryParams::take(&mut params)
+    } else {
+        RetryParams::default()
+    };
     let mut encoder = ModernEncoder {
         id,
         context,
@@ -380,7 +498,9 @@ fn start_call(
     let exchange = match encoder.input_round().begin_retry(retry_params) {
         Ok(RetryPurpose::NewCall(resume, used)) => {
             encoder.used_state = used;
-            let check = headers.filter(|_| method == McpMethod::CallTool).map(params_check);
+            let check = headers
+                .filter(|_| method == McpMethod::CallTool)
+                .map(params_check);
             let call = Call {
                 meta,
                 progress: encoder.token.is_some(),
@@ -404,29 +524,37 @@ fn start_call(
     ModernStarted::Running(exchange, encoder)
 }
 
-/// Creates the check of mirrored arguments. Deferred, since only the endpoint finds the tool's definition.
+/// Creates the check of mirrored arguments. Deferred, since only the endpoint finds the tool's
+/// definition.
 ///
-/// 2026-07-28/basic/transports/streamable-http.mdx: "Any server that processes the message body MUST validate that
-/// encoded header values, after decoding if Base64-encoded, match the corresponding values in the request body."
+/// 2026-07-28/basic/transports/streamable-http.mdx: "Any server that processes the message body
+/// MUST validate that encoded header values, after decoding if Base64-encoded, match the
+/// corresponding values in the request body."
 fn params_check(headers: HeaderMap) -> DeferredCheck {
-    Box::new(move |definition, arguments| mirrored_headers::check_params(&headers, definition, arguments))
+    Box::new(move |definition, arguments| {
+        mirrored_headers::check_params(&headers, definition, arguments)
+    })
 }
 
 fn accepts_stream(headers: &HeaderMap) -> bool {
     let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok());
-    // 2026-07-28/basic/transports/streamable-http.mdx: "The client MUST include an `Accept` header listing
-    // both" types. A request without the header is taken to accept both.
+    // 2026-07-28/basic/transports/streamable-http.mdx: "The client MUST include an `Accept` header
+    // listing both" types. A request without the header is taken to accept both.
     accept.is_none_or(|a| a.contains("text/event-stream") || a.contains("*/*"))
 }
 
 /// Writes the server capabilities of this revision.
 ///
 /// Tasks appear as an extension only: "Servers […] MUST NOT continue to advertise the legacy
-/// capabilities under any protocol version that includes this extension" (SEP-2663, Backward Compatibility).
+/// capabilities under any protocol version that includes this extension" (SEP-2663, Backward
+/// Compatibility).
 fn write_capabilities(capabilities: &ServerCapabilities) -> JsonObject {
     let mut written = server_capabilities::write_capabilities(capabilities);
     if capabilities.tasks.is_some() {
-        written.set(ByteString::literal("extensions"), tasks::extensions(&capabilities.extensions));
+        written.set(
+            ByteString::literal("extensions"),
+            tasks::extensions(&capabilities.extensions),
+        );
     }
     written
 }
@@ -436,19 +564,28 @@ fn discover(request: &ValidatedRequest, endpoint: &dyn McpServer) -> Vec<Bytes> 
     let description = endpoint.describe(&request.caller);
     let mut result = JsonObject::new()
         .with("supportedVersions", RawJson::from_value(&[REVISION]))
-        .with("capabilities", write_capabilities(&description.capabilities).to_raw());
+        .with(
+            "capabilities",
+            write_capabilities(&description.capabilities).to_raw(),
+        );
     if let Some(instructions) = &description.instructions {
-        result.set(ByteString::literal("instructions"), RawJson::string(instructions));
+        result.set(
+            ByteString::literal("instructions"),
+            RawJson::string(instructions),
+        );
     }
     // Private, since the description depends on the caller.
-    let hint = CacheHint { ttl_ms: 60_000, public: false };
+    let hint = CacheHint {
+        ttl_ms: 60_000,
+        public: false,
+    };
     encode::encode_result_from(description.info, &request.id, result, Some(hint))
 }
 
 /// Encoder of one exchange for a client of this revision.
 ///
-/// Dropping it cancels the exchange: "The server MUST treat a client disconnect as cancellation of that request"
-/// (basic/patterns/cancellation.mdx).
+/// Dropping it cancels the exchange: "The server MUST treat a client disconnect as cancellation of
+/// that request" (basic/patterns/cancellation.mdx).
 pub(crate) struct ModernEncoder {
     id: RequestId,
     context: StateContext,
@@ -458,7 +595,8 @@ pub(crate) struct ModernEncoder {
     scope: ByteString,
     frame: FrameFn,
     state: Arc<DownstreamState>,
-    /// Error of the first input request that the client did not declare. The response, if the server fails without it.
+    /// Error of the first input request that the client did not declare. The response, if the
+    /// server fails without it.
     undeclared: Option<Box<Error>>,
     /// Use of the state that the request brought. It is taken back if the call had no effect.
     used_state: Option<StateUse>,
@@ -479,20 +617,29 @@ impl ModernEncoder {
 
 /// Returns true if a call failed, at the server or by its tool's own account.
 fn has_failed(end: &Result<Outcome, Error>) -> bool {
-    end.as_ref().map_or(true, |outcome| outcome.result.get("isError").is_some_and(|failed| failed.bytes() == "true"))
+    end.as_ref().map_or(true, |outcome| {
+        outcome
+            .result
+            .get("isError")
+            .is_some_and(|failed| failed.bytes() == "true")
+    })
 }
 
 impl ResponseEncoder for ModernEncoder {
     fn notification(&mut self, notification: Notification) -> Option<Bytes> {
         match notification {
-            Notification::Progress(params) => {
-                self.token.as_ref().map(|token| notifications::encode_progress(params, token))
+            Notification::Progress(params) => self
+                .token
+                .as_ref()
+                .map(|token| notifications::encode_progress(params, token)),
+            Notification::Log(level, params) if self.caller.log_filter.allows(level) => Some(
+                notifications::encode_notification("notifications/message", &params),
+            ),
+            Notification::Extension(method, params) => {
+                Some(notifications::encode_notification(&method, &params))
             }
-            Notification::Log(level, params) if self.caller.log_filter.allows(level) => {
-                Some(notifications::encode_notification("notifications/message", &params))
-            }
-            Notification::Extension(method, params) => Some(notifications::encode_notification(&method, &params)),
-            // "These notifications MUST relate to the originating client request": other notifications do not.
+            // "These notifications MUST relate to the originating client request": other
+            // notifications do not.
             _ => None,
         }
     }
@@ -506,11 +653,16 @@ impl ResponseEncoder for ModernEncoder {
                 return InputAction::Refused;
             }
             round.count(&input, InputOutcome::Refused);
-            return InputAction::End(encode::http_status(&error), vec![encode::encode_error(Some(&self.id), &error)]);
+            return InputAction::End(
+                encode::http_status(&error),
+                vec![encode::encode_error(Some(&self.id), &error)],
+            );
         }
         round.count(&input, InputOutcome::Asked);
         match input.state_holder {
-            StateHolder::Client(state) => InputAction::End(200, round.forward(&input.requests, input.server, state)),
+            StateHolder::Client(state) => {
+                InputAction::End(200, round.forward(&input.requests, input.server, state))
+            }
             StateHolder::Server => InputAction::Park(input),
         }
     }
@@ -519,7 +671,11 @@ impl ResponseEncoder for ModernEncoder {
         (self.frame)(message)
     }
 
-    async fn park(&mut self, exchange: Exchange, input: InputRequired) -> Result<(u16, Vec<Bytes>), Exchange> {
+    async fn park(
+        &mut self,
+        exchange: Exchange,
+        input: InputRequired,
+    ) -> Result<(u16, Vec<Bytes>), Exchange> {
         self.input_round().park(exchange, input).await
     }
 
@@ -530,7 +686,8 @@ impl ResponseEncoder for ModernEncoder {
         {
             return (status, parts);
         }
-        // A server that could do without the input has answered. One that failed needs the capability.
+        // A server that could do without the input has answered. One that failed needs the
+        // capability.
         let end = match self.undeclared.take().filter(|_| has_failed(&end)) {
             Some(missing) => Err(*missing),
             None => end,

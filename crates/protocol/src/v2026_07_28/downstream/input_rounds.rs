@@ -1,9 +1,9 @@
-//! Input rounds of a stateless client: requests go out as an `InputRequiredResult`, responses come with another
-//! request.
+//! Input rounds of a stateless client: requests go out as an `InputRequiredResult`, responses come
+//! with another request.
 //!
-//! Owns the requests sent to a client and the responses that it returns (basic/patterns/mrtr.mdx). Does not seal state
-//! (`request_state.rs`). Invariant: a client gets only requests that it declared, and an exchange whose server waits is
-//! either parked or finished.
+//! Owns the requests sent to a client and the responses that it returns (basic/patterns/mrtr.mdx).
+//! Does not seal state (`request_state.rs`). Invariant: a client gets only requests that it
+//! declared, and an exchange whose server waits is either parked or finished.
 
 use bytes::Bytes;
 use moongate_telemetry::{InputKindName, InputOutcome, MemoryHolder};
@@ -17,19 +17,20 @@ use crate::{client_capabilities, legacy};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::{RequestId, RpcError, code};
 use moongate_model::{
-    Caller, Continuation, Error, Exchange, ExchangeEvent, InputKind, InputRequest, InputRequired, InputResponses,
-    McpErrorKind, Retryable, StateHolder,
+    Caller, Continuation, Error, Exchange, ExchangeEvent, InputKind, InputRequest, InputRequired,
+    InputResponses, McpErrorKind, Retryable, StateHolder,
 };
 use moongate_session::{OpenInput, OpenInputRequest, ParkedCall, ParkedOwner, SealError, StateUse};
 
-/// Time to wait for a further input request after one. Servers that need several send them at once, and the client
-/// should get them in one round.
+/// Time to wait for a further input request after one. Servers that need several send them at once,
+/// and the client should get them in one round.
 const GATHER_GAP: Duration = Duration::from_millis(10);
 /// Limit of that time for all of them together.
 const GATHER_TIME: Duration = Duration::from_millis(100);
 /// Limit of input requests in one round.
 const INPUT_REQUESTS_MAX: usize = 32;
-/// Limit of notifications held while requests are gathered. The client gets them with its next request.
+/// Limit of notifications held while requests are gathered. The client gets them with its next
+/// request.
 const HELD_NOTIFICATIONS_MAX: usize = 64;
 
 /// Members that a retry adds to the params.
@@ -62,16 +63,23 @@ pub(crate) struct InputRound<'a> {
 impl RetryParams {
     /// Takes the retry's members out of the params.
     pub(crate) fn take(params: &mut JsonObject) -> Self {
-        RetryParams { input_responses: params.remove("inputResponses"), request_state: params.remove("requestState") }
+        RetryParams {
+            input_responses: params.remove("inputResponses"),
+            request_state: params.remove("requestState"),
+        }
     }
 }
 
 impl InputRound<'_> {
-    /// Resolves the purpose of a request with these members. A failure leaves parked calls and state unused.
+    /// Resolves the purpose of a request with these members. A failure leaves parked calls and
+    /// state unused.
     pub(crate) fn begin_retry(&self, retry_params: RetryParams) -> Result<RetryPurpose, Error> {
-        let RetryParams { input_responses: responses, request_state: state } = retry_params;
-        // 2026-07-28/basic/patterns/mrtr.mdx, Error Handling: "Servers SHOULD validate that the data provided
-        // by the client is a valid `InputResponses` object".
+        let RetryParams {
+            input_responses: responses,
+            request_state: state,
+        } = retry_params;
+        // 2026-07-28/basic/patterns/mrtr.mdx, Error Handling: "Servers SHOULD validate that the
+        // data provided by the client is a valid `InputResponses` object".
         if let Some(responses) = &responses
             && !responses.is_object()
         {
@@ -79,35 +87,51 @@ impl InputRound<'_> {
         }
         let Some(state) = state else {
             let resume = responses.map(|responses| {
-                Box::new(Continuation { input_responses: Some(responses), ..Continuation::default() })
+                Box::new(Continuation {
+                    input_responses: Some(responses),
+                    ..Continuation::default()
+                })
             });
             return Ok(RetryPurpose::NewCall(resume, None));
         };
         let bindings = self.context.bindings(&self.caller.principal, self.scope);
         match CarriedState::open(&state, &bindings, self.state)? {
             (CarriedState::HeldByClient { server, state }, mark) => {
-                // basic/patterns/mrtr.mdx, Server Requirements: "To prevent replay". Whether a server takes its own
-                // state twice is its decision, but it gets the state of one seal once.
+                // basic/patterns/mrtr.mdx, Server Requirements: "To prevent replay". Whether a
+                // server takes its own state twice is its decision, but it gets the state of one
+                // seal once.
                 let used = self.state.seal.spend(self.caller.principal.key, mark);
-                let used = used.map_err(|refused| request_state::state_error(refused, self.state))?;
-                let resume = Continuation { input_responses: responses, request_state: Some(state), server };
+                let used =
+                    used.map_err(|refused| request_state::state_error(refused, self.state))?;
+                let resume = Continuation {
+                    input_responses: responses,
+                    request_state: Some(state),
+                    server,
+                };
                 Ok(RetryPurpose::NewCall(Some(Box::new(resume)), Some(used)))
             }
             (CarriedState::HeldByServer(ticket), _) => {
                 // Taken out: of two retries with one ticket, the second finds nothing.
-                let parked = self.state.parked_calls.take(&ticket, &self.caller.principal);
-                let mut parked = parked.ok_or_else(|| request_state::state_error(SealError::Expired, self.state))?;
-                let responses = responses.and_then(|raw| raw.as_object()).unwrap_or_default();
-                // A mistake of the client must not cost it the parked call, so that goes back first.
+                let parked = self
+                    .state
+                    .parked_calls
+                    .take(&ticket, &self.caller.principal);
+                let mut parked = parked
+                    .ok_or_else(|| request_state::state_error(SealError::Expired, self.state))?;
+                let responses = responses
+                    .and_then(|raw| raw.as_object())
+                    .unwrap_or_default();
+                // A mistake of the client must not cost it the parked call, so that goes back
+                // first.
                 if let Err(error) = record_responses(&mut parked.inputs, &responses) {
                     self.state.parked_calls.repark(ticket, self.owner(), parked);
                     return Err(error);
                 }
                 let ParkedCall { exchange, inputs } = parked;
                 let open = deliver_complete(inputs);
-                // 2026-07-28/basic/patterns/mrtr.mdx, Error Handling: "the server SHOULD respond with a new
-                // `InputRequiredResult` requesting the missing information again, rather than returning an
-                // error."
+                // 2026-07-28/basic/patterns/mrtr.mdx, Error Handling: "the server SHOULD respond
+                // with a new `InputRequiredResult` requesting the missing information again, rather
+                // than returning an error."
                 Ok(if open.is_empty() {
                     RetryPurpose::ParkedCall(exchange)
                 } else {
@@ -132,9 +156,11 @@ impl InputRound<'_> {
         encode::encode_input_required(self.id, requests, state.as_ref())
     }
 
-    /// Sends the input requests of a server that waits. The exchange is parked, with requests that follow right away.
+    /// Sends the input requests of a server that waits. The exchange is parked, with requests that
+    /// follow right away.
     ///
-    /// Fails if the server continues without a response. The error is the exchange with all events read from it.
+    /// Fails if the server continues without a response. The error is the exchange with all events
+    /// read from it.
     pub(crate) async fn park(
         &self,
         mut exchange: Exchange,
@@ -158,12 +184,16 @@ impl InputRound<'_> {
         }
         let mut number = 0;
         let open = inputs.into_iter().map(|input| {
-            let InputRequired { requests, responder, .. } = input;
+            let InputRequired {
+                requests,
+                responder,
+                ..
+            } = input;
             let requests = requests.into_iter().map(|(key, request)| {
                 number += 1;
-                // A legacy server's keys are its ids, which are its own matter, so the client gets numbered ones.
-                // 2026-07-28/basic/patterns/mrtr.mdx: the keys "MUST be unique within the scope of the
-                // request".
+                // A legacy server's keys are its ids, which are its own matter, so the client gets
+                // numbered ones. 2026-07-28/basic/patterns/mrtr.mdx: the keys "MUST be unique
+                // within the scope of the request".
                 let exposed_key = ByteString::from(format!("input-{number}"));
                 OpenInputRequest {
                     exposed_key,
@@ -172,7 +202,10 @@ impl InputRound<'_> {
                     response: None,
                 }
             });
-            OpenInput { requests: requests.collect(), responder }
+            OpenInput {
+                requests: requests.collect(),
+                responder,
+            }
         });
         let open = open.collect();
         Ok(self.repark(exchange.prepend(early), open))
@@ -184,32 +217,49 @@ impl InputRound<'_> {
             .iter()
             .flat_map(|input| &input.requests)
             .filter(|request| request.response.is_none())
-            .map(|request| (request.exposed_key.clone(), encode_request(&request.request)))
+            .map(|request| {
+                (
+                    request.exposed_key.clone(),
+                    encode_request(&request.request),
+                )
+            })
             .collect();
         let parked = ParkedCall { exchange, inputs };
         let Some(ticket) = self.state.parked_calls.park(self.owner(), parked) else {
-            let message = "The server asks for input while it waits, and no call may be kept for that (limits.parked)";
+            let message = "The server asks for input while it waits, and no call may be kept for \
+                           that (limits.parked)";
             let error = Error::new(McpErrorKind::Overloaded, message);
             return (200, vec![encode::encode_error(Some(self.id), &error)]);
         };
         let bindings = self.context.bindings(&self.caller.principal, self.scope);
         let state = CarriedState::HeldByServer(ticket).seal(&bindings, self.state);
         let requests = shown.iter().map(|(key, request)| (key, request));
-        (200, encode::encode_input_required(self.id, requests, Some(&state)))
+        (
+            200,
+            encode::encode_input_required(self.id, requests, Some(&state)),
+        )
     }
 
     fn owner(&self) -> ParkedOwner {
-        ParkedOwner { principal: self.caller.principal.clone(), holder: self.holder.clone() }
+        ParkedOwner {
+            principal: self.caller.principal.clone(),
+            holder: self.holder.clone(),
+        }
     }
 
     /// Returns the error for an input request that this client cannot get.
     ///
-    /// "Servers MUST NOT send an `inputRequests` that the client has not declared support for in its capabilities."
+    /// "Servers MUST NOT send an `inputRequests` that the client has not declared support for in
+    /// its capabilities."
     pub(crate) fn check_declared(&self, input: &InputRequired) -> Option<Error> {
         if !self.context.allows_input() {
-            let kind = input.requests.first().map_or("input", |(_, request)| request.kind.capability());
+            let kind = input
+                .requests
+                .first()
+                .map_or("input", |(_, request)| request.kind.capability());
             let message = format!(
-                "The server asks for {kind} during {}, where a client of this revision cannot be asked for anything",
+                "The server asks for {kind} during {}, where a client of this revision cannot be \
+                 asked for anything",
                 self.context.method().name()
             );
             return Some(Error::new(McpErrorKind::CannotCross, message));
@@ -220,18 +270,31 @@ impl InputRound<'_> {
             .map(|(_, request)| request.kind)
             .find(|kind| !self.caller.capabilities.supports(*kind));
         missing.map(|kind| {
-            let message = format!("The server asks for {}, which this client did not declare", kind.capability());
-            let required =
-                JsonObject::new().with("requiredCapabilities", client_capabilities::required_capability(kind));
+            let message = format!(
+                "The server asks for {}, which this client did not declare",
+                kind.capability()
+            );
+            let required = JsonObject::new().with(
+                "requiredCapabilities",
+                client_capabilities::required_capability(kind),
+            );
             Error::new(McpErrorKind::MissingCapability, message).with_data(required.to_raw())
         })
     }
 
-    /// Refuses an input request to the server that waits. Its call goes on: many servers can do without the input.
+    /// Refuses an input request to the server that waits. Its call goes on: many servers can do
+    /// without the input.
     pub(crate) fn refuse(&self, input: InputRequired, error: &Error) {
         self.count(&input, InputOutcome::Refused);
-        let refusal = RpcError { code: code::METHOD_NOT_FOUND, message: ByteString::from(&*error.message), data: None };
-        let responses = input.requests.into_iter().map(|(key, _)| (key, Err(refusal.clone())));
+        let refusal = RpcError {
+            code: code::METHOD_NOT_FOUND,
+            message: ByteString::from(&*error.message),
+            data: None,
+        };
+        let responses = input
+            .requests
+            .into_iter()
+            .map(|(key, _)| (key, Err(refusal.clone())));
         // An error means that the call has ended meanwhile.
         let _ = input.responder.send(responses.collect());
     }
@@ -239,12 +302,17 @@ impl InputRound<'_> {
     /// Counts input requests by their outcome.
     pub(crate) fn count(&self, input: &InputRequired, outcome: InputOutcome) {
         for (_, request) in &input.requests {
-            self.state.metrics.inputs.asks.inc((InputKindName(request.kind.capability()), outcome));
+            self.state
+                .metrics
+                .inputs
+                .asks
+                .inc((InputKindName(request.kind.capability()), outcome));
         }
     }
 }
 
-/// Copies a request into memory of its own: it may be held for long, and is a span of the server's message.
+/// Copies a request into memory of its own: it may be held for long, and is a span of the server's
+/// message.
 fn detached(request: InputRequest) -> InputRequest {
     let params = request.params.to_raw().detached().as_object();
     InputRequest {
@@ -256,7 +324,8 @@ fn detached(request: InputRequest) -> InputRequest {
 
 /// Converts a request to this revision.
 ///
-/// "Remove the `notifications/elicitation/complete` notification and the `elicitationId` field" (changelog.mdx).
+/// "Remove the `notifications/elicitation/complete` notification and the `elicitationId` field"
+/// (changelog.mdx).
 fn encode_request(request: &InputRequest) -> InputRequest {
     let mut request = request.clone();
     if request.kind == InputKind::ElicitUrl {
@@ -270,13 +339,21 @@ fn encode_request(request: &InputRequest) -> InputRequest {
 /// Responses to unknown requests are ignored: "the server SHOULD ignore any information it does not
 /// recognize or need".
 fn record_responses(inputs: &mut [OpenInput], responses: &JsonObject) -> Result<(), Error> {
-    let open = || inputs.iter().flat_map(|input| &input.requests).filter(|request| request.response.is_none());
+    let open = || {
+        inputs
+            .iter()
+            .flat_map(|input| &input.requests)
+            .filter(|request| request.response.is_none())
+    };
     for request in open() {
         if let Some(response) = responses.get(&request.exposed_key) {
             check_response(&request.exposed_key, request.request.kind, response)?;
         }
     }
-    for request in inputs.iter_mut().flat_map(|input| &mut input.requests).filter(|request| request.response.is_none())
+    for request in inputs
+        .iter_mut()
+        .flat_map(|input| &mut input.requests)
+        .filter(|request| request.response.is_none())
     {
         request.response = responses.get_object(&request.exposed_key);
     }
@@ -292,17 +369,30 @@ fn check_response(key: &ByteString, kind: InputKind, response: &RawJson) -> Resu
         return wrong("must be an object without duplicate keys");
     };
     match kind {
-        InputKind::ElicitForm | InputKind::ElicitUrl => match response.get_string("action").as_deref() {
-            Some("accept" | "decline" | "cancel") => Ok(()),
-            _ => wrong("must have an action: accept, decline or cancel"),
-        },
+        InputKind::ElicitForm | InputKind::ElicitUrl => {
+            match response.get_string("action").as_deref() {
+                Some("accept" | "decline" | "cancel") => Ok(()),
+                _ => wrong("must have an action: accept, decline or cancel"),
+            }
+        }
         InputKind::Sample | InputKind::SampleWithTools => {
-            let is_message = response.get_string("role").is_some() && response.get("content").is_some();
-            if is_message { Ok(()) } else { wrong("must have a role and content") }
+            let is_message =
+                response.get_string("role").is_some() && response.get("content").is_some();
+            if is_message {
+                Ok(())
+            } else {
+                wrong("must have a role and content")
+            }
         }
         InputKind::Roots => {
-            let listed = response.get("roots").is_some_and(|roots| roots.bytes().first() == Some(&b'['));
-            if listed { Ok(()) } else { wrong("must have roots: an array") }
+            let listed = response
+                .get("roots")
+                .is_some_and(|roots| roots.bytes().first() == Some(&b'['));
+            if listed {
+                Ok(())
+            } else {
+                wrong("must have roots: an array")
+            }
         }
         InputKind::Extension | InputKind::Other => Ok(()),
     }
@@ -312,12 +402,19 @@ fn check_response(key: &ByteString, kind: InputKind, response: &RawJson) -> Resu
 fn deliver_complete(inputs: Vec<OpenInput>) -> Vec<OpenInput> {
     let mut open = Vec::new();
     for input in inputs {
-        if input.requests.iter().any(|request| request.response.is_none()) {
+        if input
+            .requests
+            .iter()
+            .any(|request| request.response.is_none())
+        {
             open.push(input);
             continue;
         }
-        let responses: InputResponses =
-            input.requests.into_iter().filter_map(|request| Some((request.key, Ok(request.response?)))).collect();
+        let responses: InputResponses = input
+            .requests
+            .into_iter()
+            .filter_map(|request| Some((request.key, Ok(request.response?))))
+            .collect();
         // A server that gave up meanwhile has dropped the receiver, and the exchange reports that.
         let _ = input.responder.send(responses);
     }
@@ -325,12 +422,17 @@ fn deliver_complete(inputs: Vec<OpenInput>) -> Vec<OpenInput> {
 }
 
 fn invalid(what: &str) -> Error {
-    Error::new(McpErrorKind::InvalidParams, format!("Invalid params: {what}"))
+    Error::new(
+        McpErrorKind::InvalidParams,
+        format!("Invalid params: {what}"),
+    )
 }
 
-/// Returns true if a call failed before its server could get it, so that its state may be used again.
+/// Returns true if a call failed before its server could get it, so that its state may be used
+/// again.
 ///
-/// Only the place that makes an error knows that. Its kind does not tell: a limit refuses a call, or drops its answer.
+/// Only the place that makes an error knows that. Its kind does not tell: a limit refuses a call,
+/// or drops its answer.
 pub(crate) fn was_never_sent(error: &Error) -> bool {
     error.retryable == Retryable::NotSent
 }
@@ -339,22 +441,41 @@ pub(crate) fn was_never_sent(error: &Error) -> bool {
 /// (2025-11-25/client/elicitation.mdx). The requests fit clients of this revision.
 pub(crate) fn from_error(error: &Error) -> Option<InputRequired> {
     // A server of this revision has other means to ask, so its code says something else.
-    let McpErrorKind::ServerError(answered) = &error.kind else { return None };
+    let McpErrorKind::ServerError(answered) = &error.kind else {
+        return None;
+    };
     if error.server_revision == REVISION {
         return None;
     }
     let required = legacy::required_elicitations(answered)?;
     let method = ByteString::literal("elicitation/create");
     let input_request = |params| {
-        encode_request(&InputRequest { kind: InputKind::ElicitUrl, method: method.clone(), params, progress: None })
+        encode_request(&InputRequest {
+            kind: InputKind::ElicitUrl,
+            method: method.clone(),
+            params,
+            progress: None,
+        })
     };
     // The list comes from a server, so its length is bounded like any other round.
     let numbered = required.into_iter().take(INPUT_REQUESTS_MAX).enumerate();
-    let requests =
-        numbered.map(|(n, params)| (ByteString::from(format!("input-{}", n + 1)), input_request(params))).collect();
-    // The server kept no state of the call. The responses come with another call, so this channel has no receiver.
+    let requests = numbered
+        .map(|(n, params)| {
+            (
+                ByteString::from(format!("input-{}", n + 1)),
+                input_request(params),
+            )
+        })
+        .collect();
+    // The server kept no state of the call. The responses come with another call, so this channel
+    // has no receiver.
     let (responder, _) = tokio::sync::oneshot::channel();
-    Some(InputRequired { requests, state_holder: StateHolder::Client(None), server: None, responder })
+    Some(InputRequired {
+        requests,
+        state_holder: StateHolder::Client(None),
+        server: None,
+        responder,
+    })
 }
 
 #[cfg(test)]
@@ -366,13 +487,25 @@ mod tests {
     use crate::call_error;
 
     fn status(status: u16) -> LinkError {
-        LinkError::Status { status, hint: String::new(), message: None, retry_after: None, challenge: None }
+        LinkError::Status {
+            status,
+            hint: String::new(),
+            message: None,
+            retry_after: None,
+            challenge: None,
+        }
     }
 
     fn memory_exhausted() -> LinkError {
         let metrics = Metrics::new();
-        let budget = MemoryBudget::new(&MemoryWatch::new(MemoryLimit::Bytes(1), &metrics), &metrics);
-        budget.share(MemoryHolder::Local).begin().cover(1 << 20).unwrap_err().into()
+        let budget =
+            MemoryBudget::new(&MemoryWatch::new(MemoryLimit::Bytes(1), &metrics), &metrics);
+        budget
+            .share(MemoryHolder::Local)
+            .begin()
+            .cover(1 << 20)
+            .unwrap_err()
+            .into()
     }
 
     #[test]
@@ -392,12 +525,26 @@ mod tests {
             status(504),
         ];
         for failure in failures {
-            assert!(!was_never_sent(&call_error::from_link("a", &failure)), "{failure}");
+            assert!(
+                !was_never_sent(&call_error::from_link("a", &failure)),
+                "{failure}"
+            );
         }
-        let thrown = RpcError { code: code::INTERNAL, message: ByteString::literal("late"), data: None };
+        let thrown = RpcError {
+            code: code::INTERNAL,
+            message: ByteString::literal("late"),
+            data: None,
+        };
         assert!(!was_never_sent(&Error::from_server(thrown)));
-        for kind in [McpErrorKind::Overloaded, McpErrorKind::MissingCapability, McpErrorKind::ServerDown] {
-            assert!(!was_never_sent(&Error::new(kind.clone(), "of any stage")), "{kind:?}");
+        for kind in [
+            McpErrorKind::Overloaded,
+            McpErrorKind::MissingCapability,
+            McpErrorKind::ServerDown,
+        ] {
+            assert!(
+                !was_never_sent(&Error::new(kind.clone(), "of any stage")),
+                "{kind:?}"
+            );
         }
     }
 
@@ -410,7 +557,10 @@ mod tests {
             LinkError::NotSent(text()),
             LinkError::QueueFull(text()),
         ] {
-            assert!(was_never_sent(&call_error::from_link("a", &failure)), "{failure}");
+            assert!(
+                was_never_sent(&call_error::from_link("a", &failure)),
+                "{failure}"
+            );
         }
     }
 }

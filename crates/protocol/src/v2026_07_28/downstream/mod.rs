@@ -1,7 +1,7 @@
 //! Client side of the stateless revision: no POST depends on an earlier one.
 //!
-//! Owns the dialect and what it writes to clients. Does not know servers. Invariant: nothing of a request is kept,
-//! apart from parked calls.
+//! Owns the dialect and what it writes to clients. Does not know servers. Invariant: nothing of a
+//! request is kept, apart from parked calls.
 
 pub(super) mod dialect;
 pub(super) mod encode;

@@ -1,7 +1,7 @@
 //! Requests of this revision on a pipe (basic/transports/stdio.mdx).
 //!
-//! Owns the open requests, so that clients can cancel them. Does not read or answer requests (`dialect.rs`). Invariant:
-//! a cancelled request sends nothing more.
+//! Owns the open requests, so that clients can cancel them. Does not read or answer requests
+//! (`dialect.rs`). Invariant: a cancelled request sends nothing more.
 
 use moongate_telemetry::Limit;
 use parking_lot::Mutex;
@@ -45,7 +45,8 @@ impl OpenRequests {
         dialect::carries_version(request)
     }
 
-    /// Starts a request. Returns an immediate response; later ones go to `out` from a task of `tasks`.
+    /// Starts a request. Returns an immediate response; later ones go to `out` from a task of
+    /// `tasks`.
     pub(crate) fn start(
         &self,
         request: RpcRequest,
@@ -64,8 +65,10 @@ impl OpenRequests {
         // Registered before the start, so that a cancellation always finds the request.
         let Some(entry) = self.register(&id) else {
             state.metrics.calls.refused.inc(Limit::SessionCalls);
-            let error =
-                Error::new(McpErrorKind::Overloaded, "Too many requests are open on this pipe; wait for some to end");
+            let error = Error::new(
+                McpErrorKind::Overloaded,
+                "Too many requests are open on this pipe; wait for some to end",
+            );
             return Some(vec![encode::encode_error(Some(&id), &error)]);
         };
         checked.cancel_reason = Some(entry.reason.clone());
@@ -74,10 +77,14 @@ impl OpenRequests {
             ModernStarted::Ready(_, parts) => return Some(parts),
             ModernStarted::Running(exchange, encoder) => {
                 // A cancelled future drops its exchange, and that cancels the call at the server.
-                // 2026-07-28/basic/transports/stdio.mdx, Cancellation: servers "MUST NOT send any further
-                // messages for it".
+                // 2026-07-28/basic/transports/stdio.mdx, Cancellation: servers "MUST NOT send any
+                // further messages for it".
                 let run = async move {
-                    entry.token.clone().run_until_cancelled(respond::forward(exchange, encoder, out)).await
+                    entry
+                        .token
+                        .clone()
+                        .run_until_cancelled(respond::forward(exchange, encoder, out))
+                        .await
                 };
                 tasks.spawn(run);
             }
@@ -104,8 +111,8 @@ impl OpenRequests {
 
     /// Cancels a request. Returns false if none is open under this id, or several are.
     ///
-    /// "To cancel an in-flight request, the client MUST send a `notifications/cancelled` notification referencing the
-    /// request's ID."
+    /// "To cancel an in-flight request, the client MUST send a `notifications/cancelled`
+    /// notification referencing the request's ID."
     pub(crate) fn cancel(&self, id: &RequestId, reason: Option<&RawJson>) -> bool {
         let open = self.open.lock();
         let mut named = open.iter().filter(|request| request.id == *id);
@@ -138,10 +145,19 @@ impl OpenRequests {
         let token = CancellationToken::new();
         let reason = CancelReason::default();
         (open.len() < OPEN_MAX).then(|| {
-            // A copy: the id is a span of the message, whose buffer must not live as long as the request.
+            // A copy: the id is a span of the message, whose buffer must not live as long as the
+            // request.
             let id = RequestId::from_raw(id.raw().detached()).unwrap_or_else(|| id.clone());
-            open.push(OpenRequest { id, cancelled: token.clone(), reason: reason.clone() });
-            OpenRequestGuard { requests: self.clone(), token, reason }
+            open.push(OpenRequest {
+                id,
+                cancelled: token.clone(),
+                reason: reason.clone(),
+            });
+            OpenRequestGuard {
+                requests: self.clone(),
+                token,
+                reason,
+            }
         })
     }
 }
@@ -156,9 +172,13 @@ struct OpenRequestGuard {
 impl Drop for OpenRequestGuard {
     fn drop(&mut self) {
         let mut open = self.requests.open.lock();
-        // Two requests may have the same id, so the token identifies the entry. Cancelling it makes it findable.
+        // Two requests may have the same id, so the token identifies the entry. Cancelling it makes
+        // it findable.
         self.token.cancel();
-        if let Some(index) = open.iter().position(|request| request.cancelled.is_cancelled()) {
+        if let Some(index) = open
+            .iter()
+            .position(|request| request.cancelled.is_cancelled())
+        {
             open.swap_remove(index);
         }
     }

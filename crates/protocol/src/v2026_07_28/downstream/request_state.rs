@@ -1,9 +1,9 @@
 //! `requestState` as clients of this revision carry it: always sealed by the gateway.
 //!
-//! basic/patterns/mrtr.mdx, Server Requirements: "servers MUST treat `requestState` as an attacker-controlled input".
-//! Owns the content of the sealed bytes and their bindings. Does not own the key (`session`). Invariant: a server's
-//! state goes back to that server alone, byte for byte. It is valid only in a retry of the same request by the same
-//! caller at the same endpoint.
+//! basic/patterns/mrtr.mdx, Server Requirements: "servers MUST treat `requestState` as an
+//! attacker-controlled input". Owns the content of the sealed bytes and their bindings. Does not
+//! own the key (`session`). Invariant: a server's state goes back to that server alone, byte for
+//! byte. It is valid only in a retry of the same request by the same caller at the same endpoint.
 
 use bytes::Bytes;
 use moongate_telemetry::StateRefusal;
@@ -43,15 +43,26 @@ pub(crate) struct StateBindings {
 
 impl StateContext {
     /// Reads the context of a request. Shares the request's bytes.
-    pub(crate) fn from_request(method: &McpMethod, target: Option<ByteString>, params: &JsonObject) -> Self {
-        StateContext { method: method.clone(), target, arguments: params.get("arguments").cloned() }
+    pub(crate) fn from_request(
+        method: &McpMethod,
+        target: Option<ByteString>,
+        params: &JsonObject,
+    ) -> Self {
+        StateContext {
+            method: method.clone(),
+            target,
+            arguments: params.get("arguments").cloned(),
+        }
     }
 
     /// True if the request may get input requests.
     ///
     /// "Servers MUST NOT send `InputRequiredResult` responses on any other client requests".
     pub(crate) fn allows_input(&self) -> bool {
-        matches!(self.method, McpMethod::CallTool | McpMethod::GetPrompt | McpMethod::ReadResource)
+        matches!(
+            self.method,
+            McpMethod::CallTool | McpMethod::GetPrompt | McpMethod::ReadResource
+        )
     }
 
     /// Returns the method.
@@ -61,8 +72,8 @@ impl StateContext {
 
     /// Returns the bindings to the caller and to the request.
     ///
-    /// "The authenticated principal", and "an identifier for the originating request, e.g. the method name and a digest
-    /// of its salient parameters".
+    /// "The authenticated principal", and "an identifier for the originating request, e.g. the
+    /// method name and a digest of its salient parameters".
     pub(crate) fn bindings(&self, principal: &Principal, scope: &ByteString) -> StateBindings {
         let mut arguments = Vec::new();
         if let Some(raw) = &self.arguments {
@@ -71,7 +82,11 @@ impl StateContext {
         let target = self.target.as_ref().map_or("", ByteString::as_str);
         StateBindings {
             caller: SealBinding::of(&[&principal.key, scope.as_bytes()]),
-            request: SealBinding::of(&[self.method.name().as_bytes(), target.as_bytes(), &arguments]),
+            request: SealBinding::of(&[
+                self.method.name().as_bytes(),
+                target.as_bytes(),
+                &arguments,
+            ]),
         }
     }
 }
@@ -83,9 +98,15 @@ const SERVER: u8 = 2;
 impl CarriedState {
     /// Seals the state into a JSON string for the client.
     pub(crate) fn seal(&self, bindings: &StateBindings, state: &DownstreamState) -> RawJson {
-        // 2026-07-28/basic/patterns/mrtr.mdx, Server Requirements: the payload SHOULD have "a short expiry
-        // (TTL), rejecting state presented after it lapses". A parked call waits no longer than that.
-        RawJson::string(&state.seal.seal(bindings.caller, bindings.request, &self.write(), state.input_timeout))
+        // 2026-07-28/basic/patterns/mrtr.mdx, Server Requirements: the payload SHOULD have "a short
+        // expiry (TTL), rejecting state presented after it lapses". A parked call waits no longer
+        // than that.
+        RawJson::string(&state.seal.seal(
+            bindings.caller,
+            bindings.request,
+            &self.write(),
+            state.input_timeout,
+        ))
     }
 
     fn write(&self) -> Vec<u8> {
@@ -107,7 +128,8 @@ impl CarriedState {
         plain
     }
 
-    /// Opens the state from a client, and returns the mark of its seal, too. Fails with the error for the client.
+    /// Opens the state from a client, and returns the mark of its seal, too. Fails with the error
+    /// for the client.
     pub(crate) fn open(
         value: &RawJson,
         bindings: &StateBindings,
@@ -119,7 +141,9 @@ impl CarriedState {
             None => Err(SealError::Foreign),
         };
         let read = opened.and_then(|OpenedState { plain, mark }| {
-            CarriedState::read(plain).map(|state| (state, mark)).ok_or(SealError::Foreign)
+            CarriedState::read(plain)
+                .map(|state| (state, mark))
+                .ok_or(SealError::Foreign)
         });
         read.map_err(|refused| self::state_error(refused, state))
     }
@@ -127,30 +151,44 @@ impl CarriedState {
     fn read(plain: Vec<u8>) -> Option<CarriedState> {
         let plain = Bytes::from(plain);
         match *plain.first()? {
-            PARKED => Some(CarriedState::HeldByServer(ParkTicket(plain[1..].try_into().ok()?))),
+            PARKED => Some(CarriedState::HeldByServer(ParkTicket(
+                plain[1..].try_into().ok()?,
+            ))),
             SERVER => {
-                let length = usize::try_from(u64::from_be_bytes(plain.get(1..9)?.try_into().ok()?)).ok()?;
+                let length =
+                    usize::try_from(u64::from_be_bytes(plain.get(1..9)?.try_into().ok()?)).ok()?;
                 let end = length.checked_add(9)?;
                 let server = std::str::from_utf8(plain.get(9..end)?).ok()?;
                 let server = (!server.is_empty()).then(|| ByteString::from(server));
-                Some(CarriedState::HeldByClient { server, state: RawJson::parse(plain.slice(end..)).ok()? })
+                Some(CarriedState::HeldByClient {
+                    server,
+                    state: RawJson::parse(plain.slice(end..)).ok()?,
+                })
             }
             _ => None,
         }
     }
 }
 
-/// Builds the error for unusable state. It helps the sender and reveals nothing about other clients.
+/// Builds the error for unusable state. It helps the sender and reveals nothing about other
+/// clients.
 pub(crate) fn state_error(refused: SealError, state: &DownstreamState) -> Error {
-    state.metrics.inputs.state_refused.inc(StateRefusal(refused.label()));
+    state
+        .metrics
+        .inputs
+        .state_refused
+        .inc(StateRefusal(refused.label()));
     let why = match refused {
         // One text for both: an own text for another caller's state would confirm that it exists.
         SealError::Foreign | SealError::OtherCaller => {
             "it was not given out here, or was changed, or the gateway was restarted since"
         }
-        SealError::OtherRequest => "it was given out for another request: a retry repeats its name and arguments",
+        SealError::OtherRequest => {
+            "it was given out for another request: a retry repeats its name and arguments"
+        }
         SealError::Expired => {
-            "it is expired, or was used before, or the call that it belongs to ended with a restart of the gateway"
+            "it is expired, or was used before, or the call that it belongs to ended with a \
+             restart of the gateway"
         }
     };
     Error::new(
@@ -160,18 +198,20 @@ pub(crate) fn state_error(refused: SealError, state: &DownstreamState) -> Error 
 }
 
 /// Depth to which arguments are compared by meaning. Below it, they are compared by their bytes.
-// The arguments are a client's, and each level is a call of this function: without a bound they fill the
-// stack.
+// The arguments are a client's, and each level is a call of this function: without a bound they
+// fill the stack.
 const DEPTH_MAX: usize = 8;
 
 /// Writes arguments in a canonical form, since a client's library may encode a retry differently.
 ///
-/// The form has no spaces, ordered members and strings without needless escapes. Numbers stay as they are.
+/// The form has no spaces, ordered members and strings without needless escapes. Numbers stay as
+/// they are.
 fn canonical(value: &RawJson, out: &mut Vec<u8>, depth: usize) {
     let deeper = depth.checked_sub(1);
     if let (Some(deeper), Some(object)) = (deeper, value.as_object()) {
         let mut members: Vec<_> = object.iter().collect();
-        // RFC 8259, section 1: "An object is an unordered collection of zero or more name/value pairs".
+        // RFC 8259, section 1: "An object is an unordered collection of zero or more name/value
+        // pairs".
         members.sort_by_key(|(a, _)| *a);
         out.push(b'{');
         for (key, value) in members {
@@ -215,13 +255,26 @@ mod tests {
     fn key(name: &str, key: &str) -> KeySettings {
         let name = name.to_owned();
         let hash = KeyHash::of(key);
-        KeySettings { name, hash, views: None, tools: GlobList::all(), rate: None, expires: None }
+        KeySettings {
+            name,
+            hash,
+            views: None,
+            tools: GlobList::all(),
+            rate: None,
+            expires: None,
+        }
     }
 
     /// Authenticates by a key in a process with these keys.
     fn principal(keys: &[KeySettings], key: &str) -> Arc<Principal> {
-        let headers = http::HeaderMap::from_iter([(http::HeaderName::from_static("x-api-key"), key.parse().unwrap())]);
-        let (methods, _) = AuthMethods::new(&AuthSettings { keys: keys.to_vec(), ..AuthSettings::default() });
+        let headers = http::HeaderMap::from_iter([(
+            http::HeaderName::from_static("x-api-key"),
+            key.parse().unwrap(),
+        )]);
+        let (methods, _) = AuthMethods::new(&AuthSettings {
+            keys: keys.to_vec(),
+            ..AuthSettings::default()
+        });
         methods.authenticate(&headers, None).ok().unwrap().principal
     }
 
@@ -232,8 +285,13 @@ mod tests {
         let other = principal(&[key("one", "mg_3")], "mg_3");
         assert_ne!(before.id, after.id);
         assert_eq!((before.id, &before.name), (other.id, &other.name));
-        let context = StateContext { method: McpMethod::CallTool, target: None, arguments: None };
-        let bindings = |principal: &Principal| context.bindings(principal, &ByteString::literal("files"));
+        let context = StateContext {
+            method: McpMethod::CallTool,
+            target: None,
+            arguments: None,
+        };
+        let bindings =
+            |principal: &Principal| context.bindings(principal, &ByteString::literal("files"));
         // A restart restores the key of the seal.
         let sealer = || {
             let sealer = StateSealer::default();
@@ -241,10 +299,17 @@ mod tests {
             sealer
         };
         let bound = bindings(&before);
-        let sealed = sealer().seal(bound.caller, bound.request, b"state", Duration::from_secs(60));
+        let sealed = sealer().seal(
+            bound.caller,
+            bound.request,
+            b"state",
+            Duration::from_secs(60),
+        );
         let open = |principal: &Principal| {
             let bound = bindings(principal);
-            sealer().open(bound.caller, bound.request, &sealed).map(|opened| opened.plain)
+            sealer()
+                .open(bound.caller, bound.request, &sealed)
+                .map(|opened| opened.plain)
         };
         assert_eq!(open(&after), Ok(b"state".to_vec()));
         assert_eq!(open(&other), Err(SealError::OtherCaller));
@@ -252,14 +317,21 @@ mod tests {
 
     fn digest(json: &str) -> Vec<u8> {
         let mut out = Vec::new();
-        canonical(&RawJson::parse(Bytes::from(json.to_owned())).unwrap(), &mut out, DEPTH_MAX);
+        canonical(
+            &RawJson::parse(Bytes::from(json.to_owned())).unwrap(),
+            &mut out,
+            DEPTH_MAX,
+        );
         out
     }
 
     #[test]
     fn equal_arguments_match_in_every_encoding() {
         let one = digest(r#"{"a":1,"b":{"c":[true,null,"\u00e9/x"],"d":"y"}}"#);
-        assert_eq!(one, digest(" {\"b\" : {\"d\":\"y\", \"c\": [ true , null, \"é\\/x\" ] } ,\"a\":1}"));
+        assert_eq!(
+            one,
+            digest(" {\"b\" : {\"d\":\"y\", \"c\": [ true , null, \"é\\/x\" ] } ,\"a\":1}")
+        );
         for other in [
             r#"{"a":2,"b":{"c":[true,null,"é/x"],"d":"y"}}"#,
             r#"{"a":1,"b":{"c":[null,true,"é/x"],"d":"y"}}"#,
@@ -280,13 +352,20 @@ mod tests {
                 server: Some(ByteString::from("files")),
                 state: RawJson::literal(r#""AbC==""#),
             },
-            CarriedState::HeldByClient { server: None, state: RawJson::literal(r#""""#) },
+            CarriedState::HeldByClient {
+                server: None,
+                state: RawJson::literal(r#""""#),
+            },
         ] {
             assert_eq!(CarriedState::read(state.write()), Some(state));
         }
-        for broken in
-            [&b""[..], b"\x01short", b"\x02\xff\xff\xff\xff\xff\xff\xff\xffx", b"\x02\0\0\0\0\0\0\0\0{", b"\x03"]
-        {
+        for broken in [
+            &b""[..],
+            b"\x01short",
+            b"\x02\xff\xff\xff\xff\xff\xff\xff\xffx",
+            b"\x02\0\0\0\0\0\0\0\0{",
+            b"\x03",
+        ] {
             assert_eq!(CarriedState::read(broken.to_vec()), None, "{broken:?}");
         }
     }

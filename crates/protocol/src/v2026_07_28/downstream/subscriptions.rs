@@ -1,7 +1,8 @@
-//! `subscriptions/listen`: a stream of the changes that a client subscribed to (basic/patterns/subscriptions.mdx).
+//! `subscriptions/listen`: a stream of the changes that a client subscribed to
+//! (basic/patterns/subscriptions.mdx).
 //!
-//! Owns the filter, the acknowledgement and the end of the stream. Does not detect changes. Invariant: the
-//! acknowledgement is the first message, and no message follows the response.
+//! Owns the filter, the acknowledgement and the end of the stream. Does not detect changes.
+//! Invariant: the acknowledgement is the first message, and no message follows the response.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +22,9 @@ use crate::{notifications, respond};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::RequestId;
 use moongate_jsonrpc::sse;
-use moongate_model::{Caller, Error, McpErrorKind, McpServer, Notification, NotificationStream, SubscriptionFilter};
+use moongate_model::{
+    Caller, Error, McpErrorKind, McpServer, Notification, NotificationStream, SubscriptionFilter,
+};
 use moongate_telemetry::{CountGuard, Limit};
 
 /// Limit of tasks that one stream may name. Each is polled as often as its server allows.
@@ -29,7 +32,9 @@ const TASKS_MAX: usize = 100;
 
 /// Builds the response that carries the stream.
 pub(crate) fn respond(open: ListenStream) -> Response<Body> {
-    let chunks = stream::unfold(open, |mut open| async move { open.next().await.map(|chunk| (chunk, open)) });
+    let chunks = stream::unfold(open, |mut open| async move {
+        open.next().await.map(|chunk| (chunk, open))
+    });
     let mut response = Response::new(Body::Stream(Box::pin(chunks)));
     respond::set_stream_headers(&mut response);
     response
@@ -47,7 +52,10 @@ pub(crate) fn open_stream(
         state.metrics.calls.refused.inc(Limit::Streams);
         return Err(Error::new(
             McpErrorKind::Overloaded,
-            format!("There are {} streams, and no more are allowed (limits.streams)", state.streams_max),
+            format!(
+                "There are {} streams, and no more are allowed (limits.streams)",
+                state.streams_max
+            ),
         ));
     }
     let filter = read_filter(params, state.subscriptions_max)?;
@@ -60,12 +68,19 @@ pub(crate) fn open_stream(
         None => (endpoint.subscribe(caller, filter), None),
         Some(trial) => (
             NotificationStream::closed(),
-            Some(Opening { trial, endpoint: endpoint.clone(), caller: caller.clone(), filter }),
+            Some(Opening {
+                trial,
+                endpoint: endpoint.clone(),
+                caller: caller.clone(),
+                filter,
+            }),
         ),
     };
     Ok(ListenStream {
         id: id.clone(),
-        first: opening.is_none().then(|| acknowledge(id, &notifications.acknowledged)),
+        first: opening
+            .is_none()
+            .then(|| acknowledge(id, &notifications.acknowledged)),
         opening,
         notifications,
         draining: state.draining.clone(),
@@ -76,17 +91,27 @@ pub(crate) fn open_stream(
 }
 
 fn read_filter(params: &JsonObject, most: usize) -> Result<SubscriptionFilter, Error> {
-    let wrong = |what: &str| Error::new(McpErrorKind::InvalidParams, format!("Invalid params: {what}"));
-    let asked = params.get_object("notifications").ok_or_else(|| wrong("notifications must be an object"))?;
-    // 2026-07-28/basic/patterns/subscriptions.mdx: "The server MUST NOT send notification types the client
-    // has not explicitly requested." Anything but `true` is no request.
+    let wrong = |what: &str| {
+        Error::new(
+            McpErrorKind::InvalidParams,
+            format!("Invalid params: {what}"),
+        )
+    };
+    let asked = params
+        .get_object("notifications")
+        .ok_or_else(|| wrong("notifications must be an object"))?;
+    // 2026-07-28/basic/patterns/subscriptions.mdx: "The server MUST NOT send notification types the
+    // client has not explicitly requested." Anything but `true` is no request.
     let flag = |name: &str| asked.get(name).is_some_and(|v| &v.bytes()[..] == b"true");
     let named = |name: &str| match asked.get(name) {
         None => Ok(Vec::new()),
         Some(raw) => {
-            let texts = raw
-                .as_array()
-                .and_then(|items| items.iter().map(RawJson::as_text).collect::<Option<Vec<ByteString>>>());
+            let texts = raw.as_array().and_then(|items| {
+                items
+                    .iter()
+                    .map(RawJson::as_text)
+                    .collect::<Option<Vec<ByteString>>>()
+            });
             texts.ok_or_else(|| wrong(&format!("notifications.{name} must be an array of strings")))
         }
     };
@@ -96,7 +121,9 @@ fn read_filter(params: &JsonObject, most: usize) -> Result<SubscriptionFilter, E
         return Err(wrong("at most 100 tasks can be named on one stream"));
     }
     if uris.len() > most {
-        return Err(wrong(&format!("at most {most} resources can be named on one stream (limits.subscriptions)")));
+        return Err(wrong(&format!(
+            "at most {most} resources can be named on one stream (limits.subscriptions)"
+        )));
     }
     Ok(SubscriptionFilter {
         tools: flag("toolsListChanged"),
@@ -130,7 +157,10 @@ fn acknowledge(id: &RequestId, acknowledged: &SubscriptionFilter) -> Bytes {
     }
     if !acknowledged.uris.is_empty() {
         let uris: Vec<&str> = acknowledged.uris.iter().map(ByteString::as_str).collect();
-        agreed.set(ByteString::literal("resourceSubscriptions"), RawJson::from_value(&uris));
+        agreed.set(
+            ByteString::literal("resourceSubscriptions"),
+            RawJson::from_value(&uris),
+        );
     }
     if !acknowledged.tasks.is_empty() {
         let tasks: Vec<&str> = acknowledged.tasks.iter().map(ByteString::as_str).collect();
@@ -142,7 +172,8 @@ fn acknowledge(id: &RequestId, acknowledged: &SubscriptionFilter) -> Bytes {
 
 /// Adds the subscription id.
 ///
-/// "All notifications delivered on the stream carry `io.modelcontextprotocol/subscriptionId` in `_meta`".
+/// "All notifications delivered on the stream carry `io.modelcontextprotocol/subscriptionId` in
+/// `_meta`".
 fn tag_subscription(mut params: JsonObject, id: &RequestId) -> JsonObject {
     let mut meta = params.get_object("_meta").unwrap_or_default();
     meta.set(ByteString::literal(SUBSCRIPTION_ID), id.raw().clone());
@@ -185,12 +216,14 @@ impl ListenStream {
         if let Some(opening) = &mut self.opening {
             // A resource that cannot be subscribed to is left out, for any reason.
             let _ = (&mut opening.trial).await;
-            self.notifications = opening.endpoint.subscribe(&opening.caller, std::mem::take(&mut opening.filter));
+            self.notifications = opening
+                .endpoint
+                .subscribe(&opening.caller, std::mem::take(&mut opening.filter));
             self.first = Some(acknowledge(&self.id, &self.notifications.acknowledged));
             self.opening = None;
         }
-        // 2026-07-28/basic/patterns/subscriptions.mdx: the server "MUST NOT send any notification on the
-        // subscription before it".
+        // 2026-07-28/basic/patterns/subscriptions.mdx: the server "MUST NOT send any notification
+        // on the subscription before it".
         if let Some(first) = self.first.take() {
             return Some(first);
         }
@@ -218,15 +251,24 @@ impl ListenStream {
             ));
         }
         let (method, params) = notifications::encode(notification)?;
-        Some(notifications::encode_notification(method, &tag_subscription(params, &self.id)))
+        Some(notifications::encode_notification(
+            method,
+            &tag_subscription(params, &self.id),
+        ))
     }
 
     /// Encodes the response that ends the stream.
     ///
-    /// Graceful Closure: "it SHOULD respond to the original `subscriptions/listen` request with a completion result
-    /// before closing the stream".
+    /// Graceful Closure: "it SHOULD respond to the original `subscriptions/listen` request with a
+    /// completion result before closing the stream".
     fn close(&mut self) -> Bytes {
         self.finished = true;
-        encode::encode_result(&self.id, tag_subscription(JsonObject::new(), &self.id), None).concat().into()
+        encode::encode_result(
+            &self.id,
+            tag_subscription(JsonObject::new(), &self.id),
+            None,
+        )
+        .concat()
+        .into()
     }
 }

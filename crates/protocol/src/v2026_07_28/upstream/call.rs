@@ -1,7 +1,8 @@
 //! Call on a stateless server, with as many rounds as the server needs.
 //!
-//! Owns the deadline and the cancellation of one call. Does not talk to the client, and does not count the rounds
-//! (`request_rounds.rs`). Invariant: a call that is not finished is cancelled when it is dropped.
+//! Owns the deadline and the cancellation of one call. Does not talk to the client, and does not
+//! count the rounds (`request_rounds.rs`). Invariant: a call that is not finished is cancelled when
+//! it is dropped.
 
 use moongate_telemetry::DroppedItem;
 use std::sync::Arc;
@@ -24,8 +25,9 @@ use moongate_jsonrpc::message::{
     RequestId, RpcMessage, RpcNotification, RpcResponse, echoed_number, encode_with, write_request,
 };
 use moongate_model::{
-    CacheHint, Call, Caller, CancelReason, Error, Exchange, ExchangeEvent, InputRequired, InputResponses, LogFilter,
-    McpErrorKind, McpMethod, Notification, Outcome, StateHolder, TaskMethod, TaskMode,
+    CacheHint, Call, Caller, CancelReason, Error, Exchange, ExchangeEvent, InputRequired,
+    InputResponses, LogFilter, McpErrorKind, McpMethod, Notification, Outcome, StateHolder,
+    TaskMethod, TaskMode,
 };
 use moongate_transport::{HeaderList, LinkError, MessageStream, OutgoingMessage};
 
@@ -62,7 +64,11 @@ enum RoundPhase {
 
 impl ModernCall {
     /// Creates the exchange of a call. Sends nothing before the first event is polled.
-    pub(crate) fn start(server: Arc<ModernConnection>, caller: Arc<Caller>, call: Call) -> Exchange {
+    pub(crate) fn start(
+        server: Arc<ModernConnection>,
+        caller: Arc<Caller>,
+        call: Call,
+    ) -> Exchange {
         let target = call.target();
         let Call {
             method,
@@ -78,20 +84,31 @@ impl ModernCall {
             ..
         } = call;
         let may_task = task != TaskMode::Never || matches!(method, McpMethod::Task(_));
-        // "The server MUST NOT emit `notifications/message` for a request that does not include this field": so no log
-        // message can be about a call without a log level (server/utilities/logging.mdx).
+        // "The server MUST NOT emit `notifications/message` for a request that does not include
+        // this field": so no log message can be about a call without a log level
+        // (server/utilities/logging.mdx).
         let logs = if caller.log_filter == LogFilter::Nothing {
             LogInterest::Never
         } else {
             LogInterest::Wanted(caller.principal.id)
         };
         let entry = server.calls.open(&caller, logs, CallTarget::default());
-        // 2026-07-28/basic/patterns/progress.mdx: tokens "MUST be unique across all active requests". The
-        // client's own is unique only among its requests, so the id of the call takes its place.
-        let meta = meta::write_meta(meta, &caller, &server.options.client_info, progress.then_some(entry.id), may_task);
+        // 2026-07-28/basic/patterns/progress.mdx: tokens "MUST be unique across all active
+        // requests". The client's own is unique only among its requests, so the id of the call
+        // takes its place.
+        let meta = meta::write_meta(
+            meta,
+            &caller,
+            &server.options.client_info,
+            progress.then_some(entry.id),
+            may_task,
+        );
         params.set(ByteString::literal("_meta"), meta.to_raw());
         // Such members from a client of another revision are no input responses for this server.
-        if matches!(method, McpMethod::CallTool | McpMethod::GetPrompt | McpMethod::ReadResource) {
+        if matches!(
+            method,
+            McpMethod::CallTool | McpMethod::GetPrompt | McpMethod::ReadResource
+        ) {
             params.remove("inputResponses");
             params.remove("requestState");
         }
@@ -134,7 +151,10 @@ impl ModernCall {
             RoundPhase::AwaitingInput(responses, state) => match responses.await {
                 // Boxed, since most calls have one round and all would have its room.
                 Ok(responses) => Box::pin(self.retry(&responses, state)).await,
-                Err(_) => Err(Error::new(McpErrorKind::Cancelled, "The client did not answer what the server asked")),
+                Err(_) => Err(Error::new(
+                    McpErrorKind::Cancelled,
+                    "The client did not answer what the server asked",
+                )),
             },
             RoundPhase::NotSent => {
                 let continued = self.rounds.take_continued();
@@ -162,11 +182,20 @@ impl ModernCall {
         let body = encode_with(params.size_hint(), |out| {
             write_request(out, &RequestId::number(id), self.method.name(), params)
         });
-        let outgoing = OutgoingMessage { body, id: Some(id), headers: self.headers.clone() };
-        self.phase = RoundPhase::Sent { received_before: self.server.link.received_count() };
+        let outgoing = OutgoingMessage {
+            body,
+            id: Some(id),
+            headers: self.headers.clone(),
+        };
+        self.phase = RoundPhase::Sent {
+            received_before: self.server.link.received_count(),
+        };
         let name = &self.server.options.server;
         let timers = self.server.options.timeouts.timers();
-        match timers.timeout_at(self.deadline, self.server.link.send(outgoing)).await {
+        match timers
+            .timeout_at(self.deadline, self.server.link.send(outgoing))
+            .await
+        {
             Ok(Ok(reply)) => {
                 self.messages = Some(reply.messages);
                 Ok(())
@@ -176,11 +205,21 @@ impl ModernCall {
         }
     }
 
-    /// Sends the next round, with the responses and the server's state under a new id (basic/patterns/mrtr.mdx).
-    async fn retry(&mut self, responses: &InputResponses, state: Option<RawJson>) -> Result<(), Error> {
-        let params = self.rounds.next_round(responses, state, &self.server.options.server)?;
+    /// Sends the next round, with the responses and the server's state under a new id
+    /// (basic/patterns/mrtr.mdx).
+    async fn retry(
+        &mut self,
+        responses: &InputResponses,
+        state: Option<RawJson>,
+    ) -> Result<(), Error> {
+        let params = self
+            .rounds
+            .next_round(responses, state, &self.server.options.server)?;
         // Each round is a request with an id of its own (basic/patterns/mrtr.mdx).
-        self.entry = self.server.calls.open(&self.caller, self.logs, CallTarget::default());
+        self.entry = self
+            .server
+            .calls
+            .open(&self.caller, self.logs, CallTarget::default());
         // The user's time does not count, so each round has the full timeout.
         self.deadline = Instant::now() + self.server.options.timeouts.call();
         self.send(Some(&params)).await
@@ -189,9 +228,18 @@ impl ModernCall {
     async fn receive(&mut self) -> ExchangeEvent {
         loop {
             let Some(messages) = &mut self.messages else {
-                return ExchangeEvent::Done(Err(Error::internal("a call was read before it was sent")));
+                return ExchangeEvent::Done(Err(Error::internal(
+                    "a call was read before it was sent",
+                )));
             };
-            match self.server.options.timeouts.timers().timeout_at(self.deadline, messages.next()).await {
+            match self
+                .server
+                .options
+                .timeouts
+                .timers()
+                .timeout_at(self.deadline, messages.next())
+                .await
+            {
                 Ok(Some(Ok(RpcMessage::Response(response)))) => {
                     self.entry.mark_answered();
                     return self.on_response(response);
@@ -209,14 +257,22 @@ impl ModernCall {
                         return event;
                     }
                 }
-                // basic/transports/stdio.mdx: "The server MUST NOT write JSON-RPC requests to `stdout`."
-                Ok(Some(Ok(RpcMessage::Request(_)))) => {
-                    self.server.options.metrics.calls.dropped.inc(DroppedItem::ServerRequest)
-                }
+                // basic/transports/stdio.mdx: "The server MUST NOT write JSON-RPC requests to
+                // `stdout`."
+                Ok(Some(Ok(RpcMessage::Request(_)))) => self
+                    .server
+                    .options
+                    .metrics
+                    .calls
+                    .dropped
+                    .inc(DroppedItem::ServerRequest),
                 Ok(Some(Err(e))) => return ExchangeEvent::Done(Err(self.link_error(&e))),
                 Ok(None) => {
                     let reason = "the stream ended without an answer";
-                    return ExchangeEvent::Done(Err(call_error::protocol_error(&self.server.options.server, reason)));
+                    return ExchangeEvent::Done(Err(call_error::protocol_error(
+                        &self.server.options.server,
+                        reason,
+                    )));
                 }
                 Err(_) => return ExchangeEvent::Done(Err(self.timed_out())),
             }
@@ -230,12 +286,16 @@ impl ModernCall {
     fn on_notification(&self, notification: RpcNotification) -> Option<ExchangeEvent> {
         match notifications::decode(notification) {
             Notification::Progress(params) => {
-                let token = params.get("progressToken").and_then(|token| echoed_number(token.bytes()));
+                let token = params
+                    .get("progressToken")
+                    .and_then(|token| echoed_number(token.bytes()));
                 let own = token == Some(self.rounds.progress_token().unwrap_or(self.entry.id));
                 own.then_some(ExchangeEvent::Notification(Notification::Progress(params)))
             }
             notice @ Notification::Log(..) => Some(ExchangeEvent::Notification(notice)),
-            notice @ Notification::Extension(..) if self.extensions => Some(ExchangeEvent::Notification(notice)),
+            notice @ Notification::Extension(..) if self.extensions => {
+                Some(ExchangeEvent::Notification(notice))
+            }
             Notification::ListChanged(kind) => {
                 self.server.stray_list_changes.report(kind);
                 None
@@ -247,7 +307,9 @@ impl ModernCall {
     fn on_response(&mut self, response: RpcResponse) -> ExchangeEvent {
         let mut result = match response.outcome {
             Ok(result) => result,
-            Err(error) => return ExchangeEvent::Done(Err(Error::from_server(error).answered_in(REVISION))),
+            Err(error) => {
+                return ExchangeEvent::Done(Err(Error::from_server(error).answered_in(REVISION)));
+            }
         };
         match result.get_string("resultType").as_deref() {
             Some("input_required") => self.on_input_required(&result),
@@ -268,30 +330,44 @@ impl ModernCall {
                 ExchangeEvent::Done(Ok(Outcome::from_result(without_server_info(result))))
             }
             // Results of an earlier revision or of an extension pass unchanged.
-            // 2026-07-28/basic/index.mdx, Result Responses: "clients MUST treat an absent `resultType` as"
-            // complete.
+            // 2026-07-28/basic/index.mdx, Result Responses: "clients MUST treat an absent
+            // `resultType` as" complete.
             _ => ExchangeEvent::Done(Ok(read_outcome(result))),
         }
     }
 
     /// Reads a result that is a task.
     ///
-    /// SEP-2663: "A server MUST NOT return `CreateTaskResult` to a client that did not include the extension capability
-    /// on its request", and one "in response to an unsupported request type" is "an invalid response".
+    /// SEP-2663: "A server MUST NOT return `CreateTaskResult` to a client that did not include the
+    /// extension capability on its request", and one "in response to an unsupported request type"
+    /// is "an invalid response".
     fn read_task(&self, mut result: JsonObject) -> Result<Outcome, Error> {
         let wrong = |what: &str| call_error::protocol_error(&self.server.options.server, what);
-        if !self.may_task || !matches!(self.method, McpMethod::CallTool | McpMethod::Task(TaskMethod::Get)) {
+        if !self.may_task
+            || !matches!(
+                self.method,
+                McpMethod::CallTool | McpMethod::Task(TaskMethod::Get)
+            )
+        {
             return Err(wrong("it answered with a task where none may be"));
         }
         // The task first: its `ttlMs` is no cache hint.
-        let task = tasks::read_task(&mut result).map_err(|what| wrong(&format!("its task cannot be read: {what}")))?;
-        Ok(Outcome { task: Some(Box::new(task)), ..read_outcome(result) })
+        let task = tasks::read_task(&mut result)
+            .map_err(|what| wrong(&format!("its task cannot be read: {what}")))?;
+        Ok(Outcome {
+            task: Some(Box::new(task)),
+            ..read_outcome(result)
+        })
     }
 
     fn on_input_required(&mut self, result: &JsonObject) -> ExchangeEvent {
         let state = result.get("requestState").cloned();
-        let wrong =
-            |what: &str| ExchangeEvent::Done(Err(call_error::protocol_error(&self.server.options.server, what)));
+        let wrong = |what: &str| {
+            ExchangeEvent::Done(Err(call_error::protocol_error(
+                &self.server.options.server,
+                what,
+            )))
+        };
         let requests = match result.get("inputRequests").map(tasks::read_input_requests) {
             None => Vec::new(),
             Some(Ok(requests)) => requests,
@@ -319,24 +395,40 @@ impl ModernCall {
         {
             self.server.calls.report_silence();
         }
-        // 2026-07-28/basic/patterns/cancellation.mdx, Timeouts: "the sender SHOULD cancel the request and
-        // stop waiting for a response".
+        // 2026-07-28/basic/patterns/cancellation.mdx, Timeouts: "the sender SHOULD cancel the
+        // request and stop waiting for a response".
         self.cancel("the gateway's timeout passed");
-        call_error::timeout_error(&self.server.options.server, self.server.options.timeouts.call())
+        call_error::timeout_error(
+            &self.server.options.server,
+            self.server.options.timeouts.call(),
+        )
     }
 
-    /// Cancels the call. On HTTP, closing the stream is the cancellation; a pipe needs a notification.
+    /// Cancels the call. On HTTP, closing the stream is the cancellation; a pipe needs a
+    /// notification.
     fn cancel(&mut self, own_reason: &str) {
-        let sent = matches!(std::mem::replace(&mut self.phase, RoundPhase::Finished), RoundPhase::Sent { .. });
+        let sent = matches!(
+            std::mem::replace(&mut self.phase, RoundPhase::Finished),
+            RoundPhase::Sent { .. }
+        );
         self.messages = None;
-        // 2026-07-28/basic/patterns/cancellation.mdx: on stdio "There is no per-request stream to close."
+        // 2026-07-28/basic/patterns/cancellation.mdx: on stdio "There is no per-request stream to
+        // close."
         if sent && self.server.link.is_multiplexed() {
             self.entry.mark_cancelled();
-            let reason = self.cancel_reason.as_ref().and_then(CancelReason::get).cloned();
+            let reason = self
+                .cancel_reason
+                .as_ref()
+                .and_then(CancelReason::get)
+                .cloned();
             let params = JsonObject::new()
                 .with("requestId", RawJson::number(self.entry.id))
-                .with("reason", reason.unwrap_or_else(|| RawJson::string(own_reason)));
-            self.server.send_notification(ByteString::literal("notifications/cancelled"), params);
+                .with(
+                    "reason",
+                    reason.unwrap_or_else(|| RawJson::string(own_reason)),
+                );
+            self.server
+                .send_notification(ByteString::literal("notifications/cancelled"), params);
         }
     }
 }
@@ -351,17 +443,26 @@ impl Drop for ModernCall {
 
 /// Reads a result and removes this revision's additions: the server's info and the cache hints.
 fn read_outcome(mut result: JsonObject) -> Outcome {
-    let ttl = result.get("ttlMs").and_then(|raw| raw.parse_as::<f64>().ok());
+    let ttl = result
+        .get("ttlMs")
+        .and_then(|raw| raw.parse_as::<f64>().ok());
     let cache = ttl.map(|ttl| CacheHint {
         // "If `ttlMs` is negative, clients SHOULD ignore it and treat it as `0`."
-        ttl_ms: if ttl.is_finite() && ttl > 0.0 { ttl as u64 } else { 0 },
+        ttl_ms: if ttl.is_finite() && ttl > 0.0 {
+            ttl as u64
+        } else {
+            0
+        },
         public: result.get_string("cacheScope").as_deref() == Some("public"),
     });
     if cache.is_some() {
         result.remove("ttlMs");
         result.remove("cacheScope");
     }
-    Outcome { cache_hint: cache, ..Outcome::from_result(without_server_info(result)) }
+    Outcome {
+        cache_hint: cache,
+        ..Outcome::from_result(without_server_info(result))
+    }
 }
 
 /// Removes the server's info, which the gateway's own replaces.

@@ -1,6 +1,7 @@
 //! Connection to a stateless server, as its calls use it.
 //!
-//! Owns the link and the open calls. Does not run calls (`call.rs`). Invariant: no request depends on an earlier one.
+//! Owns the link and the open calls. Does not run calls (`call.rs`). Invariant: no request depends
+//! on an earlier one.
 
 use moongate_telemetry::DroppedItem;
 use std::sync::Arc;
@@ -40,16 +41,33 @@ impl ModernConnection {
     /// Sends a notification in the background.
     pub(crate) fn send_notification(self: &Arc<Self>, method: ByteString, params: JsonObject) {
         let connection = self.clone();
-        let dropped = self.options.metrics.calls.dropped.series(DroppedItem::MessageToServer);
+        let dropped = self
+            .options
+            .metrics
+            .calls
+            .dropped
+            .series(DroppedItem::MessageToServer);
         let sending = async move {
-            let body = encode_with(params.size_hint(), |out| write_notification(out, &method, &params));
+            let body = encode_with(params.size_hint(), |out| {
+                write_notification(out, &method, &params)
+            });
             let headers = match connection.link.is_multiplexed() {
                 true => HeaderList::new(),
                 false => mirrored_headers::write_headers(&method, None, None, None),
             };
             // A notification is advisory. No call waits for its delivery.
-            let _ = connection.link.send(OutgoingMessage { body, id: None, headers }).await;
+            let _ = connection
+                .link
+                .send(OutgoingMessage {
+                    body,
+                    id: None,
+                    headers,
+                })
+                .await;
         };
-        self.options.timeouts.background_sender().send(sending, &dropped);
+        self.options
+            .timeouts
+            .background_sender()
+            .send(sending, &dropped);
     }
 }

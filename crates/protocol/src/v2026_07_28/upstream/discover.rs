@@ -1,7 +1,7 @@
 //! Discovery of a stateless server (`server/discover`).
 //!
-//! Owns the request, its result, and the errors that show a modern server. Does not decide on the era (`negotiate.rs`).
-//! Invariant: the gateway's own requests declare the gateway's capabilities.
+//! Owns the request, its result, and the errors that show a modern server. Does not decide on the
+//! era (`negotiate.rs`). Invariant: the gateway's own requests declare the gateway's capabilities.
 
 use std::sync::Arc;
 
@@ -11,11 +11,15 @@ use crate::legacy::first_response;
 use crate::unannounced_lists::find_unannounced_lists;
 use crate::v2026_07_28::REVISION;
 use crate::v2026_07_28::error_codes::{HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION};
-use crate::v2026_07_28::meta_keys::{CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION, SERVER_INFO};
+use crate::v2026_07_28::meta_keys::{
+    CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION, SERVER_INFO,
+};
 use crate::v2026_07_28::{mirrored_headers, tasks};
 use crate::{PendingCalls, server_capabilities};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
-use moongate_jsonrpc::message::{RequestId, RpcMessage, RpcResponse, code, encode_with, write_request};
+use moongate_jsonrpc::message::{
+    RequestId, RpcMessage, RpcResponse, code, encode_with, write_request,
+};
 use moongate_model::{ItemKind, ServerCapabilities, ServerDescription};
 use moongate_transport::{Link, LinkError, OutgoingMessage};
 
@@ -36,22 +40,42 @@ pub(crate) async fn discover(
     options: &ConnectOptions,
 ) -> Result<ServerDescription, ConnectError> {
     let result = send_discover(link, calls, options).await?;
-    let versions = result.get("supportedVersions").and_then(RawJson::as_array).ok_or_else(|| {
-        ConnectError::Link(LinkError::Protocol("the answer to server/discover has no supportedVersions".to_owned()))
-    })?;
+    let versions = result
+        .get("supportedVersions")
+        .and_then(RawJson::as_array)
+        .ok_or_else(|| {
+            ConnectError::Link(LinkError::Protocol(
+                "the answer to server/discover has no supportedVersions".to_owned(),
+            ))
+        })?;
     // The server lists all it speaks, so no second request with another revision could succeed.
-    if !versions.iter().any(|v| v.as_text().is_some_and(|v| v.as_str() == REVISION)) {
-        let supported: Vec<String> = versions.iter().filter_map(|v| v.as_text().map(|t| t.to_string())).collect();
+    if !versions
+        .iter()
+        .any(|v| v.as_text().is_some_and(|v| v.as_str() == REVISION))
+    {
+        let supported: Vec<String> = versions
+            .iter()
+            .filter_map(|v| v.as_text().map(|t| t.to_string()))
+            .collect();
         return Err(ConnectError::NoCommonRevision(format!(
             "it speaks only {}, none of which is known here",
             supported.join(", ")
         )));
     }
-    let info = result.get_object("_meta").and_then(|meta| meta.get(SERVER_INFO).cloned()).filter(RawJson::is_object);
+    let info = result
+        .get_object("_meta")
+        .and_then(|meta| meta.get(SERVER_INFO).cloned())
+        .filter(RawJson::is_object);
     let mut description = ServerDescription {
         info: info.unwrap_or_else(|| RawJson::literal("{}")),
-        instructions: result.get_string("instructions").as_ref().map(ByteString::to_string),
-        capabilities: read_capabilities(&result.get_object("capabilities").unwrap_or_default(), options),
+        instructions: result
+            .get_string("instructions")
+            .as_ref()
+            .map(ByteString::to_string),
+        capabilities: read_capabilities(
+            &result.get_object("capabilities").unwrap_or_default(),
+            options,
+        ),
         notes: Vec::new(),
     };
     let list = |kind: ItemKind| send_own_request(link, calls, options, kind.list_method());
@@ -76,9 +100,17 @@ async fn send_own_request(
 ) -> Result<JsonObject, ConnectError> {
     let id = calls.next_id();
     let params = JsonObject::new().with("_meta", gateway_meta(options).to_raw());
-    let body = encode_with(512, |out| write_request(out, &RequestId::number(id), method, &params));
+    let body = encode_with(512, |out| {
+        write_request(out, &RequestId::number(id), method, &params)
+    });
     let headers = mirrored_headers::write_headers(method, None, None, None);
-    let reply = link.send(OutgoingMessage { body, id: Some(id), headers }).await?;
+    let reply = link
+        .send(OutgoingMessage {
+            body,
+            id: Some(id),
+            headers,
+        })
+        .await?;
     first_response(reply.messages).await
 }
 
@@ -91,18 +123,27 @@ fn read_capabilities(capabilities: &JsonObject, options: &ConnectOptions) -> Ser
 
 /// True if the error of a failed probe shows that the server is modern.
 ///
-/// basic/versioning.mdx: "a recognized modern JSON-RPC error (such as `UnsupportedProtocolVersionError`) identifies a
-/// modern server".
+/// basic/versioning.mdx: "a recognized modern JSON-RPC error (such as
+/// `UnsupportedProtocolVersionError`) identifies a modern server".
 pub(crate) fn is_modern(error: &ConnectError) -> bool {
-    let recognized = |code| matches!(code, HEADER_MISMATCH | MISSING_CAPABILITY | UNSUPPORTED_VERSION);
+    let recognized = |code| {
+        matches!(
+            code,
+            HEADER_MISMATCH | MISSING_CAPABILITY | UNSUPPORTED_VERSION
+        )
+    };
     match error {
         ConnectError::Answered(error) => recognized(error.code),
         // It answered `server/discover`, so it is modern, but of no known revision.
         ConnectError::NoCommonRevision(_) => true,
-        ConnectError::Link(LinkError::Status { message: Some(message), .. }) => match &**message {
-            RpcMessage::Response(RpcResponse { outcome: Err(error), .. }) => {
-                recognized(error.code) && error.code != code::INTERNAL
-            }
+        ConnectError::Link(LinkError::Status {
+            message: Some(message),
+            ..
+        }) => match &**message {
+            RpcMessage::Response(RpcResponse {
+                outcome: Err(error),
+                ..
+            }) => recognized(error.code) && error.code != code::INTERNAL,
             _ => false,
         },
         ConnectError::Link(_) => false,

@@ -1,7 +1,7 @@
 //! Handle of a stateless server. Nothing is negotiated: each request carries everything.
 //!
-//! Owns the choice of the mode for each call, and its subscriptions. Does not run calls (`call.rs`). Invariant: a call
-//! carries the capabilities of its client, never the gateway's.
+//! Owns the choice of the mode for each call, and its subscriptions. Does not run calls
+//! (`call.rs`). Invariant: a call carries the capabilities of its client, never the gateway's.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ use crate::v2026_07_28::upstream::poll_task;
 use crate::v2026_07_28::upstream::stray_list_changes::StrayListChanges;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{
-    Call, Caller, Connection, Error, Exchange, ExchangeEvent, McpErrorKind, McpMethod, McpServer, Notification,
-    NotificationStream, ServerDescription, SubscriptionFilter, TaskMethod, TaskMode,
+    Call, Caller, Connection, Error, Exchange, ExchangeEvent, McpErrorKind, McpMethod, McpServer,
+    Notification, NotificationStream, ServerDescription, SubscriptionFilter, TaskMethod, TaskMode,
 };
 use moongate_transport::{HeaderList, Link};
 
@@ -42,8 +42,9 @@ impl ModernHandle {
         if link.is_multiplexed()
             && let Some(Ok(messages)) = link.open_server_stream(HeaderList::new()).now_or_never()
         {
-            // Messages without a request, such as progress of a finished one, have no receiver here. They must be read
-            // all the same, or they would take the room of messages about calls. One task for each connection.
+            // Messages without a request, such as progress of a finished one, have no receiver
+            // here. They must be read all the same, or they would take the room of messages about
+            // calls. One task for each connection.
             tokio::spawn(changes.clone().read_stream(messages));
         }
         Arc::new(ModernHandle(Arc::new(ModernConnection {
@@ -84,7 +85,9 @@ impl McpServer for ModernHandle {
                 }))
             }
             McpMethod::CallTool
-                if foreign && call.task_mode == TaskMode::Never && server.description.capabilities.tasks.is_some() =>
+                if foreign
+                    && call.task_mode == TaskMode::Never
+                    && server.description.capabilities.tasks.is_some() =>
             {
                 poll_task::call_without_tasks(server, caller, call)
             }
@@ -115,24 +118,48 @@ impl McpServer for ModernHandle {
         let stray_changes = self.0.stray_list_changes.subscribe(&filter);
         if acknowledged == SubscriptionFilter::default() {
             // An empty subscription is no sign of a lost server, so the stream must not end.
-            return NotificationStream { acknowledged, stream: stray_changes.boxed(), established: None };
+            return NotificationStream {
+                acknowledged,
+                stream: stray_changes.boxed(),
+                established: None,
+            };
         }
         let established = CancellationToken::new();
-        let opened = OpenedSubscription { uris: acknowledged.uris.clone(), established: established.clone() };
+        let opened = OpenedSubscription {
+            uris: acknowledged.uris.clone(),
+            established: established.clone(),
+        };
         self.0.opened_subscription.send_replace(opened);
-        let opening = open_listen_stream(self.0.clone(), acknowledged.clone(), established.clone().drop_guard());
-        let notifications = stream::once(opening).filter_map(std::future::ready).flatten();
+        let opening = open_listen_stream(
+            self.0.clone(),
+            acknowledged.clone(),
+            established.clone().drop_guard(),
+        );
+        let notifications = stream::once(opening)
+            .filter_map(std::future::ready)
+            .flatten();
         // The merged stream ends with the subscription.
         let notifications = stream::select(
-            notifications.map(Some).chain(stream::once(std::future::ready(None))),
+            notifications
+                .map(Some)
+                .chain(stream::once(std::future::ready(None))),
             stray_changes.map(Some),
         );
-        let notifications =
-            notifications.take_while(|next| std::future::ready(next.is_some())).filter_map(std::future::ready);
-        NotificationStream { acknowledged, stream: notifications.boxed(), established: Some(established) }
+        let notifications = notifications
+            .take_while(|next| std::future::ready(next.is_some()))
+            .filter_map(std::future::ready);
+        NotificationStream {
+            acknowledged,
+            stream: notifications.boxed(),
+            established: Some(established),
+        }
     }
 
-    fn confirm_subscription(&self, _: &Arc<Caller>, uri: &ByteString) -> Option<BoxFuture<'static, Result<(), Error>>> {
+    fn confirm_subscription(
+        &self,
+        _: &Arc<Caller>,
+        uri: &ByteString,
+    ) -> Option<BoxFuture<'static, Result<(), Error>>> {
         if !self.0.description.capabilities.subscribe {
             return None;
         }
@@ -140,8 +167,10 @@ impl McpServer for ModernHandle {
         let uri = uri.clone();
         Some(Box::pin(async move {
             // The connection is gone, or the stream that has it is.
-            let Ok(established) =
-                opened.wait_for(|opened| opened.uris.contains(&uri)).await.map(|opened| opened.established.clone())
+            let Ok(established) = opened
+                .wait_for(|opened| opened.uris.contains(&uri))
+                .await
+                .map(|opened| opened.established.clone())
             else {
                 return Ok(());
             };
@@ -159,17 +188,19 @@ impl McpServer for ModernHandle {
 }
 
 impl Connection for ModernHandle {
-    /// Pings the server with `server/discover`, since this revision has no ping. Any response proves that it is alive.
+    /// Pings the server with `server/discover`, since this revision has no ping. Any response
+    /// proves that it is alive.
     ///
-    /// "Servers **MUST** implement `server/discover`" (2026-07-28/basic/versioning.mdx), and this one did when it was
-    /// opened. Over HTTP there is no connection that could hang.
+    /// "Servers **MUST** implement `server/discover`" (2026-07-28/basic/versioning.mdx), and this
+    /// one did when it was opened. Over HTTP there is no connection that could hang.
     fn ping(&self) -> Option<BoxFuture<'static, bool>> {
         let connection = self.0.clone();
         if !connection.link.is_multiplexed() {
             return None;
         }
         Some(Box::pin(async move {
-            let answer = send_discover(&connection.link, &connection.calls, &connection.options).await;
+            let answer =
+                send_discover(&connection.link, &connection.calls, &connection.options).await;
             matches!(answer, Ok(_) | Err(ConnectError::Answered(_)))
         }))
     }

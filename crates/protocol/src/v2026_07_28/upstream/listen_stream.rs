@@ -1,7 +1,7 @@
 //! Listen stream of a stateless server (`subscriptions/listen`).
 //!
-//! Owns the request, the reader of the stream and its cancellation. Does not merge subscriptions. Invariant: the
-//! subscription id stays on this hop.
+//! Owns the request, the reader of the stream and its cancellation. Does not merge subscriptions.
+//! Invariant: the subscription id stays on this hop.
 
 use std::sync::Arc;
 
@@ -37,25 +37,46 @@ pub(crate) async fn open_listen_stream(
     }
     if !filter.uris.is_empty() {
         let uris: Vec<&str> = filter.uris.iter().map(ByteString::as_str).collect();
-        requested.set(ByteString::literal("resourceSubscriptions"), RawJson::from_value(&uris));
+        requested.set(
+            ByteString::literal("resourceSubscriptions"),
+            RawJson::from_value(&uris),
+        );
     }
     let params = JsonObject::new()
         .with("notifications", requested.to_raw())
         .with("_meta", gateway_meta(&connection.options).to_raw());
     let id = entry.id;
-    let body: Bytes =
-        encode_with(512, |out| write_request(out, &RequestId::number(id), "subscriptions/listen", &params));
+    let body: Bytes = encode_with(512, |out| {
+        write_request(out, &RequestId::number(id), "subscriptions/listen", &params)
+    });
     let headers = mirrored_headers::write_headers("subscriptions/listen", None, None, None);
-    let sent = connection.link.send(OutgoingMessage { body, id: Some(id), headers }).await;
+    let sent = connection
+        .link
+        .send(OutgoingMessage {
+            body,
+            id: Some(id),
+            headers,
+        })
+        .await;
     let messages: MessageStream = match sent {
         Ok(reply) => reply.messages,
         Err(e) => {
-            tracing::debug!(server = connection.options.server, "subscription to changes failed: {e}");
+            tracing::debug!(
+                server = connection.options.server,
+                "subscription to changes failed: {e}"
+            );
             return None;
         }
     };
-    let open = ListenReader { messages, _entry: entry, connection, opening_guard: Some(established) };
-    Some(stream::unfold(open, |mut open| async move { open.next().await.map(|notification| (notification, open)) }))
+    let open = ListenReader {
+        messages,
+        _entry: entry,
+        connection,
+        opening_guard: Some(established),
+    };
+    Some(stream::unfold(open, |mut open| async move {
+        open.next().await.map(|notification| (notification, open))
+    }))
 }
 
 struct ListenReader {
@@ -70,27 +91,30 @@ impl ListenReader {
     async fn next(&mut self) -> Option<Notification> {
         loop {
             match self.messages.next().await? {
-                Ok(RpcMessage::Notification(n)) if &*n.method == "notifications/subscriptions/acknowledged" => {
+                Ok(RpcMessage::Notification(n))
+                    if &*n.method == "notifications/subscriptions/acknowledged" =>
+                {
                     self.opening_guard = None;
                 }
                 Ok(RpcMessage::Notification(mut n)) => {
-                    // The id has done its work. 2026-07-28/basic/patterns/subscriptions.mdx: "clients MUST
-                    // use this field to correlate notifications with their originating subscription"
-                    // (`correlation.rs`).
+                    // The id has done its work. 2026-07-28/basic/patterns/subscriptions.mdx:
+                    // "clients MUST use this field to correlate notifications with their
+                    // originating subscription" (`correlation.rs`).
                     untag_subscription(&mut n.params);
-                    // A notification is kept until the slowest subscriber has it, so large ones are dropped.
+                    // A notification is kept until the slowest subscriber has it, so large ones are
+                    // dropped.
                     if n.params.size_hint() > notifications::NOTIFICATION_BYTES_MAX {
                         continue;
                     }
-                    if let notification @ (Notification::ListChanged(_) | Notification::ResourceUpdated(..)) =
-                        notifications::decode(n)
+                    if let notification @ (Notification::ListChanged(_)
+                    | Notification::ResourceUpdated(..)) = notifications::decode(n)
                     {
                         return Some(notification);
                     }
                 }
-                // The response is the graceful end of the stream; an error ends it, too.
-                // Whoever subscribed does so again. 2026-07-28/basic/patterns/subscriptions.mdx: "the server
-                // holds no subscription state across reconnections".
+                // The response is the graceful end of the stream; an error ends it, too. Whoever
+                // subscribed does so again. 2026-07-28/basic/patterns/subscriptions.mdx: "the
+                // server holds no subscription state across reconnections".
                 Ok(RpcMessage::Response(_)) | Err(_) => return None,
                 Ok(RpcMessage::Request(_)) => {}
             }
@@ -100,8 +124,9 @@ impl ListenReader {
 
 impl Drop for ListenReader {
     fn drop(&mut self) {
-        // basic/patterns/subscriptions.mdx, Cancellation: on a pipe the client sends `notifications/cancelled`.
-        // Without a runtime the process is ending, and the pipe ends with it.
+        // basic/patterns/subscriptions.mdx, Cancellation: on a pipe the client sends
+        // `notifications/cancelled`. Without a runtime the process is ending, and the pipe ends
+        // with it.
         if self.connection.link.is_multiplexed() && tokio::runtime::Handle::try_current().is_ok() {
             self.connection.send_notification(
                 ByteString::literal("notifications/cancelled"),

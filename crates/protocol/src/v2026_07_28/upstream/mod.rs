@@ -1,7 +1,7 @@
 //! Server side of the stateless revision: connections to servers without sessions, and their calls.
 //!
-//! Owns what is written to servers and read from them. Does not know clients. Invariant: no request depends on an
-//! earlier one.
+//! Owns what is written to servers and read from them. Does not know clients. Invariant: no request
+//! depends on an earlier one.
 
 pub(super) mod call;
 pub(super) mod connection;

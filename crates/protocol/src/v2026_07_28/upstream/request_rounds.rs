@@ -1,7 +1,7 @@
 //! Requests of one call: the first, and a retry for each input round.
 //!
-//! Owns the params and the number of rounds. Does not send them. Invariant: a call sends at most [`ROUNDS_MAX`]
-//! retries.
+//! Owns the params and the number of rounds. Does not send them. Invariant: a call sends at most
+//! [`ROUNDS_MAX`] retries.
 
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{Continuation, Error, InputResponses};
@@ -22,7 +22,11 @@ pub(crate) struct RequestRounds {
 
 impl RequestRounds {
     pub(crate) fn new(params: JsonObject, continuation: Option<Box<Continuation>>) -> Self {
-        RequestRounds { params, continuation, retries: 0 }
+        RequestRounds {
+            params,
+            continuation,
+            retries: 0,
+        }
     }
 
     /// Borrows the params without the members of a round.
@@ -36,8 +40,8 @@ impl RequestRounds {
         Some(self.with_round(resume.input_responses, resume.request_state))
     }
 
-    /// Returns the params of the next round: the responses and the server's state (basic/patterns/mrtr.mdx). `server`
-    /// is the name for errors.
+    /// Returns the params of the next round: the responses and the server's state
+    /// (basic/patterns/mrtr.mdx). `server` is the name for errors.
     pub(crate) fn next_round(
         &mut self,
         responses: &InputResponses,
@@ -62,7 +66,11 @@ impl RequestRounds {
 
     /// Returns the progress token in the params. All rounds send the same `_meta`.
     pub(crate) fn progress_token(&self) -> Option<u64> {
-        self.params.get_object("_meta")?.get("progressToken")?.parse_as().ok()
+        self.params
+            .get_object("_meta")?
+            .get("progressToken")?
+            .parse_as()
+            .ok()
     }
 
     /// Adds one round's members to the params.
@@ -71,8 +79,8 @@ impl RequestRounds {
         if let Some(responses) = responses {
             params.set(ByteString::literal("inputResponses"), responses);
         }
-        // 2026-07-28/basic/patterns/mrtr.mdx: "the client MUST echo back the exact value of that field".
-        // Without one it "MUST NOT include one in the retry".
+        // 2026-07-28/basic/patterns/mrtr.mdx: "the client MUST echo back the exact value of that
+        // field". Without one it "MUST NOT include one in the retry".
         if let Some(state) = state {
             params.set(ByteString::literal("requestState"), state);
         }

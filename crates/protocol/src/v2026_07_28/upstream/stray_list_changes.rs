@@ -1,10 +1,11 @@
 //! List changes that a server reports outside of a subscription.
 //!
-//! 2026-07-28/basic/patterns/subscriptions.mdx wants them on the stream of `subscriptions/listen`. Some servers send
-//! them on the stream of the call that changed a list, and say `listChanged: false`.
+//! 2026-07-28/basic/patterns/subscriptions.mdx wants them on the stream of `subscriptions/listen`.
+//! Some servers send them on the stream of the call that changed a list, and say `listChanged:
+//! false`.
 //!
-//! Owns their delivery to subscribers. Does not fetch lists. Invariant: a change that is not delivered in time becomes
-//! a change of every list.
+//! Owns their delivery to subscribers. Does not fetch lists. Invariant: a change that is not
+//! delivered in time becomes a change of every list.
 
 use futures_util::{Stream, StreamExt, stream};
 use tokio::sync::broadcast;
@@ -49,8 +50,14 @@ impl StrayListChanges {
     }
 
     /// Subscribes to the changes. The stream never ends.
-    pub(crate) fn subscribe(&self, filter: &SubscriptionFilter) -> impl Stream<Item = Notification> + Send + use<> {
-        let wanted = SubscriptionFilter { uris: Vec::new(), ..filter.clone() };
+    pub(crate) fn subscribe(
+        &self,
+        filter: &SubscriptionFilter,
+    ) -> impl Stream<Item = Notification> + Send + use<> {
+        let wanted = SubscriptionFilter {
+            uris: Vec::new(),
+            ..filter.clone()
+        };
         let open = (self.0.subscribe(), Vec::new());
         stream::unfold(open, move |(mut changes, mut pending)| {
             let wanted = wanted.clone();

@@ -41,8 +41,16 @@ impl OddServer {
         let upstream = Upstream::new(settings, shared, Arc::new(NoSink));
         let began = Instant::now();
         tokio::spawn(upstream.clone().run());
-        upstream.watch().wait_for(|status| status.state == state).await.unwrap();
-        OddServer { upstream, received, took: began.elapsed() }
+        upstream
+            .watch()
+            .wait_for(|status| status.state == state)
+            .await
+            .unwrap();
+        OddServer {
+            upstream,
+            received,
+            took: began.elapsed(),
+        }
     }
 
     async fn ready(serve: impl Fn(&ServerSide, &Value) + Send + Sync + 'static) -> Self {
@@ -52,11 +60,17 @@ impl OddServer {
     /// Returns the methods that the server got, with their connections.
     fn methods(&self) -> Vec<(usize, String)> {
         let received = self.received.lock();
-        received.iter().map(|(nth, message)| (*nth, message["method"].as_str().unwrap().to_owned())).collect()
+        received
+            .iter()
+            .map(|(nth, message)| (*nth, message["method"].as_str().unwrap().to_owned()))
+            .collect()
     }
 
     fn count(&self, method: &str) -> usize {
-        self.methods().iter().filter(|(_, got)| got == method).count()
+        self.methods()
+            .iter()
+            .filter(|(_, got)| got == method)
+            .count()
     }
 
     fn tools(&self) -> usize {
@@ -96,8 +110,17 @@ async fn a_server_that_ends_at_the_probe_gets_the_handshake_first() {
         _ => agree(talk, message, "2025-06-18", &TOOLS()),
     })
     .await;
-    assert_eq!(odd.methods()[..2], [(0, "server/discover".to_owned()), (1, "initialize".to_owned())]);
-    assert_eq!((odd.upstream.revision(), odd.tools()), (Some("2025-06-18"), 1));
+    assert_eq!(
+        odd.methods()[..2],
+        [
+            (0, "server/discover".to_owned()),
+            (1, "initialize".to_owned())
+        ]
+    );
+    assert_eq!(
+        (odd.upstream.revision(), odd.tools()),
+        (Some("2025-06-18"), 1)
+    );
     assert!(odd.took < Duration::from_secs(1), "{:?}", odd.took);
 }
 
@@ -112,17 +135,26 @@ async fn a_server_that_is_silent_after_the_probe_gets_the_handshake_on_a_fresh_c
         }
     })
     .await;
-    assert_eq!(odd.methods()[..2], [(0, "server/discover".to_owned()), (1, "initialize".to_owned())]);
+    assert_eq!(
+        odd.methods()[..2],
+        [
+            (0, "server/discover".to_owned()),
+            (1, "initialize".to_owned())
+        ]
+    );
     assert!(odd.took < Duration::from_secs(8), "{:?}", odd.took);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_out_of_order_after_the_probe_gets_a_fresh_connection() {
-    let odd = OddServer::ready(|talk, message| match (talk.nth, message["method"].as_str().unwrap()) {
-        (0, _) => refuse(talk, message, -32000, "not initialized", &Value::Null),
-        _ => agree(talk, message, "2025-06-18", &TOOLS()),
-    })
-    .await;
+    let odd =
+        OddServer::ready(
+            |talk, message| match (talk.nth, message["method"].as_str().unwrap()) {
+                (0, _) => refuse(talk, message, -32000, "not initialized", &Value::Null),
+                _ => agree(talk, message, "2025-06-18", &TOOLS()),
+            },
+        )
+        .await;
     assert_eq!(odd.methods()[2], (1, "initialize".to_owned()));
     assert_eq!(odd.tools(), 1);
 }
@@ -131,8 +163,12 @@ async fn a_server_that_is_out_of_order_after_the_probe_gets_a_fresh_connection()
 async fn a_program_that_is_still_downloaded_is_not_ended() {
     let npx = |settings: &mut ServerSettings| {
         let connect = &mut settings.connect;
-        *connect =
-            crate::ConnectTarget::Stdio { command: "npx".to_owned(), args: Vec::new(), env: Vec::new(), cwd: None };
+        *connect = crate::ConnectTarget::Stdio {
+            command: "npx".to_owned(),
+            args: Vec::new(),
+            env: Vec::new(),
+            cwd: None,
+        };
     };
     let slow = |talk: &ServerSide, message: &Value| {
         let talk = talk.clone();
@@ -146,19 +182,30 @@ async fn a_program_that_is_still_downloaded_is_not_ended() {
         });
     };
     let odd = OddServer::start(UpstreamState::Ready, npx, slow).await;
-    assert!(odd.methods().iter().all(|(nth, _)| *nth == 0), "{:?}", odd.methods());
+    assert!(
+        odd.methods().iter().all(|(nth, _)| *nth == 0),
+        "{:?}",
+        odd.methods()
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_revision_that_an_error_names_is_requested_next() {
     let named = [
-        ("Unsupported protocol version", json!({"supported": ["2025-06-18"], "requested": "2025-11-25"})),
-        ("Bad Request: Unsupported protocol version (supported versions: 2025-06-18)", Value::Null),
+        (
+            "Unsupported protocol version",
+            json!({"supported": ["2025-06-18"], "requested": "2025-11-25"}),
+        ),
+        (
+            "Bad Request: Unsupported protocol version (supported versions: 2025-06-18)",
+            Value::Null,
+        ),
     ];
     for (text, data) in named {
         let odd = OddServer::ready(move |talk, message| {
             let wanted = &message["params"]["protocolVersion"];
-            if is(message, "server/discover") || is(message, "initialize") && wanted != "2025-06-18" {
+            if is(message, "server/discover") || is(message, "initialize") && wanted != "2025-06-18"
+            {
                 refuse(talk, message, -32602, text, &data);
             } else {
                 agree(talk, message, "2025-06-18", &TOOLS());
@@ -166,10 +213,18 @@ async fn the_revision_that_an_error_names_is_requested_next() {
         })
         .await;
         assert_eq!(odd.upstream.revision(), Some("2025-06-18"));
-        let greetings: Vec<Value> =
-            odd.received.lock().iter().filter(|(_, got)| is(got, "initialize")).map(|(_, got)| got.clone()).collect();
+        let greetings: Vec<Value> = odd
+            .received
+            .lock()
+            .iter()
+            .filter(|(_, got)| is(got, "initialize"))
+            .map(|(_, got)| got.clone())
+            .collect();
         let greeting = &greetings.last().unwrap()["params"];
-        assert_eq!(greeting["capabilities"], json!({"sampling": {}, "elicitation": {}}));
+        assert_eq!(
+            greeting["capabilities"],
+            json!({"sampling": {}, "elicitation": {}})
+        );
         // Two of the newest: one after the probe, one as the first message.
         assert_eq!(greetings.len(), 3, "{greetings:?}");
     }
@@ -180,25 +235,48 @@ fn strict(talk: &ServerSide, message: &Value, known: &[&str]) {
     if is(message, "server/discover") {
         return refuse(talk, message, -32601, "no", &Value::Null);
     }
-    let declared = message["params"]["capabilities"].as_object().cloned().unwrap_or_default();
+    let declared = message["params"]["capabilities"]
+        .as_object()
+        .cloned()
+        .unwrap_or_default();
     let unknown = |(name, value): (&String, &Value)| {
         (!known.contains(&name.as_str()) || *value != json!({})).then(|| name.clone())
     };
     match declared.iter().find_map(unknown) {
-        Some(name) => refuse(talk, message, -32603, &format!("Unrecognized field {name:?}"), &Value::Null),
-        None => agree(talk, message, message["params"]["protocolVersion"].as_str().unwrap_or_default(), &TOOLS()),
+        Some(name) => refuse(
+            talk,
+            message,
+            -32603,
+            &format!("Unrecognized field {name:?}"),
+            &Value::Null,
+        ),
+        None => agree(
+            talk,
+            message,
+            message["params"]["protocolVersion"]
+                .as_str()
+                .unwrap_or_default(),
+            &TOOLS(),
+        ),
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn older_forms_have_the_members_of_their_revision_and_the_last_has_none() {
-    let known: [(&'static [&'static str], &str); 3] =
-        [(&["sampling", "elicitation"], "2025-06-18"), (&["sampling"], "2025-03-26"), (&[], "2025-11-25")];
+    let known: [(&'static [&'static str], &str); 3] = [
+        (&["sampling", "elicitation"], "2025-06-18"),
+        (&["sampling"], "2025-03-26"),
+        (&[], "2025-11-25"),
+    ];
     for (known, revision) in known {
         let odd = OddServer::ready(move |talk, message| strict(talk, message, known)).await;
         assert_eq!(odd.upstream.revision(), Some(revision), "{known:?}");
         let reason = odd.upstream.status().reason;
-        assert_eq!(reason.contains("ask its clients for nothing"), known.is_empty(), "{reason}");
+        assert_eq!(
+            reason.contains("ask its clients for nothing"),
+            known.is_empty(),
+            "{reason}"
+        );
     }
 }
 
@@ -217,34 +295,60 @@ async fn the_form_that_worked_is_the_first_of_the_next_connection() {
     .await;
     let before = odd.methods().len();
     tokio::time::sleep(Duration::from_secs(60)).await;
-    let after = odd.methods()[before..].iter().filter(|(_, got)| got == "initialize").count();
-    assert_eq!((after, odd.count("server/discover")), (1, 1), "{:?}", odd.methods());
+    let after = odd.methods()[before..]
+        .iter()
+        .filter(|(_, got)| got == "initialize")
+        .count();
+    assert_eq!(
+        (after, odd.count("server/discover")),
+        (1, 1),
+        "{:?}",
+        odd.methods()
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_modern_error_stays_modern() {
     let tried = Mutex::new(0);
-    let odd = OddServer::ready(move |talk, message| match message["method"].as_str().unwrap() {
-        "server/discover" => {
-            *tried.lock() += 1;
-            if *tried.lock() == 1 {
-                return refuse(talk, message, -32022, "no", &json!({"supported": ["2026-07-28"]}));
+    let odd = OddServer::ready(
+        move |talk, message| match message["method"].as_str().unwrap() {
+            "server/discover" => {
+                *tried.lock() += 1;
+                if *tried.lock() == 1 {
+                    return refuse(
+                        talk,
+                        message,
+                        -32022,
+                        "no",
+                        &json!({"supported": ["2026-07-28"]}),
+                    );
+                }
+                talk.answer(
+                    message,
+                    &json!({"resultType": "complete", "supportedVersions": ["2026-07-28"],
+                    "capabilities": {"tools": {}}}),
+                );
             }
-            talk.answer(
-                message,
-                &json!({"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}),
-            );
-        }
-        "tools/list" => {
-            let tools = json!([{"name": "t", "inputSchema": {"type": "object"}}]);
-            talk.answer(message, &json!({"resultType": "complete", "tools": tools}));
-        }
-        _ => {}
-    })
+            "tools/list" => {
+                let tools = json!([{"name": "t", "inputSchema": {"type": "object"}}]);
+                talk.answer(message, &json!({"resultType": "complete", "tools": tools}));
+            }
+            _ => {}
+        },
+    )
     .await;
-    assert_eq!((odd.upstream.revision(), odd.count("initialize")), (Some("2026-07-28"), 0));
+    assert_eq!(
+        (odd.upstream.revision(), odd.count("initialize")),
+        (Some("2026-07-28"), 0)
+    );
     let foreign = |talk: &ServerSide, message: &Value| {
-        refuse(talk, message, -32022, "Unsupported protocol version", &json!({"supported": ["2027-01-01"]}));
+        refuse(
+            talk,
+            message,
+            -32022,
+            "Unsupported protocol version",
+            &json!({"supported": ["2027-01-01"]}),
+        );
     };
     let odd = OddServer::start(UpstreamState::BackingOff, |_| {}, foreign).await;
     assert_eq!(odd.count("initialize"), 0, "{:?}", odd.methods());
@@ -253,24 +357,49 @@ async fn a_modern_error_stays_modern() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_lists_only_older_revisions_gets_the_handshake() {
     let odd = OddServer::ready(|talk, message| match message["method"].as_str().unwrap() {
-        "server/discover" => talk.answer(message, &json!({"supportedVersions": ["2025-06-18"], "capabilities": {}})),
+        "server/discover" => talk.answer(
+            message,
+            &json!({"supportedVersions": ["2025-06-18"], "capabilities": {}}),
+        ),
         _ => agree(talk, message, "2025-06-18", &TOOLS()),
     })
     .await;
-    assert_eq!((odd.upstream.revision(), odd.tools()), (Some("2025-06-18"), 1));
+    assert_eq!(
+        (odd.upstream.revision(), odd.tools()),
+        (Some("2025-06-18"), 1)
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_announces_nothing_is_asked_for_each_list() {
-    for capabilities in [json!({}), json!([]), Value::Null, json!({"tools": true}), json!({"logging": {}})] {
-        let odd = OddServer::ready(move |talk, message| match message["method"].as_str().unwrap() {
-            "server/discover" | "prompts/list" | "resources/list" | "resources/templates/list" => {
-                refuse(talk, message, -32601, "Method not found", &Value::Null);
-            }
-            _ => agree(talk, message, "2025-06-18", &capabilities),
-        })
-        .await;
-        assert_eq!((odd.tools(), odd.count("prompts/list"), odd.count("resources/list")), (1, 1, 1));
+    for capabilities in [
+        json!({}),
+        json!([]),
+        Value::Null,
+        json!({"tools": true}),
+        json!({"logging": {}}),
+    ] {
+        let odd =
+            OddServer::ready(
+                move |talk, message| match message["method"].as_str().unwrap() {
+                    "server/discover"
+                    | "prompts/list"
+                    | "resources/list"
+                    | "resources/templates/list" => {
+                        refuse(talk, message, -32601, "Method not found", &Value::Null);
+                    }
+                    _ => agree(talk, message, "2025-06-18", &capabilities),
+                },
+            )
+            .await;
+        assert_eq!(
+            (
+                odd.tools(),
+                odd.count("prompts/list"),
+                odd.count("resources/list")
+            ),
+            (1, 1, 1)
+        );
         assert_eq!(odd.upstream.status().reason, "");
         assert!(odd.upstream.description().unwrap().capabilities.tools);
     }
@@ -283,18 +412,30 @@ async fn nothing_is_asked_for_beside_an_announced_list() {
         _ => agree(talk, message, "2025-06-18", &TOOLS()),
     })
     .await;
-    assert_eq!((odd.count("prompts/list"), odd.count("resources/list"), odd.count("tools/list")), (0, 0, 1));
+    assert_eq!(
+        (
+            odd.count("prompts/list"),
+            odd.count("resources/list"),
+            odd.count("tools/list")
+        ),
+        (0, 0, 1)
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_ready_with_nothing_says_why() {
     let odd = OddServer::ready(|talk, message| match message["method"].as_str().unwrap() {
-        "initialize" | "notifications/initialized" => agree(talk, message, "2025-06-18", &json!({})),
+        "initialize" | "notifications/initialized" => {
+            agree(talk, message, "2025-06-18", &json!({}))
+        }
         _ => refuse(talk, message, -32601, "Method not found", &Value::Null),
     })
     .await;
     let reason = odd.upstream.status().reason;
-    assert!(reason.contains("announces no tools") && reason.contains("Method not found"), "{reason}");
+    assert!(
+        reason.contains("announces no tools") && reason.contains("Method not found"),
+        "{reason}"
+    );
 }
 
 /// Answers each message of a connection once the server has started, which takes this time.
@@ -326,10 +467,18 @@ fn serve_late(
 fn serve_modern(refusal: i64) -> impl Fn(&ServerSide, &Value) + Send + Sync {
     move |talk, message| {
         let mut result = match message["method"].as_str().unwrap() {
-            "server/discover" => json!({"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}),
+            "server/discover" => {
+                json!({"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}})
+            }
             "tools/list" => json!({"tools": [{"name": "t", "inputSchema": {"type": "object"}}]}),
             "initialize" if refusal == -32022 => {
-                return refuse(talk, message, refusal, "no", &json!({"supported": ["2026-07-28"]}));
+                return refuse(
+                    talk,
+                    message,
+                    refusal,
+                    "no",
+                    &json!({"supported": ["2026-07-28"]}),
+                );
             }
             "initialize" => return refuse(talk, message, refusal, "no such method", &Value::Null),
             _ => return,
@@ -352,7 +501,13 @@ async fn a_modern_server_that_starts_slowly_is_found() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_starts_slowly_and_says_late_that_it_is_modern_gets_no_further_handshake() {
     let discovers = |talk: &ServerSide, message: &Value| {
-        refuse(talk, message, -32022, "no", &json!({"supported": ["2027-01-01"]}));
+        refuse(
+            talk,
+            message,
+            -32022,
+            "no",
+            &json!({"supported": ["2027-01-01"]}),
+        );
     };
     let late = serve_late(Duration::from_secs(8), discovers);
     let odd = OddServer::start(UpstreamState::BackingOff, |_| {}, late).await;
@@ -364,7 +519,15 @@ async fn a_server_that_refuses_every_handshake_is_started_a_few_times_only() {
     let odd = OddServer::start(
         UpstreamState::BackingOff,
         |_| {},
-        |talk, message| refuse(talk, message, -32603, "GITHUB_TOKEN is not set", &Value::Null),
+        |talk, message| {
+            refuse(
+                talk,
+                message,
+                -32603,
+                "GITHUB_TOKEN is not set",
+                &Value::Null,
+            )
+        },
     )
     .await;
     assert!(odd.count("initialize") <= 6, "{:?}", odd.methods());
@@ -374,15 +537,32 @@ async fn a_server_that_refuses_every_handshake_is_started_a_few_times_only() {
 async fn a_server_that_minds_a_member_of_the_newest_revision_keeps_the_others() {
     let odd = OddServer::ready(|talk, message| match message["method"].as_str().unwrap() {
         "server/discover" => refuse(talk, message, -32601, "no", &Value::Null),
-        "initialize" if message["params"]["capabilities"].to_string().contains("form") => {
-            refuse(talk, message, -32602, "Unrecognized field \"form\"", &Value::Null);
+        "initialize"
+            if message["params"]["capabilities"]
+                .to_string()
+                .contains("form") =>
+        {
+            refuse(
+                talk,
+                message,
+                -32602,
+                "Unrecognized field \"form\"",
+                &Value::Null,
+            );
         }
         _ => agree(talk, message, "2025-06-18", &TOOLS()),
     })
     .await;
     let received = odd.received.lock();
-    let taken = received.iter().rfind(|(_, message)| is(message, "initialize")).unwrap();
-    assert!(taken.1["params"]["capabilities"]["elicitation"].is_object(), "{}", taken.1);
+    let taken = received
+        .iter()
+        .rfind(|(_, message)| is(message, "initialize"))
+        .unwrap();
+    assert!(
+        taken.1["params"]["capabilities"]["elicitation"].is_object(),
+        "{}",
+        taken.1
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -396,17 +576,25 @@ async fn what_a_host_in_trouble_takes_is_not_remembered() {
                 return ScriptedAnswer::Status(500);
             }
             let info = json!({"name": "odd", "version": "1"});
-            let result = json!({"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info});
+            let result = json!({"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+                "serverInfo": info});
             ScriptedAnswer::Result(result, None)
         }
         "tools/list" => ScriptedAnswer::Result(json!({"tools": []}), None),
         method if method.starts_with("notifications/") => ScriptedAnswer::Status(202),
         _ => ScriptedAnswer::Status(400),
     });
-    let settings = ServerSettings { protocol: None, ..settings_http() };
+    let settings = ServerSettings {
+        protocol: None,
+        ..settings_http()
+    };
     let upstream = Upstream::new(settings, shared, Arc::new(NoSink));
     tokio::spawn(upstream.clone().run());
-    upstream.watch().wait_for(|status| status.state == UpstreamState::Ready).await.unwrap();
+    upstream
+        .watch()
+        .wait_for(|status| status.state == UpstreamState::Ready)
+        .await
+        .unwrap();
     assert_eq!(*greetings.lock(), 3);
     assert_eq!(upstream.pool.greeting(), None);
 }

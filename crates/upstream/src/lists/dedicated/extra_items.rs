@@ -1,6 +1,7 @@
-//! Extra items: items that a server lists only on dedicated connections. Owns the difference from the shared lists.
-//! Does not fetch the shared lists (`supervisor/refresh.rs`). Invariant: extra items are listed for all clients of their
-//! era until their connection ends, and never hide a shared item of that era.
+//! Extra items: items that a server lists only on dedicated connections. Owns the difference from
+//! the shared lists. Does not fetch the shared lists (`supervisor/refresh.rs`). Invariant: extra
+//! items are listed for all clients of their era until their connection ends, and never hide a
+//! shared item of that era.
 
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
@@ -47,42 +48,77 @@ struct ConnectionItems {
 }
 
 impl ExtraItems {
-    /// Adds the extra items of an era to a list of the connection that all clients of that era have.
+    /// Adds the extra items of an era to a list of the connection that all clients of that era
+    /// have.
     pub(crate) fn merge_into(&self, era: Era, kind: ItemKind, list: &mut ItemList) {
         let mut table = self.0.lock();
         // Remembered, because `replace` compares with it.
         table.shared.entry(era).or_default()[kind as usize] = list.items.clone();
         let mut known = keys(&list.items, kind);
-        let mut added: Vec<_> = table.by_connection.iter().filter(|(_, added)| added.era == era).collect();
+        let mut added: Vec<_> = table
+            .by_connection
+            .iter()
+            .filter(|(_, added)| added.era == era)
+            .collect();
         // Sorted, so that the order is the same in each list.
         added.sort_by_key(|(one, _)| *one);
-        for item in added.into_iter().flat_map(|(_, added)| &added.lists[kind as usize]) {
-            if item.get_string(kind.item_key()).is_some_and(|key| known.insert(key)) {
+        for item in added
+            .into_iter()
+            .flat_map(|(_, added)| &added.lists[kind as usize])
+        {
+            if item
+                .get_string(kind.item_key())
+                .is_some_and(|key| known.insert(key))
+            {
                 list.items.push(item.clone());
             }
         }
     }
 
-    /// Replaces the extra items of one connection and kind. Returns true if they differ from before.
-    fn replace(&self, by: &ByteString, era: Era, kind: ItemKind, items: Vec<Arc<JsonObject>>) -> bool {
+    /// Replaces the extra items of one connection and kind. Returns true if they differ from
+    /// before.
+    fn replace(
+        &self,
+        by: &ByteString,
+        era: Era,
+        kind: ItemKind,
+        items: Vec<Arc<JsonObject>>,
+    ) -> bool {
         let mut table = self.0.lock();
-        let known = table.shared.get(&era).map(|shared| keys(&shared[kind as usize], kind)).unwrap_or_default();
+        let known = table
+            .shared
+            .get(&era)
+            .map(|shared| keys(&shared[kind as usize], kind))
+            .unwrap_or_default();
         // Cleared first, so that the connection's old items do not count against the limits.
         let added = table.by_connection.entry(by.clone());
-        let added = added.or_insert_with(|| ConnectionItems { era, lists: ItemsByKind::default() });
+        let added = added.or_insert_with(|| ConnectionItems {
+            era,
+            lists: ItemsByKind::default(),
+        });
         let before = std::mem::take(&mut added.lists[kind as usize]);
-        let all = || table.by_connection.values().flat_map(|added| &added.lists).flatten();
+        let all = || {
+            table
+                .by_connection
+                .values()
+                .flat_map(|added| &added.lists)
+                .flatten()
+        };
         let mut count = all().count();
         let mut bytes = all().map(|item| item.size_hint()).sum::<usize>();
         let mut kept = Vec::new();
         for item in items {
-            if item.get_string(kind.item_key()).is_none_or(|key| known.contains(&key)) {
+            if item
+                .get_string(kind.item_key())
+                .is_none_or(|key| known.contains(&key))
+            {
                 continue;
             }
             (count, bytes) = (count + 1, bytes + item.size_hint());
             if count > EXTRA_ITEMS_MAX || bytes > EXTRA_BYTES_MAX {
                 tracing::warn!(
-                    "server: what its connections add to its lists is more than {EXTRA_ITEMS_MAX} items or {EXTRA_BYTES_MAX} bytes; the rest is left out"
+                    "server: what its connections add to its lists is more than {EXTRA_ITEMS_MAX} \
+                     items or {EXTRA_BYTES_MAX} bytes; the rest is left out"
                 );
                 break;
             }
@@ -97,12 +133,19 @@ impl ExtraItems {
 
     /// Removes the items of a connection. Returns true if there were any.
     fn forget(&self, by: &ByteString) -> bool {
-        self.0.lock().by_connection.remove(by).is_some_and(|added| added.lists.iter().any(|list| !list.is_empty()))
+        self.0
+            .lock()
+            .by_connection
+            .remove(by)
+            .is_some_and(|added| added.lists.iter().any(|list| !list.is_empty()))
     }
 }
 
 fn keys(items: &[Arc<JsonObject>], kind: ItemKind) -> HashSet<ByteString> {
-    items.iter().filter_map(|item| item.get_string(kind.item_key())).collect()
+    items
+        .iter()
+        .filter_map(|item| item.get_string(kind.item_key()))
+        .collect()
 }
 
 /// Collector of one connection: the lists to fetch there after a change.
@@ -134,8 +177,8 @@ impl ExtraItemsCollector {
         self.has_changes.notify_one();
     }
 
-    /// Fetches the lists that changed, or that a silent server may have changed, and calls `report` for each that clients
-    /// should look at. Never returns.
+    /// Fetches the lists that changed, or that a silent server may have changed, and calls `report`
+    /// for each that clients should look at. Never returns.
     pub(crate) async fn run_collector(
         &self,
         server: &ServerContext,
@@ -169,15 +212,32 @@ impl ExtraItemsCollector {
     }
 
     /// Fetches a list of the connection. Returns true if its extra items differ from before.
-    async fn fetch(&self, server: &ServerContext, connection: &UpstreamConnection, kind: ItemKind) -> bool {
+    async fn fetch(
+        &self,
+        server: &ServerContext,
+        connection: &UpstreamConnection,
+        kind: ItemKind,
+    ) -> bool {
         let settings = &server.settings;
-        if !offers_list(&connection.server.describe(&gateway_caller()).capabilities, kind) {
+        if !offers_list(
+            &connection.server.describe(&gateway_caller()).capabilities,
+            kind,
+        ) {
             return false;
         }
         let listed = list_all(&*connection.server, kind, &settings.lists);
         match timeout(server.peek_live_settings().list_timeout, listed).await {
-            Ok(Ok(list)) => return self.extra_items.replace(&self.connection, connection.era, kind, list.items),
-            Ok(Err(error)) => tracing::debug!(server = settings.name, "connection not listed: {error}"),
+            Ok(Ok(list)) => {
+                return self.extra_items.replace(
+                    &self.connection,
+                    connection.era,
+                    kind,
+                    list.items,
+                );
+            }
+            Ok(Err(error)) => {
+                tracing::debug!(server = settings.name, "connection not listed: {error}")
+            }
             Err(_) => tracing::debug!(server = settings.name, "connection not listed in time"),
         }
         false
@@ -197,13 +257,22 @@ mod tests {
     use moongate_jsonrpc::json::RawJson;
 
     fn items(names: impl IntoIterator<Item = String>) -> Vec<Arc<JsonObject>> {
-        names.into_iter().map(|name| Arc::new(JsonObject::new().with("name", RawJson::string(&name)))).collect()
+        names
+            .into_iter()
+            .map(|name| Arc::new(JsonObject::new().with("name", RawJson::string(&name))))
+            .collect()
     }
 
     fn merged(added: &ExtraItems, main: &[&str]) -> Vec<String> {
-        let mut list = ItemList { items: items(main.iter().map(|name| (*name).to_owned())), ..ItemList::default() };
+        let mut list = ItemList {
+            items: items(main.iter().map(|name| (*name).to_owned())),
+            ..ItemList::default()
+        };
         added.merge_into(Era::Legacy, ItemKind::Tools, &mut list);
-        list.items.iter().map(|item| item.get_string("name").unwrap().to_string()).collect()
+        list.items
+            .iter()
+            .map(|item| item.get_string("name").unwrap().to_string())
+            .collect()
     }
 
     #[test]
@@ -212,8 +281,18 @@ mod tests {
         let one = ByteString::literal("one");
         let other = ByteString::literal("other");
         assert_eq!(merged(&added, &["a"]), ["a"]);
-        added.replace(&one, Era::Legacy, ItemKind::Tools, items(["a", "b"].map(str::to_owned)));
-        added.replace(&other, Era::Legacy, ItemKind::Tools, items(["b", "c"].map(str::to_owned)));
+        added.replace(
+            &one,
+            Era::Legacy,
+            ItemKind::Tools,
+            items(["a", "b"].map(str::to_owned)),
+        );
+        added.replace(
+            &other,
+            Era::Legacy,
+            ItemKind::Tools,
+            items(["b", "c"].map(str::to_owned)),
+        );
         assert_eq!(merged(&added, &["a"]), ["a", "b", "c"]);
         assert_eq!(merged(&added, &["a", "c"]), ["a", "c", "b"]);
         ExtraItemsCollector::new(&added, one).discard(|_| {});
@@ -235,7 +314,12 @@ mod tests {
             );
         }
         assert_eq!(merged(&added, &[]).len(), EXTRA_ITEMS_MAX);
-        added.replace(&ByteString::literal("0"), Era::Legacy, ItemKind::Tools, items(["x".repeat(EXTRA_BYTES_MAX)]));
+        added.replace(
+            &ByteString::literal("0"),
+            Era::Legacy,
+            ItemKind::Tools,
+            items(["x".repeat(EXTRA_BYTES_MAX)]),
+        );
         assert_eq!(merged(&added, &[]).len(), EXTRA_ITEMS_MAX - 200);
     }
 }

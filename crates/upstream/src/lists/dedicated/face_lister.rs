@@ -1,5 +1,6 @@
-//! Lists of the face in the other era, fetched on the connection that its clients share. Owns when they are due. Does not
-//! open that connection (`pool`). Invariant: a face is listed only while a client's call keeps its connection open.
+//! Lists of the face in the other era, fetched on the connection that its clients share. Owns when
+//! they are due. Does not open that connection (`pool`). Invariant: a face is listed only while a
+//! client's call keeps its connection open.
 
 use parking_lot::Mutex;
 use std::collections::HashSet;
@@ -49,7 +50,13 @@ impl FaceLister {
     pub(crate) fn new(server: &Arc<ServerContext>, lists: &Arc<ListStore>, era: Era) -> Self {
         let server = server.clone();
         let lists = lists.clone();
-        FaceLister { server, lists, era, changed: Mutex::new(ItemKind::ALL.to_vec()), has_changes: Notify::new() }
+        FaceLister {
+            server,
+            lists,
+            era,
+            changed: Mutex::new(ItemKind::ALL.to_vec()),
+            has_changes: Notify::new(),
+        }
     }
 
     /// Records that a list changed, or may have.
@@ -88,10 +95,12 @@ impl FaceLister {
                     kinds.into_iter().for_each(|kind| self.mark_changed(kind));
                     false
                 }
-                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => last_listed.is_some(),
+                () = sleep_until(due.unwrap_or_else(Instant::now)),
+                    if due.is_some() => last_listed.is_some(),
                 () = sleep_until(polls.at()) => {
                     let capabilities = connection.server.describe(&gateway_caller()).capabilities;
-                    let kinds = polls.take_due(&self.server, self.lists.uses.take_other(), &capabilities);
+                    let kinds = polls.take_due(&self.server, self.lists.uses.take_other(),
+                        &capabilities);
                     kinds.into_iter().for_each(|kind| self.mark_changed(kind));
                     false
                 }
@@ -119,19 +128,27 @@ impl FaceLister {
         }
     }
 
-    /// Fetches the lists once, on a connection that no client will call on: what the shared connection cannot serve is left
-    /// out.
+    /// Fetches the lists once, on a connection that no client will call on: what the shared
+    /// connection cannot serve is left out.
     pub(crate) async fn list_once(&self, connection: &UpstreamConnection) {
         let capabilities = connection.server.describe(&gateway_caller()).capabilities;
         let mut differs = false;
         for kind in ItemKind::ALL {
             // A list that fails stays that of the shared connection.
-            let Ok(mut list) = self.fetch_list(connection, &capabilities, kind).await else { continue };
+            let Ok(mut list) = self.fetch_list(connection, &capabilities, kind).await else {
+                continue;
+            };
             let eras = self.lists.load_eras();
             let key = |item: &JsonObject| item.get_string(kind.item_key());
-            let served: HashSet<ByteString> =
-                eras.shared().get(kind).items.iter().filter_map(|item| key(item)).collect();
-            list.items.retain(|item| key(item).is_some_and(|key| served.contains(&key)));
+            let served: HashSet<ByteString> = eras
+                .shared()
+                .get(kind)
+                .items
+                .iter()
+                .filter_map(|item| key(item))
+                .collect();
+            list.items
+                .retain(|item| key(item).is_some_and(|key| served.contains(&key)));
             differs |= self.lists.record_other(self.era, kind, list);
         }
         differs |= self.lists.close_other(self.era);
@@ -148,7 +165,10 @@ impl FaceLister {
             match self.fetch_list(connection, &capabilities, kind).await {
                 Ok(list) => fetched.differs |= self.lists.record_other(self.era, kind, list),
                 Err(reason) => {
-                    tracing::debug!(server = &*self.server.name, "other era not listed: {reason}");
+                    tracing::debug!(
+                        server = &*self.server.name,
+                        "other era not listed: {reason}"
+                    );
                     fetched.failed.push(kind);
                 }
             }
@@ -170,11 +190,18 @@ impl FaceLister {
             return Ok(ItemList::default());
         }
         let limit = self.server.peek_live_settings().list_timeout;
-        let listed = timeout(limit, list_all(&*connection.server, kind, &self.server.settings.lists)).await;
-        listed.map_err(|_| format!("{} took longer than {limit:?}", kind.list_method()))?.map_err(|e| e.to_string())
+        let listed = timeout(
+            limit,
+            list_all(&*connection.server, kind, &self.server.settings.lists),
+        )
+        .await;
+        listed
+            .map_err(|_| format!("{} took longer than {limit:?}", kind.list_method()))?
+            .map_err(|e| e.to_string())
     }
 
-    /// Records the end of the connection. The lists stay, and follow those of the shared connection.
+    /// Records the end of the connection. The lists stay, and follow those of the shared
+    /// connection.
     pub(crate) fn end(&self) {
         self.lists.other_relist_requests.abandon();
         if self.lists.close_other(self.era) {
@@ -199,40 +226,62 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_list_that_fails_and_is_announced_meanwhile_is_fetched_once_a_time() {
-        // The first process is modern. The second one, of the legacy era, announces its tools and does not list them.
+        // The first process is modern. The second one, of the legacy era, announces its tools and
+        // does not list them.
         let listed = Arc::new(AtomicUsize::new(0));
         let counts = listed.clone();
-        let shared = dialing(move |talk, message| match message["method"].as_str().unwrap_or_default() {
-            "server/discover" => talk.answer(
-                message,
-                &json!({"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}),
-            ),
-            "initialize" => {
-                let capabilities = json!({"tools": {"listChanged": true}});
-                let info = json!({"name": "a", "version": "1"});
-                talk.answer(
-                    message,
-                    &json!({"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info}),
-                );
-            }
-            "tools/list" if talk.nth == 1 => {
-                counts.fetch_add(1, Ordering::Relaxed);
-                talk.send(json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
-                talk.send(
-                    json!({"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32000, "message": "not now"}}),
-                );
-            }
-            "tools/list" => talk.answer(message, &json!({"resultType": "complete", "tools": []})),
-            "tools/call" => talk.answer(message, &json!({"resultType": "complete", "content": []})),
-            _ => {}
-        });
+        let shared =
+            dialing(
+                move |talk, message| match message["method"].as_str().unwrap_or_default() {
+                    "server/discover" => talk.answer(
+                        message,
+                        &json!({"resultType": "complete", "supportedVersions": ["2026-07-28"],
+                    "capabilities": {"tools": {}}}),
+                    ),
+                    "initialize" => {
+                        let capabilities = json!({"tools": {"listChanged": true}});
+                        let info = json!({"name": "a", "version": "1"});
+                        talk.answer(
+                            message,
+                            &json!({"protocolVersion": "2025-11-25", "capabilities": capabilities,
+                        "serverInfo": info}),
+                        );
+                    }
+                    "tools/list" if talk.nth == 1 => {
+                        counts.fetch_add(1, Ordering::Relaxed);
+                        talk.send(
+                            json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}),
+                        );
+                        talk.send(json!({"jsonrpc": "2.0", "id": message["id"],
+                        "error": {"code": -32000, "message": "not now"}}));
+                    }
+                    "tools/list" => {
+                        talk.answer(message, &json!({"resultType": "complete", "tools": []}))
+                    }
+                    "tools/call" => {
+                        talk.answer(message, &json!({"resultType": "complete", "content": []}))
+                    }
+                    _ => {}
+                },
+            );
         let upstream = Upstream::new(settings(), shared, Arc::new(NoSink));
         tokio::spawn(upstream.clone().run());
-        upstream.watch().wait_for(|status| status.state == UpstreamState::Ready).await.unwrap();
+        upstream
+            .watch()
+            .wait_for(|status| status.state == UpstreamState::Ready)
+            .await
+            .unwrap();
         for revision in ["2026-07-28", "2025-11-25"] {
-            let caller = Arc::new(Caller { revision, ..(*testing::caller(1, None)).clone() });
+            let caller = Arc::new(Caller {
+                revision,
+                ..(*testing::caller(1, None)).clone()
+            });
             let params = JsonObject::new().with("name", RawJson::string("t"));
-            upstream.call(&caller, Call::new(McpMethod::CallTool, params)).outcome().await.unwrap();
+            upstream
+                .call(&caller, Call::new(McpMethod::CallTool, params))
+                .outcome()
+                .await
+                .unwrap();
         }
         tokio::time::sleep(RETRY_DELAY / 2).await;
         assert_eq!(listed.load(Ordering::Relaxed), 1, "its first list");
@@ -242,7 +291,8 @@ mod tests {
         upstream.stop().await;
     }
 
-    /// Program of both eras, which lists these tools in each. Without legacy tools, it speaks the modern era only.
+    /// Program of both eras, which lists these tools in each. Without legacy tools, it speaks the
+    /// modern era only.
     struct FacedProgram {
         modern: &'static [&'static str],
         legacy: Option<&'static [&'static str]>,
@@ -253,7 +303,10 @@ mod tests {
         fn serve(&self, talk: &crate::testing::ServerSide, message: &serde_json::Value) {
             self.processes.fetch_max(talk.nth + 1, Ordering::Relaxed);
             let tools = |names: &[&str]| -> Vec<serde_json::Value> {
-                names.iter().map(|name| json!({"name": name, "inputSchema": {"type": "object"}})).collect()
+                names
+                    .iter()
+                    .map(|name| json!({"name": name, "inputSchema": {"type": "object"}}))
+                    .collect()
             };
             // The first process is the probed one.
             let legacy = self.legacy.filter(|_| talk.nth > 0);
@@ -261,16 +314,18 @@ mod tests {
                 "server/discover" if legacy.is_none() => {
                     let capabilities = json!({"tools": {}});
                     let versions = json!(["2026-07-28"]);
-                    let result =
-                        json!({"resultType": "complete", "supportedVersions": versions, "capabilities": capabilities});
+                    let result = json!({"resultType": "complete", "supportedVersions": versions,
+                        "capabilities": capabilities});
                     talk.answer(message, &result);
                 }
                 "initialize" if legacy.is_none() => {
-                    let error = json!({"code": -32022, "message": "no", "data": {"supported": ["2026-07-28"]}});
+                    let error = json!({"code": -32022, "message": "no",
+                        "data": {"supported": ["2026-07-28"]}});
                     talk.send(json!({"jsonrpc": "2.0", "id": message["id"], "error": error}));
                 }
                 "tools/list" => {
-                    let result = json!({"resultType": "complete", "tools": tools(legacy.unwrap_or(self.modern))});
+                    let result = json!({"resultType": "complete",
+                        "tools": tools(legacy.unwrap_or(self.modern))});
                     talk.answer(message, &result);
                 }
                 _ if legacy.is_some() => _ = talk.serve_legacy(message),
@@ -283,19 +338,30 @@ mod tests {
         modern: &'static [&'static str],
         legacy: Option<&'static [&'static str]>,
     ) -> (Arc<Upstream>, Arc<FacedProgram>) {
-        let program = Arc::new(FacedProgram { modern, legacy, processes: AtomicUsize::new(0) });
+        let program = Arc::new(FacedProgram {
+            modern,
+            legacy,
+            processes: AtomicUsize::new(0),
+        });
         let serves = program.clone();
         let shared = dialing(move |talk, message| serves.serve(talk, message));
         let upstream = Upstream::new(settings(), shared, Arc::new(NoSink));
         tokio::spawn(upstream.clone().run());
-        upstream.watch().wait_for(|status| status.state == UpstreamState::Ready).await.unwrap();
+        upstream
+            .watch()
+            .wait_for(|status| status.state == UpstreamState::Ready)
+            .await
+            .unwrap();
         (upstream, program)
     }
 
     fn names(upstream: &Upstream, era: Era) -> Vec<String> {
         let lists = upstream.era_lists();
         let tools = &lists.of_era(era).get(ItemKind::Tools).items;
-        tools.iter().map(|tool| tool.get_string("name").unwrap().to_string()).collect()
+        tools
+            .iter()
+            .map(|tool| tool.get_string("name").unwrap().to_string())
+            .collect()
     }
 
     #[tokio::test(start_paused = true)]
@@ -331,7 +397,11 @@ mod tests {
         let (upstream, program) = faced(&["a"], Some(&["a", "t"])).await;
         tokio::time::sleep(RETRY_DELAY * 10).await;
         upstream.relist_for(Era::Modern, ItemKind::Tools).await;
-        assert_eq!(program.processes.load(Ordering::Relaxed), 1, "the shared connection has that era");
+        assert_eq!(
+            program.processes.load(Ordering::Relaxed),
+            1,
+            "the shared connection has that era"
+        );
         assert_eq!(names(&upstream, Era::Legacy), ["a"]);
         let calls = (0..100).map(|_| upstream.relist_for(Era::Legacy, ItemKind::Tools));
         futures_util::future::join_all(calls).await;

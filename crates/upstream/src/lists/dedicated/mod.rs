@@ -1,6 +1,6 @@
-//! Changes that dedicated connections make to the lists of their server. Joins the fetches that they cause and the
-//! items that they add. Does not fetch (`supervisor/refresh.rs`). Invariant: no dedicated connection removes or hides
-//! an item of the shared lists.
+//! Changes that dedicated connections make to the lists of their server. Joins the fetches that
+//! they cause and the items that they add. Does not fetch (`supervisor/refresh.rs`). Invariant: no
+//! dedicated connection removes or hides an item of the shared lists.
 
 pub(crate) mod extra_items;
 pub(crate) mod face_lister;

@@ -1,6 +1,7 @@
-//! List fetches that dedicated connections cause. Owns the pending changes of each owner, and the fetch times. Does not
-//! fetch lists (`supervisor/refresh.rs`). Invariant: an owner is notified of a change only after a later fetch of the
-//! shared lists. An owner without a connection is not notified: its client finds the change in the shared lists.
+//! List fetches that dedicated connections cause. Owns the pending changes of each owner, and the
+//! fetch times. Does not fetch lists (`supervisor/refresh.rs`). Invariant: an owner is notified of
+//! a change only after a later fetch of the shared lists. An owner without a connection is not
+//! notified: its client finds the change in the shared lists.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -14,10 +15,12 @@ use crate::connection_owner::ConnectionOwner;
 use crate::lists::fetch::SETTLE_TIME;
 use moongate_model::ItemKind;
 
-/// Shortest interval between fetches for announced changes. With many connections, changes are announced all the time.
+/// Shortest interval between fetches for announced changes. With many connections, changes are
+/// announced all the time.
 const CHANGED_INTERVAL: Duration = Duration::from_secs(2);
-/// Shortest interval between fetches for changes that may have been missed. Proxies cut all streams, often once a
-/// minute. Changes of the shared lists are announced on the shared connection as well.
+/// Shortest interval between fetches for changes that may have been missed. Proxies cut all
+/// streams, often once a minute. Changes of the shared lists are announced on the shared connection
+/// as well.
 const MAYBE_CHANGED_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Fetches that the dedicated connections of one server cause, and when each is due.
@@ -29,7 +32,8 @@ pub(crate) struct DedicatedRelists {
 
 #[derive(Default)]
 struct PendingRelists {
-    /// Changes by owner. Owners without a connection are removed, so that `max_connections` bounds the map.
+    /// Changes by owner. Owners without a connection are removed, so that `max_connections` bounds
+    /// the map.
     owners: HashMap<ConnectionOwner, OwnerChanges>,
     /// Time since when an announced change waits.
     changed_since: Option<Instant>,
@@ -65,12 +69,21 @@ pub(crate) struct ChangeReporter {
 impl DedicatedRelists {
     /// Creates the reporter of one connection of this owner.
     pub(crate) fn reporter(relists: &Arc<Self>, owner: ConnectionOwner) -> ChangeReporter {
-        relists.pending.lock().owners.entry(owner.clone()).or_default().connections += 1;
-        ChangeReporter { relists: relists.clone(), owner }
+        relists
+            .pending
+            .lock()
+            .owners
+            .entry(owner.clone())
+            .or_default()
+            .connections += 1;
+        ChangeReporter {
+            relists: relists.clone(),
+            owner,
+        }
     }
 
-    /// Waits for the next lists to fetch: lists that changed or may have changed. This wait and the fetch can be
-    /// cancelled without loss. [`DedicatedRelists::completed`] ends it.
+    /// Waits for the next lists to fetch: lists that changed or may have changed. This wait and the
+    /// fetch can be cancelled without loss. [`DedicatedRelists::completed`] ends it.
     pub(crate) async fn next_batch(&self) -> Vec<ItemKind> {
         loop {
             let due = self.pending.lock().due();
@@ -90,7 +103,8 @@ impl DedicatedRelists {
         }
     }
 
-    /// Ends a fetch. Returns the clients to notify, and of which lists. Empty if the fetch was for another reason.
+    /// Ends a fetch. Returns the clients to notify, and of which lists. Empty if the fetch was for
+    /// another reason.
     pub(crate) fn completed(&self) -> Vec<(ConnectionOwner, ItemKind)> {
         let mut pending = self.pending.lock();
         // A regular fetch also ends here, and no owner waits for that one.
@@ -101,7 +115,9 @@ impl DedicatedRelists {
         let mut changed = Vec::new();
         for (owner, changes) in &mut pending.owners {
             let taken = std::mem::take(&mut changes.in_progress);
-            let kinds = ItemKind::ALL.into_iter().filter(|kind| taken[*kind as usize]);
+            let kinds = ItemKind::ALL
+                .into_iter()
+                .filter(|kind| taken[*kind as usize]);
             changed.extend(kinds.map(|kind| (owner.clone(), kind)));
         }
         changed
@@ -117,10 +133,15 @@ impl PendingRelists {
         }
         let after = |since: Option<Instant>, pause: Duration| {
             let settled = since? + SETTLE_TIME;
-            Some(self.last_listed.map_or(settled, |last| settled.max(last + pause)))
+            Some(
+                self.last_listed
+                    .map_or(settled, |last| settled.max(last + pause)),
+            )
         };
-        let due =
-            [after(self.changed_since, CHANGED_INTERVAL), after(self.maybe_changed_since, MAYBE_CHANGED_INTERVAL)];
+        let due = [
+            after(self.changed_since, CHANGED_INTERVAL),
+            after(self.maybe_changed_since, MAYBE_CHANGED_INTERVAL),
+        ];
         due.into_iter().flatten().min()
     }
 
@@ -138,7 +159,10 @@ impl PendingRelists {
         }
         // Templates have no notification of their own.
         wanted[ItemKind::Templates as usize] |= wanted[ItemKind::Resources as usize];
-        let kinds: Vec<ItemKind> = ItemKind::ALL.into_iter().filter(|kind| wanted[*kind as usize]).collect();
+        let kinds: Vec<ItemKind> = ItemKind::ALL
+            .into_iter()
+            .filter(|kind| wanted[*kind as usize])
+            .collect();
         self.in_progress = !kinds.is_empty();
         kinds
     }
@@ -162,7 +186,8 @@ impl ChangeReporter {
         self.relists.has_pending.notify_one();
     }
 
-    /// Records that a list may have changed. The owner is notified like all others, if the shared lists change.
+    /// Records that a list may have changed. The owner is notified like all others, if the shared
+    /// lists change.
     pub(crate) fn report_maybe_changed(&self, kind: ItemKind) {
         let mut pending = self.relists.pending.lock();
         pending.maybe_changed[kind as usize] = true;
@@ -175,7 +200,9 @@ impl ChangeReporter {
 impl Drop for ChangeReporter {
     fn drop(&mut self) {
         let mut pending = self.relists.pending.lock();
-        let Some(changes) = pending.owners.get_mut(&self.owner) else { return };
+        let Some(changes) = pending.owners.get_mut(&self.owner) else {
+            return;
+        };
         changes.connections -= 1;
         if changes.connections == 0 {
             pending.owners.remove(&self.owner);
@@ -204,18 +231,27 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn lists_are_taken_at_once_and_then_at_most_so_often() {
         let relists = Arc::new(DedicatedRelists::default());
-        let reporters: Vec<ChangeReporter> =
-            (0..100).map(|n| DedicatedRelists::reporter(&relists, owner(&n.to_string()))).collect();
+        let reporters: Vec<ChangeReporter> = (0..100)
+            .map(|n| DedicatedRelists::reporter(&relists, owner(&n.to_string())))
+            .collect();
         // The first interval has passed, so that only the settle time counts.
         tokio::time::advance(CHANGED_INTERVAL).await;
-        reporters.iter().for_each(|reporter| reporter.report_changed(ItemKind::Tools));
+        reporters
+            .iter()
+            .for_each(|reporter| reporter.report_changed(ItemKind::Tools));
         assert_eq!(due(&relists).await, (SETTLE_TIME, vec![ItemKind::Tools]));
         // The fetch takes time, which is no delay.
         tokio::time::advance(CHANGED_INTERVAL).await;
         assert_eq!(relists.completed().len(), 100);
         // Templates are fetched with resources.
         reporters[0].report_changed(ItemKind::Resources);
-        assert_eq!(due(&relists).await, (CHANGED_INTERVAL, vec![ItemKind::Resources, ItemKind::Templates]));
+        assert_eq!(
+            due(&relists).await,
+            (
+                CHANGED_INTERVAL,
+                vec![ItemKind::Resources, ItemKind::Templates]
+            )
+        );
         assert_eq!(relists.completed(), [(owner("0"), ItemKind::Resources)]);
         assert_eq!(relists.completed(), []);
     }
@@ -223,19 +259,29 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn reopened_streams_relist_once_a_minute_and_report_no_change() {
         let relists = Arc::new(DedicatedRelists::default());
-        let reporters: Vec<ChangeReporter> =
-            (0..100).map(|n| DedicatedRelists::reporter(&relists, owner(&n.to_string()))).collect();
+        let reporters: Vec<ChangeReporter> = (0..100)
+            .map(|n| DedicatedRelists::reporter(&relists, owner(&n.to_string())))
+            .collect();
         let all = || {
-            reporters
-                .iter()
-                .for_each(|reporter| ItemKind::ALL.into_iter().for_each(|kind| reporter.report_maybe_changed(kind)))
+            reporters.iter().for_each(|reporter| {
+                ItemKind::ALL
+                    .into_iter()
+                    .for_each(|kind| reporter.report_maybe_changed(kind))
+            })
         };
         all();
         assert_eq!(due(&relists).await, (SETTLE_TIME, ItemKind::ALL.to_vec()));
-        assert_eq!(relists.completed(), [], "nobody knows that anything changed");
+        assert_eq!(
+            relists.completed(),
+            [],
+            "nobody knows that anything changed"
+        );
         // The same once more: now the long interval applies.
         all();
-        assert_eq!(due(&relists).await, (MAYBE_CHANGED_INTERVAL, ItemKind::ALL.to_vec()));
+        assert_eq!(
+            due(&relists).await,
+            (MAYBE_CHANGED_INTERVAL, ItemKind::ALL.to_vec())
+        );
         relists.completed();
         // A certain change does not wait for a possible one, although it comes later.
         all();
@@ -244,7 +290,10 @@ mod tests {
             reporters[0].report_changed(ItemKind::Prompts);
         };
         let ((waited, kinds), ()) = tokio::join!(due(&relists), later);
-        assert_eq!((waited, kinds), (CHANGED_INTERVAL + SETTLE_TIME, ItemKind::ALL.to_vec()));
+        assert_eq!(
+            (waited, kinds),
+            (CHANGED_INTERVAL + SETTLE_TIME, ItemKind::ALL.to_vec())
+        );
         assert_eq!(relists.completed(), [(owner("0"), ItemKind::Prompts)]);
     }
 
@@ -252,19 +301,31 @@ mod tests {
     async fn reports_of_closed_connections_are_dropped() {
         let relists = Arc::new(DedicatedRelists::default());
         for n in 0..1000 {
-            DedicatedRelists::reporter(&relists, owner(&n.to_string())).report_changed(ItemKind::Tools);
+            DedicatedRelists::reporter(&relists, owner(&n.to_string()))
+                .report_changed(ItemKind::Tools);
         }
-        assert!(relists.pending.lock().owners.is_empty(), "also while nobody takes any list");
+        assert!(
+            relists.pending.lock().owners.is_empty(),
+            "also while nobody takes any list"
+        );
         assert_eq!(relists.next_batch().now_or_never(), None);
         // The settle time is over, but no owner is left.
         tokio::time::advance(SETTLE_TIME).await;
-        assert_eq!(relists.next_batch().now_or_never(), None, "no owner is to be notified");
+        assert_eq!(
+            relists.next_batch().now_or_never(),
+            None,
+            "no owner is to be notified"
+        );
         let first = DedicatedRelists::reporter(&relists, owner("s"));
         let second = DedicatedRelists::reporter(&relists, owner("s"));
         first.report_changed(ItemKind::Tools);
         drop(first);
         assert_eq!(relists.next_batch().await, [ItemKind::Tools]);
-        assert_eq!(relists.completed(), [(owner("s"), ItemKind::Tools)], "the owner has another connection");
+        assert_eq!(
+            relists.completed(),
+            [(owner("s"), ItemKind::Tools)],
+            "the owner has another connection"
+        );
         drop(second);
         assert!(relists.pending.lock().owners.is_empty());
     }
@@ -277,10 +338,19 @@ mod tests {
         assert_eq!(relists.next_batch().await, [ItemKind::Tools]);
         // The shared connection ended meanwhile. Its successor continues the fetch.
         reporter.report_changed(ItemKind::Prompts);
-        assert_eq!(due(&relists).await, (Duration::ZERO, vec![ItemKind::Tools, ItemKind::Prompts]));
+        assert_eq!(
+            due(&relists).await,
+            (Duration::ZERO, vec![ItemKind::Tools, ItemKind::Prompts])
+        );
         // A change during a fetch may have come too late for it.
         reporter.report_changed(ItemKind::Tools);
-        assert_eq!(relists.completed(), [(owner("s"), ItemKind::Tools), (owner("s"), ItemKind::Prompts)]);
+        assert_eq!(
+            relists.completed(),
+            [
+                (owner("s"), ItemKind::Tools),
+                (owner("s"), ItemKind::Prompts)
+            ]
+        );
         assert_eq!(due(&relists).await.1, [ItemKind::Tools]);
         assert_eq!(relists.completed(), [(owner("s"), ItemKind::Tools)]);
     }

@@ -1,5 +1,6 @@
-//! Backoff of one server's dedicated connections, by key. Owns the cooldown after a failure or a loss. Does not dial
-//! (`lifecycle.rs`). Invariant: a failure concerns its own key only, unless the program cannot be started for anyone.
+//! Backoff of one server's dedicated connections, by key. Owns the cooldown after a failure or a
+//! loss. Does not dial (`lifecycle.rs`). Invariant: a failure concerns its own key only, unless the
+//! program cannot be started for anyone.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +15,8 @@ use moongate_protocol::ConnectError;
 use moongate_telemetry::logs;
 use moongate_transport::LinkError;
 
-/// Limit of cooldowns that are remembered for one server. Beyond it, the one that ends first is dropped.
+/// Limit of cooldowns that are remembered for one server. Beyond it, the one that ends first is
+/// dropped.
 // Keys come from clients' sessions, which can come and go without end.
 const COOLDOWNS_MAX: usize = 1024;
 
@@ -35,7 +37,8 @@ pub(crate) struct ConnectCooldown {
     pub(crate) reason: Arc<str>,
     /// Time before which there is no attempt.
     pub(crate) until: Instant,
-    /// Time until which calls wait for the end of the cooldown, because the connection was lost a moment ago.
+    /// Time until which calls wait for the end of the cooldown, because the connection was lost a
+    /// moment ago.
     grace_until: Option<Instant>,
 }
 
@@ -56,7 +59,12 @@ impl BackoffTable {
         now: Instant,
     ) -> Result<ReconnectBackoff, ConnectCooldown> {
         let key_cooldown = self.cooldowns.get(key).map(|(_, cooldown)| cooldown);
-        if let Some(cooldown) = self.spawn_failure.iter().chain(key_cooldown).find(|cooldown| cooldown.until > now) {
+        if let Some(cooldown) = self
+            .spawn_failure
+            .iter()
+            .chain(key_cooldown)
+            .find(|cooldown| cooldown.until > now)
+        {
             return Err(cooldown.clone());
         }
         // One attempt finds out for all whether the program can be started by now.
@@ -64,16 +72,25 @@ impl BackoffTable {
             cooldown.until = now + DEMAND_DELAY;
         }
         // The entry goes on with its failures, so that the delays keep growing.
-        let mut reconnect =
-            self.cooldowns.remove(key).map_or_else(|| ReconnectBackoff::new(backoff), |(reconnect, _)| reconnect);
+        let mut reconnect = self.cooldowns.remove(key).map_or_else(
+            || ReconnectBackoff::new(backoff),
+            |(reconnect, _)| reconnect,
+        );
         reconnect.record_attempt(now);
         Ok(reconnect)
     }
 
     /// Returns the cooldown after other connections used up the attempts of the window.
     pub(crate) fn over_budget(&self, until: Instant) -> ConnectCooldown {
-        let last = self.last_reason.clone().unwrap_or_else(|| "other connections to it fail".into());
-        ConnectCooldown { reason: last, until, grace_until: None }
+        let last = self
+            .last_reason
+            .clone()
+            .unwrap_or_else(|| "other connections to it fail".into());
+        ConnectCooldown {
+            reason: last,
+            until,
+            grace_until: None,
+        }
     }
 
     /// Records a successful attempt.
@@ -90,7 +107,8 @@ impl BackoffTable {
         now: Instant,
     ) -> ConnectCooldown {
         let delay = reconnect.on_failure(error, now);
-        // These connections are opened on demand only, so that the cooldown ends where demand may end it.
+        // These connections are opened on demand only, so that the cooldown ends where demand may
+        // end it.
         let cooldown = ConnectCooldown {
             reason: logs::one_line(&error.to_string()).into(),
             until: delay.demand_from,
@@ -107,7 +125,8 @@ impl BackoffTable {
         self.cooldowns.remove(key);
     }
 
-    /// Records the loss of a connection after this uptime. `grace`: the time that calls wait for the next connection.
+    /// Records the loss of a connection after this uptime. `grace`: the time that calls wait for
+    /// the next connection.
     pub(crate) fn on_loss(
         &mut self,
         key: &ByteString,
@@ -118,18 +137,34 @@ impl BackoffTable {
     ) {
         let now = Instant::now();
         let until = reconnect.on_loss(up, now).demand_from;
-        let cooldown = ConnectCooldown { reason: logs::one_line(reason).into(), until, grace_until: Some(now + grace) };
+        let cooldown = ConnectCooldown {
+            reason: logs::one_line(reason).into(),
+            until,
+            grace_until: Some(now + grace),
+        };
         self.cool_down(key, reconnect, cooldown, now);
     }
 
-    fn cool_down(&mut self, key: &ByteString, reconnect: ReconnectBackoff, cooldown: ConnectCooldown, now: Instant) {
+    fn cool_down(
+        &mut self,
+        key: &ByteString,
+        reconnect: ReconnectBackoff,
+        cooldown: ConnectCooldown,
+        now: Instant,
+    ) {
         // After its cooldown, an entry still counts the attempts of the window.
         self.cooldowns.retain(|_, (reconnect, cooldown)| {
-            cooldown.until.max(reconnect.last_attempt().map_or(now, |last| last + WINDOW)) > now
+            cooldown
+                .until
+                .max(reconnect.last_attempt().map_or(now, |last| last + WINDOW))
+                > now
         });
         if self.cooldowns.len() >= COOLDOWNS_MAX && !self.cooldowns.contains_key(key) {
-            let first =
-                self.cooldowns.iter().min_by_key(|(_, (_, cooldown))| cooldown.until).map(|(key, _)| key.clone());
+            let first = self
+                .cooldowns
+                .iter()
+                .min_by_key(|(_, (_, cooldown))| cooldown.until)
+                .map(|(key, _)| key.clone());
             first.and_then(|key| self.cooldowns.remove(&key));
         }
         self.last_reason = Some(cooldown.reason.clone());
@@ -156,12 +191,20 @@ mod tests {
             paces.on_failure(key, pace, error, Instant::now())
         };
         let pause = fail(&mut paces, &one, &status(401, None));
-        let began =
-            |paces: &mut BackoffTable, key: &ByteString| paces.try_begin(key, backoff(), Instant::now()).map(drop);
-        assert_eq!(began(&mut paces, &one), Err(pause), "refused credentials are one client's");
+        let began = |paces: &mut BackoffTable, key: &ByteString| {
+            paces.try_begin(key, backoff(), Instant::now()).map(drop)
+        };
+        assert_eq!(
+            began(&mut paces, &one),
+            Err(pause),
+            "refused credentials are one client's"
+        );
         assert!(began(&mut paces, &other).is_ok());
         paces.reset(&one);
-        assert!(began(&mut paces, &one).is_ok(), "it was tried in the wrong era");
+        assert!(
+            began(&mut paces, &one).is_ok(),
+            "it was tried in the wrong era"
+        );
         let unstartable = LinkError::Spawn("no such command".to_owned()).into();
         let pause = fail(&mut paces, &other, &unstartable);
         let third = ByteString::literal("third");
@@ -189,6 +232,11 @@ mod tests {
         let pace = paces.try_begin(&key, backoff(), Instant::now()).unwrap();
         paces.on_loss(&key, pace, Duration::ZERO, "gone", WINDOW);
         assert_eq!(paces.cooldowns.len(), 1);
-        assert!(paces.try_begin(&key, backoff(), Instant::now()).err().is_some_and(|pause| pause.is_worth_waiting()));
+        assert!(
+            paces
+                .try_begin(&key, backoff(), Instant::now())
+                .err()
+                .is_some_and(|pause| pause.is_worth_waiting())
+        );
     }
 }

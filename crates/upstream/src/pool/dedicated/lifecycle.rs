@@ -1,6 +1,6 @@
-//! Life of one dedicated connection, from its dial to its close. Owns the order of its end: out of the table first,
-//! then closed. Does not choose who gets the connection (`table.rs`). Invariant: every dial settles, so that its
-//! waiters always wake.
+//! Life of one dedicated connection, from its dial to its close. Owns the order of its end: out of
+//! the table first, then closed. Does not choose who gets the connection (`table.rs`). Invariant:
+//! every dial settles, so that its waiters always wake.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,7 +38,13 @@ pub(super) fn cooldown_error(server: &str, cooldown: &ConnectCooldown) -> Error 
         true => String::new(),
         false => format!("; the next attempt can be made in {}", seconds(left)),
     };
-    Error::new(McpErrorKind::ServerDown, format!("Server \"{server}\" cannot be connected: {}{when}", cooldown.reason))
+    Error::new(
+        McpErrorKind::ServerDown,
+        format!(
+            "Server \"{server}\" cannot be connected: {}{when}",
+            cooldown.reason
+        ),
+    )
 }
 
 /// Dedicated connection from its dial to its close, with all that its task needs.
@@ -93,7 +99,13 @@ enum DialFailure {
 impl DialFailure {
     /// Returns true if the server refused the credential.
     fn refuses_credential(&self) -> bool {
-        matches!(self, DialFailure::Dial(ConnectError::Link(LinkError::Status { status: 401 | 403, .. })))
+        matches!(
+            self,
+            DialFailure::Dial(ConnectError::Link(LinkError::Status {
+                status: 401 | 403,
+                ..
+            }))
+        )
     }
 }
 
@@ -103,19 +115,21 @@ impl DedicatedLifecycle {
         let ended = async {
             match self.lifetime {
                 ConnectionLifetime::WithSession => caller.ended.cancelled().await,
-                ConnectionLifetime::Unused | ConnectionLifetime::Idle(_) | ConnectionLifetime::Never => {
-                    std::future::pending().await
-                }
+                ConnectionLifetime::Unused
+                | ConnectionLifetime::Idle(_)
+                | ConnectionLifetime::Never => std::future::pending().await,
             }
         };
         tokio::select! {
             () = ended => "the client's session ended",
-            () = self.entry.evicted.cancelled() => "its place was given to another client's connection",
+            () = self.entry.evicted.cancelled() => "its place was given to another client's \
+                connection",
             () = self.stop.cancelled() => "it is being stopped",
         }
     }
 
-    /// Records a failed dial and returns its error. The next call may dial again once the backoff allows it.
+    /// Records a failed dial and returns its error. The next call may dial again once the backoff
+    /// allows it.
     fn give_up(&self, backoff: ReconnectBackoff, failure: DialFailure) -> Error {
         let mut table = self.pool.lock();
         table.remove(&self.key, &self.entry);
@@ -125,13 +139,23 @@ impl DedicatedLifecycle {
                     attempt.fail();
                 }
                 // Both are answers of the server: it does not speak this era.
-                let refused = matches!(error, ConnectError::Answered(_) | ConnectError::NoCommonRevision(_));
+                let refused = matches!(
+                    error,
+                    ConnectError::Answered(_) | ConnectError::NoCommonRevision(_)
+                );
                 table.refused = refused.then(|| self.key.clone());
-                let cooldown = table.backoffs.on_failure(&self.key, backoff, &error, Instant::now());
-                // A server that speaks one era refuses the other. That is no failure worth a warning.
+                let cooldown =
+                    table
+                        .backoffs
+                        .on_failure(&self.key, backoff, &error, Instant::now());
+                // A server that speaks one era refuses the other. That is no failure worth a
+                // warning.
                 if !(refused && isolation::is_era_key(&self.key)) {
                     let reason = &*cooldown.reason;
-                    tracing::warn!(server = self.settings.name, "dedicated connection not opened: {reason}");
+                    tracing::warn!(
+                        server = self.settings.name,
+                        "dedicated connection not opened: {reason}"
+                    );
                 }
                 cooldown_error(&self.settings.name, &cooldown)
             }
@@ -140,9 +164,18 @@ impl DedicatedLifecycle {
                 drop(self.entry.take_attempt());
                 // Evicted during the dial: the key cools down as after a loss.
                 if self.entry.evicted.is_cancelled() {
-                    table.backoffs.on_loss(&self.key, backoff, Duration::ZERO, reason, self.settings.connect_timeout);
+                    table.backoffs.on_loss(
+                        &self.key,
+                        backoff,
+                        Duration::ZERO,
+                        reason,
+                        self.settings.connect_timeout,
+                    );
                 }
-                let message = format!("Server \"{}\" was not connected: {reason}", self.settings.name);
+                let message = format!(
+                    "Server \"{}\" was not connected: {reason}",
+                    self.settings.name
+                );
                 Error::new(McpErrorKind::ServerDown, message)
             }
         }
@@ -150,16 +183,30 @@ impl DedicatedLifecycle {
 }
 
 /// Opens a connection and runs it until its lifetime is over.
-pub(super) async fn run_dedicated(lifecycle: DedicatedLifecycle, parameters: DialParameters, caller: Arc<Caller>) {
-    let attempt_guard =
-        AttemptGuard { pool: lifecycle.pool.clone(), key: lifecycle.key.clone(), entry: lifecycle.entry.clone() };
-    let DialParameters { settings, context: common, times, connect_identity, backoff } = parameters;
+pub(super) async fn run_dedicated(
+    lifecycle: DedicatedLifecycle,
+    parameters: DialParameters,
+    caller: Arc<Caller>,
+) {
+    let attempt_guard = AttemptGuard {
+        pool: lifecycle.pool.clone(),
+        key: lifecycle.key.clone(),
+        entry: lifecycle.entry.clone(),
+    };
+    let DialParameters {
+        settings,
+        context: common,
+        times,
+        connect_identity,
+        backoff,
+    } = parameters;
     let credential = common.find_credentials(&settings.name, connect_identity.person.as_ref());
     let opened = tokio::select! {
         // Polled first: a connection that no client wants is not dialed.
         biased;
         reason = lifecycle.wait_unwanted(&caller) => Err(DialFailure::Unwanted(reason)),
-        opened = dial(&settings, &common, connect_identity, times) => opened.map_err(DialFailure::Dial),
+        opened = dial(&settings, &common, connect_identity,
+            times) => opened.map_err(DialFailure::Dial),
     };
     // The connection may live for long, and needs neither of them any more.
     drop((settings, common));
@@ -176,19 +223,24 @@ pub(super) async fn run_dedicated(lifecycle: DedicatedLifecycle, parameters: Dia
             run_until_end(lifecycle, connection, caller, backoff).await;
         }
         Err(failure) => {
-            if credential.is_some_and(|source| source.is_personal()) && failure.refuses_credential() {
-                // One person's refusal says nothing of the server: the attempt is returned to the budget.
+            if credential.is_some_and(|source| source.is_personal()) && failure.refuses_credential()
+            {
+                // One person's refusal says nothing of the server: the attempt is returned to the
+                // budget.
                 drop(lifecycle.entry.take_attempt());
             }
             let error = lifecycle.give_up(backoff, failure);
             // Only this task sets the result, so that it is never set already.
             let _ = lifecycle.entry.opened.set(Err(error));
-            lifecycle.pool.publish_count(&lifecycle.settings.name, &lifecycle.metrics);
+            lifecycle
+                .pool
+                .publish_count(&lifecycle.settings.name, &lifecycle.metrics);
         }
     }
 }
 
-/// Waits until the connection has the roots of a client that has left, and takes it out of the table.
+/// Waits until the connection has the roots of a client that has left, and takes it out of the
+/// table.
 async fn wait_vacated(
     (pool, key, entry): (&DedicatedPool, &ByteString, &Arc<DedicatedEntry>),
     connection: &UpstreamConnection,
@@ -197,7 +249,9 @@ async fn wait_vacated(
     if !isolation::is_era_key(key) {
         return std::future::pending().await;
     }
-    connection.wait_roots_client_left(|| entry.has_tasks()).await;
+    connection
+        .wait_roots_client_left(|| entry.has_tasks())
+        .await;
     pool.remove_and_wait(key, entry).await;
 }
 
@@ -208,8 +262,19 @@ async fn run_until_end(
     caller: Arc<Caller>,
     backoff: ReconnectBackoff,
 ) {
-    let DedicatedLifecycle { pool, key, entry, lifetime, stop, metrics, health, row, subscriptions, router, settings } =
-        lifecycle;
+    let DedicatedLifecycle {
+        pool,
+        key,
+        entry,
+        lifetime,
+        stop,
+        metrics,
+        health,
+        row,
+        subscriptions,
+        router,
+        settings,
+    } = lifecycle;
     let server = settings.name.as_str();
     let grace = settings.connect_timeout;
     let opened_at = Instant::now();
@@ -218,8 +283,13 @@ async fn run_until_end(
     let ended = async {
         match lifetime {
             ConnectionLifetime::WithSession => caller.ended.cancelled().await,
-            ConnectionLifetime::Unused => pool.evict_when_unused(&key, &entry, UNUSED_TIME, || false).await,
-            ConnectionLifetime::Idle(time) => pool.evict_when_unused(&key, &entry, time, subscribed).await,
+            ConnectionLifetime::Unused => {
+                pool.evict_when_unused(&key, &entry, UNUSED_TIME, || false)
+                    .await
+            }
+            ConnectionLifetime::Idle(time) => {
+                pool.evict_when_unused(&key, &entry, time, subscribed).await
+            }
             ConnectionLifetime::Never => std::future::pending().await,
         }
     };
@@ -238,7 +308,8 @@ async fn run_until_end(
     tokio::select! {
         () = ended => {}
         () = wait_vacated((&pool, &key, &entry), &connection) => {}
-        () = forward_notifications(&*connection.server, &caller, subscriptions, settings.backoff, |notification| router.route(notification)) => {}
+        () = forward_notifications(&*connection.server, &caller, subscriptions, settings.backoff,
+            |notification| router.route(notification)) => {}
         () = renewed => {}
         () = router.follow_lists(&connection) => {}
         () = proven => {}
@@ -257,7 +328,8 @@ async fn run_until_end(
         pool.publish_count(server, &metrics);
         return;
     }
-    // A stop closes the link, too. The branch that woke this task first does not tell which came first.
+    // A stop closes the link, too. The branch that woke this task first does not tell which came
+    // first.
     if stop.is_cancelled() && connection.is_persisted.load(Ordering::Relaxed) {
         connection.server.detach();
     } else if let Some(row) = &row {
@@ -266,7 +338,12 @@ async fn run_until_end(
     // Without a stop, the session ends with the last call that still runs on it.
     stop.is_cancelled().then(|| connection.server.close());
     // Removed before the close, so that no call finds a closing connection.
-    pool.remove_ended(&key, &entry, lost.as_deref(), (backoff, opened_at.elapsed(), grace));
+    pool.remove_ended(
+        &key,
+        &entry,
+        lost.as_deref(),
+        (backoff, opened_at.elapsed(), grace),
+    );
     router.end();
     pool.publish_count(server, &metrics);
     connection.link.close(Vec::new()).await;

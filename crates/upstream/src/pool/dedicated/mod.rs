@@ -1,10 +1,10 @@
-//! Dedicated connections: of a session, of a principal, or of all clients in the other era. Owns their checkout: from
-//! the table (`table.rs`), or by a task that dials one (`lifecycle.rs`). Does not decide how often one is dialed
-//! (`backoff_table.rs`). Invariant: a connection of one client is never used by another. Every open connection is in
-//! the table or about to close.
+//! Dedicated connections: of a session, of a principal, or of all clients in the other era. Owns
+//! their checkout: from the table (`table.rs`), or by a task that dials one (`lifecycle.rs`). Does
+//! not decide how often one is dialed (`backoff_table.rs`). Invariant: a connection of one client
+//! is never used by another. Every open connection is in the table or about to close.
 //!
-//! A connection closes with its client's session, on a break, after an idle time, or when its principal is revoked. An
-//! unused one closes to make room for another.
+//! A connection closes with its client's session, on a break, after an idle time, or when its
+//! principal is revoked. An unused one closes to make room for another.
 
 mod backoff_table;
 mod lifecycle;
@@ -20,7 +20,9 @@ use crate::connection::UpstreamConnection;
 use crate::connection::health_check::HealthCheck;
 use crate::connection::reconnect_backoff::ReconnectBackoff;
 use crate::lists::ListStore;
-use crate::pool::dedicated::lifecycle::{DedicatedLifecycle, DialParameters, cooldown_error, run_dedicated};
+use crate::pool::dedicated::lifecycle::{
+    DedicatedLifecycle, DialParameters, cooldown_error, run_dedicated,
+};
 use crate::pool::dedicated::notification_router::NotificationRouter;
 use crate::pool::dedicated::session_row::UpstreamSessionRow;
 use crate::pool::dedicated::table::{DedicatedLookup, DedicatedPool, DedicatedRequest, UseGuard};
@@ -43,9 +45,10 @@ pub(crate) struct DedicatedContext<'a> {
 impl DedicatedPool {
     /// Returns the requested connection. Opens it if there is none.
     ///
-    /// Callers share one dial and its result. A failed dial does not count in the circuit breaker. It may concern one
-    /// client's capabilities or credentials, which must not keep others from connections that work. Each connection
-    /// has its own backoff. A program that cannot be started cools down for all (`BackoffTable`).
+    /// Callers share one dial and its result. A failed dial does not count in the circuit breaker.
+    /// It may concern one client's capabilities or credentials, which must not keep others from
+    /// connections that work. Each connection has its own backoff. A program that cannot be started
+    /// cools down for all (`BackoffTable`).
     pub(crate) async fn checkout(
         &self,
         request: DedicatedRequest,
@@ -56,7 +59,8 @@ impl DedicatedPool {
         if let Some(found) = self.try_get(&request.key) {
             return Ok(found);
         }
-        // A caller that waits for a dial holds no concurrency permit: one slow client must not stop the others.
+        // A caller that waits for a dial holds no concurrency permit: one slow client must not stop
+        // the others.
         permit.release();
         let use_guard = self.get_or_begin(request, caller, context).await?;
         // `AttemptGuard` cancels it on every path, so that this wait ends.
@@ -91,15 +95,24 @@ impl DedicatedPool {
                 DedicatedLookup::Busy(until) => {
                     let _ = tokio::time::timeout_at(until, changed).await;
                 }
-                // A connection that was lost a moment ago is most likely back soon, so the call waits for it.
+                // A connection that was lost a moment ago is most likely back soon, so the call
+                // waits for it.
                 DedicatedLookup::CoolingDown(cooldown) if cooldown.is_worth_waiting() => {
                     tokio::time::sleep_until(cooldown.until).await
                 }
-                DedicatedLookup::CoolingDown(cooldown) => return Err(cooldown_error(name, &cooldown)),
+                DedicatedLookup::CoolingDown(cooldown) => {
+                    return Err(cooldown_error(name, &cooldown));
+                }
                 DedicatedLookup::Full => {
-                    context.server.metrics().calls.refused.inc(Limit::MaxConnections);
+                    context
+                        .server
+                        .metrics()
+                        .calls
+                        .refused
+                        .inc(Limit::MaxConnections);
                     let message = format!(
-                        "Server \"{name}\" has {max} connections for single clients, all in use, and no more are allowed (servers.{name}.max_connections)"
+                        "Server \"{name}\" has {max} connections for single clients, all in use, \
+                         and no more are allowed (servers.{name}.max_connections)"
                     );
                     return Err(Error::new(McpErrorKind::Overloaded, message));
                 }
@@ -119,9 +132,21 @@ impl DedicatedPool {
         let server = context.server;
         let settings = server.live_settings();
         let common = server.common.clone();
-        let DedicatedRequest { key, mut connect_identity, lifetime, owner } = request;
-        let row = UpstreamSessionRow::of(&settings, &common.session_store, &common.store, caller, lifetime);
-        connect_identity.persisted_session = row.as_ref().and_then(UpstreamSessionRow::take_persisted);
+        let DedicatedRequest {
+            key,
+            mut connect_identity,
+            lifetime,
+            owner,
+        } = request;
+        let row = UpstreamSessionRow::of(
+            &settings,
+            &common.session_store,
+            &common.store,
+            caller,
+            lifetime,
+        );
+        connect_identity.persisted_session =
+            row.as_ref().and_then(UpstreamSessionRow::take_persisted);
         let router = NotificationRouter::new(server, context.lists, &key, owner.clone());
         // Watched before the dial, so that no subscription during it is missed.
         let mut subscriptions = common.subscriptions.watch(owner, server.name.clone());
@@ -140,7 +165,13 @@ impl DedicatedPool {
             settings: settings.clone(),
         };
         let timeouts = server.timeouts.clone();
-        let parameters = DialParameters { settings, context: common, times: timeouts, connect_identity, backoff };
+        let parameters = DialParameters {
+            settings,
+            context: common,
+            times: timeouts,
+            connect_identity,
+            backoff,
+        };
         tokio::spawn(run_dedicated(lifecycle, parameters, caller.clone()));
     }
 }
@@ -194,10 +225,18 @@ mod tests {
     }
 
     fn request(leases: &DedicatedPool, name: &str) -> Option<UseGuard> {
-        match leases.look_up(&claim_of(name, ConnectionLifetime::Never), 2, BackoffSettings::default()) {
-            DedicatedLookup::Existing(use_guard) | DedicatedLookup::New(use_guard, _) => Some(use_guard),
+        match leases.look_up(
+            &claim_of(name, ConnectionLifetime::Never),
+            2,
+            BackoffSettings::default(),
+        ) {
+            DedicatedLookup::Existing(use_guard) | DedicatedLookup::New(use_guard, _) => {
+                Some(use_guard)
+            }
             DedicatedLookup::Full => None,
-            DedicatedLookup::CoolingDown(_) | DedicatedLookup::Busy(_) => panic!("there is no pause"),
+            DedicatedLookup::CoolingDown(_) | DedicatedLookup::Busy(_) => {
+                panic!("there is no pause")
+            }
         }
     }
 
@@ -209,14 +248,20 @@ mod tests {
         assert!(request(&leases, "third").is_none(), "both are in use");
         let again = request(&leases, "first").unwrap();
         drop(again);
-        assert!(request(&leases, "third").is_none(), "its other call still has it");
+        assert!(
+            request(&leases, "third").is_none(),
+            "its other call still has it"
+        );
         let evicted = (first.0.evicted.clone(), second.0.evicted.clone());
         for use_guard in [second, first] {
             tokio::time::advance(SECOND).await;
             drop(use_guard);
         }
         let _third = request(&leases, "third").unwrap();
-        assert!(evicted.1.is_cancelled() && !evicted.0.is_cancelled(), "the second was unused longest");
+        assert!(
+            evicted.1.is_cancelled() && !evicted.0.is_cancelled(),
+            "the second was unused longest"
+        );
         assert_eq!(leases.len(), 2);
     }
 
@@ -231,10 +276,19 @@ mod tests {
         tokio::time::advance(SECOND).await;
         drop(second);
         let third = request(&leases, "third").unwrap();
-        assert!(!evicted.0.is_cancelled() && evicted.1.is_cancelled(), "the first was unused longest, but runs a task");
-        assert!(request(&leases, "fourth").is_none(), "a task and a call have all there are");
+        assert!(
+            !evicted.0.is_cancelled() && evicted.1.is_cancelled(),
+            "the first was unused longest, but runs a task"
+        );
+        assert!(
+            request(&leases, "fourth").is_none(),
+            "a task and a call have all there are"
+        );
         tokio::time::advance(SECOND * 60).await;
-        assert!(request(&leases, "fourth").is_some() && evicted.0.is_cancelled(), "the task's time is over");
+        assert!(
+            request(&leases, "fourth").is_some() && evicted.0.is_cancelled(),
+            "the task's time is over"
+        );
         drop(third);
     }
 
@@ -247,13 +301,19 @@ mod tests {
             let began = Instant::now();
             while began.elapsed() < SECOND * 55 {
                 let callers = (0..20).map(|n| testing::caller(n, Some(&format!("s{n}"))));
-                let calls: Vec<_> = callers.map(|caller| call(&upstream, &caller, "t")).collect();
+                let calls: Vec<_> = callers
+                    .map(|caller| call(&upstream, &caller, "t"))
+                    .collect();
                 for call in calls {
                     let _ = call.await.unwrap();
                 }
                 tokio::time::sleep(SECOND).await;
             }
-            assert!((2..=15).contains(&memory.dialed()), "{way:?}: {} starts", memory.dialed());
+            assert!(
+                (2..=15).contains(&memory.dialed()),
+                "{way:?}: {} starts",
+                memory.dialed()
+            );
             upstream.stop().await;
             running.await.unwrap();
         }
@@ -265,11 +325,17 @@ mod tests {
         let upstream = memory.upstream(|_| {});
         let began = Instant::now();
         let callers = (0..100).map(|n| testing::caller(n, Some(&format!("s{n}"))));
-        let calls: Vec<_> = callers.map(|caller| call(&upstream, &caller, "t")).collect();
+        let calls: Vec<_> = callers
+            .map(|caller| call(&upstream, &caller, "t"))
+            .collect();
         for call in calls {
             call.await.unwrap().unwrap();
         }
-        assert!(memory.dialed() == 100 && began.elapsed() < SECOND * 5, "{:?}", began.elapsed());
+        assert!(
+            memory.dialed() == 100 && began.elapsed() < SECOND * 5,
+            "{:?}",
+            began.elapsed()
+        );
     }
 
     /// Returns the time until the call failed, and its error.
@@ -314,7 +380,9 @@ mod tests {
             ServerBehaviour::Answers(Duration::ZERO),
         ]);
         let upstream = memory.upstream(|settings| settings.max_concurrency = 2);
-        let waiting: Vec<_> = ["a", "b"].map(|session| call(&upstream, &testing::caller(1, Some(session)), "t")).into();
+        let waiting: Vec<_> = ["a", "b"]
+            .map(|session| call(&upstream, &testing::caller(1, Some(session)), "t"))
+            .into();
         tokio::time::sleep(SECOND).await;
         let other = call(&upstream, &testing::caller(2, Some("c")), "t");
         tokio::time::sleep(SECOND).await;
@@ -339,17 +407,29 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_dies_is_started_only_so_often() {
-        for way in [ServerBehaviour::Dies, ServerBehaviour::DiesLater, ServerBehaviour::Unstartable] {
+        for way in [
+            ServerBehaviour::Dies,
+            ServerBehaviour::DiesLater,
+            ServerBehaviour::Unstartable,
+        ] {
             let (started, received) = minute_of_calls(way).await;
             assert!((2..=8).contains(&started), "{way:?}: {started} starts");
-            let resting = received.iter().find(|received| received.contains("the next attempt"));
-            assert!(resting.is_some_and(|received| received.starts_with("Server \"a\" ")), "{way:?}: {received:?}");
+            let resting = received
+                .iter()
+                .find(|received| received.contains("the next attempt"));
+            assert!(
+                resting.is_some_and(|received| received.starts_with("Server \"a\" ")),
+                "{way:?}: {received:?}"
+            );
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_failed_attempt_leaves_nothing_that_another_opens_unseen() {
-        let memory = MemoryServer::new(&[ServerBehaviour::Mute, ServerBehaviour::Answers(Duration::ZERO)]);
+        let memory = MemoryServer::new(&[
+            ServerBehaviour::Mute,
+            ServerBehaviour::Answers(Duration::ZERO),
+        ]);
         let upstream = memory.upstream(|settings| {
             (settings.share, settings.start_timeout) = (SharingMode::Principal, SECOND);
         });
@@ -388,7 +468,10 @@ mod tests {
         // The first caller goes away. Its dial goes on.
         called.abort();
         call(&upstream, &caller, "t").await.unwrap().unwrap();
-        assert_eq!((memory.dialed(), memory.open(), upstream.dedicated_count()), (1, 1, 1));
+        assert_eq!(
+            (memory.dialed(), memory.open(), upstream.dedicated_count()),
+            (1, 1, 1)
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -417,10 +500,21 @@ mod tests {
         tokio::time::sleep(SECOND * 30).await;
         assert_eq!(upstream.dedicated_count(), 1, "a call has it");
         hanging.abort();
-        let topics = vec![SubscriptionTopic::Resource(upstream.name.clone(), ByteString::from("x:1"))];
-        let guard = upstream.server.common.subscriptions.subscribe(&caller, topics);
+        let topics = vec![SubscriptionTopic::Resource(
+            upstream.name.clone(),
+            ByteString::from("x:1"),
+        )];
+        let guard = upstream
+            .server
+            .common
+            .subscriptions
+            .subscribe(&caller, topics);
         tokio::time::sleep(SECOND * 60).await;
-        assert_eq!(upstream.dedicated_count(), 1, "somebody is subscribed to what is there");
+        assert_eq!(
+            upstream.dedicated_count(),
+            1,
+            "somebody is subscribed to what is there"
+        );
         drop(guard);
         tokio::time::sleep(SECOND * 60).await;
         assert_eq!((upstream.dedicated_count(), memory.open()), (0, 0));
@@ -431,8 +525,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_connection_is_unused_some_time_after_its_last_call_and_task() {
         let leases = DedicatedPool::default();
-        let use_guard = match leases.look_up(&claim_of("a", ConnectionLifetime::Unused), 2, BackoffSettings::default())
-        {
+        let use_guard = match leases.look_up(
+            &claim_of("a", ConnectionLifetime::Unused),
+            2,
+            BackoffSettings::default(),
+        ) {
             DedicatedLookup::New(use_guard, _) => use_guard,
             _ => unreachable!(),
         };
@@ -440,14 +537,21 @@ mod tests {
         let lease = use_guard.0.clone();
         let waiting = tokio::spawn({
             let leases = leases.clone();
-            async move { leases.evict_when_unused(&key("a"), &lease, UNUSED_TIME, || false).await }
+            async move {
+                leases
+                    .evict_when_unused(&key("a"), &lease, UNUSED_TIME, || false)
+                    .await
+            }
         });
         tokio::time::sleep(UNUSED_TIME * 2).await;
         assert!(!waiting.is_finished(), "a call has it");
         use_guard.track_task(&running_task(1_200_000));
         drop(use_guard);
         tokio::time::sleep(UNUSED_TIME * 3).await;
-        assert!(!waiting.is_finished() && leases.len() == 1, "a task runs there");
+        assert!(
+            !waiting.is_finished() && leases.len() == 1,
+            "a task runs there"
+        );
         waiting.await.unwrap();
         assert!(began.elapsed() <= UNUSED_TIME * 8 && leases.len() == 0);
     }

@@ -1,6 +1,6 @@
-//! Routing of a dedicated connection's notifications: to the connection's own clients, or to the shared lists. Does not
-//! subscribe (`notification_stream.rs`). Invariant: a notification on one client's connection reaches no other client,
-//! except that a list changed.
+//! Routing of a dedicated connection's notifications: to the connection's own clients, or to the
+//! shared lists. Does not subscribe (`notification_stream.rs`). Invariant: a notification on one
+//! client's connection reaches no other client, except that a list changed.
 
 use std::sync::Arc;
 
@@ -41,14 +41,20 @@ impl NotificationRouter {
     ) -> Self {
         let changes = &lists.dedicated;
         let own = match (&owner, server.settings.share) {
-            (ConnectionOwner::Era(era), _) => ConnectionLists::OfEra(FaceLister::new(server, lists, *era)),
+            (ConnectionOwner::Era(era), _) => {
+                ConnectionLists::OfEra(FaceLister::new(server, lists, *era))
+            }
             (_, SharingMode::Auto) => {
                 ConnectionLists::Added(ExtraItemsCollector::new(&changes.extra_items, key.clone()))
             }
             _ => ConnectionLists::Shared,
         };
         let reporter = DedicatedRelists::reporter(&changes.relists, owner);
-        NotificationRouter { server: server.clone(), reporter, lists: own }
+        NotificationRouter {
+            server: server.clone(),
+            reporter,
+            lists: own,
+        }
     }
 
     /// Returns true if list changes must be subscribed to without any client's demand.
@@ -69,12 +75,15 @@ impl NotificationRouter {
                 _ => self.reporter.report_maybe_changed(kind),
             },
             // The elicitation's id tells which of the owner's clients was sent to the page.
-            Notification::ElicitationComplete(..) => self.server.publish(Audience::Everyone, notification),
+            Notification::ElicitationComplete(..) => {
+                self.server.publish(Audience::Everyone, notification)
+            }
             Notification::ResourceUpdated(..)
             | Notification::Log(..)
             | Notification::TaskStatus(_)
             | Notification::Extension(..) => {
-                self.server.publish(Audience::Owner(self.reporter.owner().clone()), notification);
+                self.server
+                    .publish(Audience::Owner(self.reporter.owner().clone()), notification);
             }
             // The others belong to a call, or have no known receiver.
             _ => {}
@@ -87,7 +96,9 @@ impl NotificationRouter {
             ConnectionLists::OfEra(lister) => lister.run_lister(connection).await,
             ConnectionLists::Added(collector) => {
                 let report = |kind| self.reporter.report_changed(kind);
-                collector.run_collector(&self.server, connection, report).await
+                collector
+                    .run_collector(&self.server, connection, report)
+                    .await
             }
             ConnectionLists::Shared => std::future::pending().await,
         }
@@ -97,7 +108,9 @@ impl NotificationRouter {
     pub(crate) fn end(&self) {
         match &self.lists {
             ConnectionLists::OfEra(lister) => lister.end(),
-            ConnectionLists::Added(collector) => collector.discard(|kind| self.reporter.report_maybe_changed(kind)),
+            ConnectionLists::Added(collector) => {
+                collector.discard(|kind| self.reporter.report_maybe_changed(kind))
+            }
             ConnectionLists::Shared => {}
         }
     }

@@ -1,6 +1,6 @@
-//! Notification stream of a dedicated connection. Owns its replacement when the owner's demand changes. Does not know
-//! who gets the notifications (`notification_router.rs`). Invariant: the connection subscribes to what its owner wants,
-//! and a gap in the stream is reported.
+//! Notification stream of a dedicated connection. Owns its replacement when the owner's demand
+//! changes. Does not know who gets the notifications (`notification_router.rs`). Invariant: the
+//! connection subscribes to what its owner wants, and a gap in the stream is reported.
 
 use std::sync::Arc;
 
@@ -15,7 +15,8 @@ use crate::connection::subscription_acknowledgement::{
 use crate::settings::BackoffSettings;
 use moongate_model::{Caller, McpServer, Notification};
 
-/// Subscribes on a dedicated connection to what its owner wants, and publishes the notifications. Never returns.
+/// Subscribes on a dedicated connection to what its owner wants, and publishes the notifications.
+/// Never returns.
 pub(crate) async fn forward_notifications(
     server: &dyn McpServer,
     caller: &Arc<Caller>,
@@ -33,8 +34,12 @@ pub(crate) async fn forward_notifications(
     loop {
         if gap && !notifications.is_pending() {
             gap = false;
-            // Changes during the gap were announced to nobody. Every client learns that it may have missed one.
-            notifications.acknowledged.maybe_changed().for_each(&publish);
+            // Changes during the gap were announced to nobody. Every client learns that it may have
+            // missed one.
+            notifications
+                .acknowledged
+                .maybe_changed()
+                .for_each(&publish);
         }
         tokio::select! {
             // One replacement at a time: the pending stream is acknowledged first.
@@ -46,12 +51,13 @@ pub(crate) async fn forward_notifications(
                 }
                 deadline = Instant::now() + ACKNOWLEDGE_TIMEOUT;
                 let next = server.subscribe(caller, filter.clone());
-                // The old stream runs until the server acknowledges the new one, so that nothing is missed in
-                // between.
+                // The old stream runs until the server acknowledges the new one, so that nothing is
+                // missed in between.
                 let before = std::mem::replace(&mut notifications, no_notifications());
                 notifications = next.take_over_from(before);
             }
-            () = wait_acknowledged(notifications.established.clone(), deadline), if notifications.is_pending() => notifications.assume_established(),
+            () = wait_acknowledged(notifications.established.clone(), deadline),
+                if notifications.is_pending() => notifications.assume_established(),
             update = early_updates.next() => publish(update),
             notification = notifications.stream.next() => match notification {
                 Some(notification) => {
@@ -59,10 +65,11 @@ pub(crate) async fn forward_notifications(
                     publish(notification);
                 }
                 None => {
-                    // A stream that ends without a notification was likely refused. Each such end in a row doubles the
-                    // delay.
+                    // A stream that ends without a notification was likely refused. Each such end
+                    // in a row doubles the delay.
                     (gap, silent_ends) = (true, silent_ends + 1);
-                    tokio::time::sleep(reconnect_backoff::backoff_delay(backoff, silent_ends)).await;
+                    tokio::time::sleep(reconnect_backoff::backoff_delay(backoff,
+                        silent_ends)).await;
                     deadline = Instant::now() + ACKNOWLEDGE_TIMEOUT;
                     // Read after the delay: the demand may have changed meanwhile.
                     filter = watch.filter();
@@ -88,7 +95,8 @@ mod tests {
     use crate::connection_owner::ConnectionOwner;
     use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
     use moongate_model::{
-        Call, Error, Exchange, ItemKind, NotificationStream, ServerCapabilities, ServerDescription, SubscriptionFilter,
+        Call, Error, Exchange, ItemKind, NotificationStream, ServerCapabilities, ServerDescription,
+        SubscriptionFilter,
     };
     use moongate_testing as testing;
 
@@ -124,8 +132,13 @@ mod tests {
 
         fn subscribe(&self, _: &Arc<Caller>, filter: SubscriptionFilter) -> NotificationStream {
             let ((sender, receiver), established) = (mpsc::channel(8), CancellationToken::new());
-            let next = |mut receiver: mpsc::Receiver<Notification>| async { Some((receiver.recv().await?, receiver)) };
-            self.streams().push(OpenedStream { sender, established: established.clone() });
+            let next = |mut receiver: mpsc::Receiver<Notification>| async {
+                Some((receiver.recv().await?, receiver))
+            };
+            self.streams().push(OpenedStream {
+                sender,
+                established: established.clone(),
+            });
             NotificationStream {
                 acknowledged: filter,
                 stream: stream::unfold(receiver, next).boxed(),
@@ -154,9 +167,15 @@ mod tests {
     }
 
     /// Subscribes to the server for the session "s". Returns the notifications as text.
-    fn forwarding(subscriptions: &Arc<OwnerSubscriptions>, server: &Arc<FakeServer>) -> mpsc::Receiver<String> {
+    fn forwarding(
+        subscriptions: &Arc<OwnerSubscriptions>,
+        server: &Arc<FakeServer>,
+    ) -> mpsc::Receiver<String> {
         let (sender, received) = mpsc::channel(64);
-        let watch = subscriptions.watch(ConnectionOwner::Session(ByteString::from("s")), ByteString::from("a"));
+        let watch = subscriptions.watch(
+            ConnectionOwner::Session(ByteString::from("s")),
+            ByteString::from("a"),
+        );
         let server = server.clone();
         let backoff = BackoffSettings::default();
         tokio::spawn(async move {
@@ -167,7 +186,14 @@ mod tests {
                 };
                 sender.try_send(text).unwrap();
             };
-            forward_notifications(&*server, &testing::caller(1, Some("s")), watch, backoff, publish).await;
+            forward_notifications(
+                &*server,
+                &testing::caller(1, Some("s")),
+                watch,
+                backoff,
+                publish,
+            )
+            .await;
         });
         received
     }
@@ -184,13 +210,22 @@ mod tests {
             guards.push(subscriptions.subscribe(&client, topics(&format!("x:{n}"))));
         }
         tokio::time::sleep(ACKNOWLEDGE_TIMEOUT * 2).await;
-        let open = server.streams().iter().filter(|stream| !stream.sender.is_closed()).count();
+        let open = server
+            .streams()
+            .iter()
+            .filter(|stream| !stream.sender.is_closed())
+            .count();
         assert_eq!((server.streams().len(), open), (5, 1));
         for stream in &*server.streams() {
-            let _ = stream.sender.try_send(Notification::ListChanged(ItemKind::Tools));
+            let _ = stream
+                .sender
+                .try_send(Notification::ListChanged(ItemKind::Tools));
         }
         tokio::time::sleep(ACKNOWLEDGE_TIMEOUT).await;
-        assert_eq!((received.try_recv().as_deref(), received.try_recv().ok()), (Ok("ListChanged(Tools)"), None));
+        assert_eq!(
+            (received.try_recv().as_deref(), received.try_recv().ok()),
+            (Ok("ListChanged(Tools)"), None)
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -202,10 +237,17 @@ mod tests {
         let mut received = forwarding(&subscriptions, &server);
         let settled = || tokio::time::sleep(Duration::from_secs(1));
         settled().await;
-        assert!(received.try_recv().is_err(), "the server has not taken the subscription");
+        assert!(
+            received.try_recv().is_err(),
+            "the server has not taken the subscription"
+        );
         server.streams()[0].established.cancel();
         settled().await;
-        assert_eq!(received.try_recv().as_deref(), Ok("x:1"), "a call may have changed it before");
+        assert_eq!(
+            received.try_recv().as_deref(),
+            Ok("x:1"),
+            "a call may have changed it before"
+        );
         assert!(received.try_recv().is_err(), "nothing else was missed");
         // The next attempt fails, too.
         for n in 0..2 {
@@ -219,11 +261,23 @@ mod tests {
         server.streams()[2].established.cancel();
         server.streams()[2]
             .sender
-            .try_send(Notification::ResourceUpdated(ByteString::from("x:1"), JsonObject::new()))
+            .try_send(Notification::ResourceUpdated(
+                ByteString::from("x:1"),
+                JsonObject::new(),
+            ))
             .unwrap();
         settled().await;
         let mut all: Vec<String> = std::iter::from_fn(|| received.try_recv().ok()).collect();
         all.sort();
-        assert_eq!(all, ["MaybeChanged(Prompts)", "MaybeChanged(Resources)", "MaybeChanged(Tools)", "x:1", "x:1"]);
+        assert_eq!(
+            all,
+            [
+                "MaybeChanged(Prompts)",
+                "MaybeChanged(Resources)",
+                "MaybeChanged(Tools)",
+                "x:1",
+                "x:1"
+            ]
+        );
     }
 }

@@ -1,6 +1,6 @@
-//! Table of dedicated connections: one entry for each, from the start of its dial. Owns the limit, the use counts and
-//! the closing of all. Does not dial (`lifecycle.rs`). Invariant: a removed connection is closed, unless it becomes the
-//! shared one.
+//! Table of dedicated connections: one entry for each, from the start of its dial. Owns the limit,
+//! the use counts and the closing of all. Does not dial (`lifecycle.rs`). Invariant: a removed
+//! connection is closed, unless it becomes the shared one.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -100,8 +100,14 @@ impl DedicatedPool {
         Some((connection, UseGuard::begin(entry)))
     }
 
-    /// Takes the connection of this key into use. At the limit, the one that was unused longest is evicted.
-    pub(super) fn look_up(&self, request: &DedicatedRequest, max: usize, backoff: BackoffSettings) -> DedicatedLookup {
+    /// Takes the connection of this key into use. At the limit, the one that was unused longest is
+    /// evicted.
+    pub(super) fn look_up(
+        &self,
+        request: &DedicatedRequest,
+        max: usize,
+        backoff: BackoffSettings,
+    ) -> DedicatedLookup {
         let key = &request.key;
         let mut table = self.lock();
         if let Some(entry) = table.connections.get(key) {
@@ -109,8 +115,13 @@ impl DedicatedPool {
         }
         // Chosen before the budget is asked, so that a full table costs no attempt.
         let oldest = if table.connections.len() >= max {
-            let unused = table.connections.iter().filter(|(_, entry)| entry.is_unused());
-            let oldest = unused.min_by_key(|(_, entry)| entry.activity.last_active()).map(|(key, _)| key.clone());
+            let unused = table
+                .connections
+                .iter()
+                .filter(|(_, entry)| entry.is_unused());
+            let oldest = unused
+                .min_by_key(|(_, entry)| entry.activity.last_active())
+                .map(|(key, _)| key.clone());
             if oldest.is_none() {
                 return DedicatedLookup::Full;
             }
@@ -122,7 +133,9 @@ impl DedicatedPool {
         let attempt = match table.connect_budget.try_begin(Instant::now()) {
             Ok(attempt) => attempt,
             Err(BudgetDenied::Pending(until)) => return DedicatedLookup::Busy(until),
-            Err(BudgetDenied::Failed(until)) => return DedicatedLookup::CoolingDown(table.backoffs.over_budget(until)),
+            Err(BudgetDenied::Failed(until)) => {
+                return DedicatedLookup::CoolingDown(table.backoffs.over_budget(until));
+            }
         };
         let reconnect_backoff = match table.backoffs.try_begin(key, backoff, Instant::now()) {
             Ok(reconnect_backoff) => reconnect_backoff,
@@ -138,8 +151,8 @@ impl DedicatedPool {
         DedicatedLookup::New(use_guard, reconnect_backoff)
     }
 
-    /// Waits until a connection was unused for this time, and takes it out of the table. `is_needed`: true while
-    /// something else needs it.
+    /// Waits until a connection was unused for this time, and takes it out of the table.
+    /// `is_needed`: true while something else needs it.
     pub(super) async fn evict_when_unused(
         &self,
         key: &ByteString,
@@ -148,7 +161,12 @@ impl DedicatedPool {
         is_needed: impl Fn() -> bool,
     ) {
         loop {
-            entry.activity.wait_idle_for(time, || entry.use_count.load(Ordering::Acquire) > 0 || is_needed()).await;
+            entry
+                .activity
+                .wait_idle_for(time, || {
+                    entry.use_count.load(Ordering::Acquire) > 0 || is_needed()
+                })
+                .await;
             let mut table = self.lock();
             // A caller may have checked it out a moment ago.
             if entry.use_count.load(Ordering::Acquire) == 0 {
@@ -188,9 +206,14 @@ impl DedicatedPool {
     /// Removes a connection that stays open. Returns false if it is not in the table.
     pub(crate) fn release(&self, key: &ByteString, connection: &Arc<UpstreamConnection>) -> bool {
         let mut table = self.lock();
-        let is_it =
-            |entry: &&mut Arc<DedicatedEntry>| entry.connection().is_some_and(|open| Arc::ptr_eq(open, connection));
-        let Some(entry) = table.connections.get_mut(key).filter(is_it).cloned() else { return false };
+        let is_it = |entry: &&mut Arc<DedicatedEntry>| {
+            entry
+                .connection()
+                .is_some_and(|open| Arc::ptr_eq(open, connection))
+        };
+        let Some(entry) = table.connections.get_mut(key).filter(is_it).cloned() else {
+            return false;
+        };
         table.connections.remove(key);
         entry.released.cancel();
         true
@@ -200,11 +223,18 @@ impl DedicatedPool {
     pub(crate) fn shared_by_era(&self) -> Vec<Arc<UpstreamConnection>> {
         let table = self.lock();
         let keys = [Era::Modern, Era::Legacy].map(isolation::era_key);
-        keys.iter().filter_map(|key| table.connections.get(key)?.connection().cloned()).collect()
+        keys.iter()
+            .filter_map(|key| table.connections.get(key)?.connection().cloned())
+            .collect()
     }
 
     /// Returns the entry of the caller's connection, if there is one.
-    fn find_entry(&self, share: SharingMode, caller: &Caller, other_era: Option<Era>) -> Option<Arc<DedicatedEntry>> {
+    fn find_entry(
+        &self,
+        share: SharingMode,
+        caller: &Caller,
+        other_era: Option<Era>,
+    ) -> Option<Arc<DedicatedEntry>> {
         let key = isolation::dedicated_key(share, caller, other_era)
             .or_else(|| caller.session.as_ref().map(isolation::session_key))?;
         self.lock().connections.get(&key).cloned()
@@ -217,7 +247,9 @@ impl DedicatedPool {
         caller: &Caller,
         other_era: Option<Era>,
     ) -> Option<Arc<UpstreamConnection>> {
-        self.find_entry(share, caller, other_era)?.connection().cloned()
+        self.find_entry(share, caller, other_era)?
+            .connection()
+            .cloned()
     }
 
     /// Sends a notification of the caller on its connection, once that is open.
@@ -227,7 +259,9 @@ impl DedicatedPool {
         caller: &Arc<Caller>,
         notification: &Notification,
     ) {
-        let Some(entry) = self.find_entry(share, caller, other_era) else { return };
+        let Some(entry) = self.find_entry(share, caller, other_era) else {
+            return;
+        };
         if let Some(connection) = entry.connection() {
             return connection.server.notify(caller, notification.clone());
         }
@@ -248,10 +282,11 @@ impl DedicatedPool {
 
     /// Returns true if the caller's session left the shared connection for a dedicated one.
     pub(crate) fn has_dedicated(&self, caller: &Caller) -> bool {
-        caller
-            .session
-            .as_ref()
-            .is_some_and(|session| self.lock().connections.contains_key(&isolation::session_key(session)))
+        caller.session.as_ref().is_some_and(|session| {
+            self.lock()
+                .connections
+                .contains_key(&isolation::session_key(session))
+        })
     }
 
     /// Returns true if a connection that belongs to the caller alone, or to its principal, is open.
@@ -267,7 +302,10 @@ impl DedicatedPool {
     /// Returns true if a session has a dedicated connection.
     pub(crate) fn has_session_connection(&self, session: &ByteString) -> bool {
         let table = self.lock();
-        table.connections.contains_key(session) || table.connections.contains_key(&isolation::session_key(session))
+        table.connections.contains_key(session)
+            || table
+                .connections
+                .contains_key(&isolation::session_key(session))
     }
 
     /// Returns the number of connections.
@@ -279,11 +317,17 @@ impl DedicatedPool {
     pub(crate) async fn revoke_principals(&self, revoked: &(dyn Fn(u32) -> bool + Sync)) {
         // The format is that of `isolation::dedicated_key` and `isolation::principal_key`.
         let theirs = |key: &ByteString| {
-            let id = key.strip_prefix("principal ").and_then(|rest| rest.split(',').next()?.parse().ok());
+            let id = key
+                .strip_prefix("principal ")
+                .and_then(|rest| rest.split(',').next()?.parse().ok());
             id.is_some_and(revoked)
         };
-        let all: Vec<Arc<DedicatedEntry>> =
-            self.lock().connections.extract_if(|key, _| theirs(key)).map(|(_, entry)| entry).collect();
+        let all: Vec<Arc<DedicatedEntry>> = self
+            .lock()
+            .connections
+            .extract_if(|key, _| theirs(key))
+            .map(|(_, entry)| entry)
+            .collect();
         for entry in &all {
             // Cancels a pending dial as well.
             entry.evicted.cancel();
@@ -291,16 +335,21 @@ impl DedicatedPool {
         close(&all).await;
     }
 
-    /// Discards persisted sessions: their servers learn of the end, although the next process could have resumed
-    /// them.
+    /// Discards persisted sessions: their servers learn of the end, although the next process could
+    /// have resumed them.
     pub(crate) fn discard_persisted(&self) {
-        for connection in self.lock().connections.values().filter_map(|entry| entry.connection()) {
+        for connection in self
+            .lock()
+            .connections
+            .values()
+            .filter_map(|entry| entry.connection())
+        {
             connection.is_persisted.store(false, Ordering::Relaxed);
         }
     }
 
-    /// Removes a connection that ended. A loss counts, with its uptime, its backoff and the patience of waiting
-    /// calls.
+    /// Removes a connection that ended. A loss counts, with its uptime, its backoff and the
+    /// patience of waiting calls.
     pub(super) fn remove_ended(
         &self,
         key: &ByteString,
@@ -317,13 +366,20 @@ impl DedicatedPool {
         }
         // A connection that was closed on purpose gets no backoff.
         if let (Some(reason), false) = (lost, entry.evicted.is_cancelled()) {
-            table.backoffs.on_loss(key, reconnect_backoff, uptime, reason, grace);
+            table
+                .backoffs
+                .on_loss(key, reconnect_backoff, uptime, reason, grace);
         }
     }
 
     /// Closes all connections.
     pub(crate) async fn close_all(&self) {
-        let all: Vec<Arc<DedicatedEntry>> = self.lock().connections.drain().map(|(_, entry)| entry).collect();
+        let all: Vec<Arc<DedicatedEntry>> = self
+            .lock()
+            .connections
+            .drain()
+            .map(|(_, entry)| entry)
+            .collect();
         // Detached before the close, which would end a resumable session at the server.
         for connection in all.iter().filter_map(|entry| entry.connection()) {
             if !connection.is_persisted.load(Ordering::Relaxed) {
@@ -338,7 +394,11 @@ impl DedicatedPool {
 impl DedicatedTable {
     /// Removes a connection, unless another one took its place meanwhile.
     pub(super) fn remove(&mut self, key: &ByteString, entry: &Arc<DedicatedEntry>) {
-        if self.connections.get(key).is_some_and(|current| Arc::ptr_eq(current, entry)) {
+        if self
+            .connections
+            .get(key)
+            .is_some_and(|current| Arc::ptr_eq(current, entry))
+        {
             self.connections.remove(key);
         }
     }
@@ -397,7 +457,10 @@ impl Drop for UseGuard {
         // Marked active before the count falls, so that an eviction sees the time of this use.
         self.0.activity.mark_active();
         // An answered call proves the connection.
-        if self.0.connection().is_some_and(|connection| connection.calls.was_answered())
+        if self
+            .0
+            .connection()
+            .is_some_and(|connection| connection.calls.was_answered())
             && let Some(attempt) = self.0.take_attempt()
         {
             attempt.succeed();

@@ -12,7 +12,8 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::supervisor::refresh::{ACKNOWLEDGE_WAIT, RELIST_INTERVAL};
 use crate::testing::{
-    ChangingServer, ScriptedAnswer, ScriptedRequest, ServerSide, dialing, dialing_http, settings, settings_http,
+    ChangingServer, ScriptedAnswer, ScriptedRequest, ServerSide, dialing, dialing_http, settings,
+    settings_http,
 };
 use crate::{EventSink, NoSink, Upstream, UpstreamEvent};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
@@ -41,7 +42,8 @@ impl SessionSite {
             ("GET", _) => ScriptedAnswer::Status(405),
             (_, "initialize") => {
                 let session = format!("session-{}", self.opened.fetch_add(1, Ordering::Relaxed));
-                let says = json!({"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {}});
+                let says = json!({"protocolVersion": "2025-11-25", "capabilities": {"tools": {}},
+                    "serverInfo": {}});
                 ScriptedAnswer::Result(says, Some(session))
             }
             (_, "tools/list") if self.is_broken() => ScriptedAnswer::Broken,
@@ -54,7 +56,11 @@ impl SessionSite {
 
     fn is_broken(&self) -> bool {
         // Counts down to zero and stays there.
-        self.breaks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+        self.breaks
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                left.checked_sub(1)
+            })
+            .is_ok()
     }
 
     fn ended(&self) -> Vec<String> {
@@ -72,7 +78,11 @@ async fn start(site: &Arc<SessionSite>) -> Arc<Upstream> {
 }
 
 async fn until(upstream: &Upstream, state: UpstreamState) {
-    upstream.watch().wait_for(|status| status.state == state).await.unwrap();
+    upstream
+        .watch()
+        .wait_for(|status| status.state == state)
+        .await
+        .unwrap();
 }
 
 async fn listed(server: &Arc<ChangingServer>) -> Arc<Upstream> {
@@ -94,7 +104,11 @@ const SECOND: Duration = Duration::from_secs(1);
 async fn changes_during_a_list_are_found() {
     let server = ChangingServer::new(Some(Duration::ZERO));
     let upstream = listed(&server).await;
-    assert_ne!(upstream.status().state, UpstreamState::Ready, "its prompts take longer");
+    assert_ne!(
+        upstream.status().state,
+        UpstreamState::Ready,
+        "its prompts take longer"
+    );
     server.add_tool();
     tokio::time::sleep(SOON).await;
     assert_eq!(upstream.lists().get(ItemKind::Tools).items.len(), 2);
@@ -108,7 +122,11 @@ async fn changes_before_a_subscription_are_found() {
         let upstream = listed(&server).await;
         server.add_tool();
         tokio::time::sleep(SOON).await;
-        assert_eq!(upstream.lists().get(ItemKind::Tools).items.len(), 2, "after {after} s");
+        assert_eq!(
+            upstream.lists().get(ItemKind::Tools).items.len(),
+            2,
+            "after {after} s"
+        );
     }
 }
 
@@ -151,11 +169,22 @@ async fn a_list_that_breaks_off_is_asked_for_again() {
     for suspected in [true, false] {
         site.breaks.store(1, Ordering::Relaxed);
         if suspected {
-            upstream.pool.liveness_triggers.record_failure(&Error::new(McpErrorKind::ServerDown, "down"), false);
+            upstream
+                .pool
+                .liveness_triggers
+                .record_failure(&Error::new(McpErrorKind::ServerDown, "down"), false);
         }
-        tokio::time::sleep(if suspected { SETTLE_TIME * 10 } else { RELIST_INTERVAL * 2 }).await;
+        tokio::time::sleep(if suspected {
+            SETTLE_TIME * 10
+        } else {
+            RELIST_INTERVAL * 2
+        })
+        .await;
         assert_eq!(site.breaks.load(Ordering::Relaxed), 0, "it was listed");
-        assert_eq!((site.opened.load(Ordering::Relaxed), upstream.status().state), (1, UpstreamState::Ready));
+        assert_eq!(
+            (site.opened.load(Ordering::Relaxed), upstream.status().state),
+            (1, UpstreamState::Ready)
+        );
     }
 }
 
@@ -174,13 +203,18 @@ async fn a_server_that_announces_nothing_is_listed_again_as_the_setting_says() {
             talk.serve_legacy(message);
         });
         let mut settings = settings();
-        (settings.relist, settings.protocol) = (Duration::from_secs(relist), Some("2025-11-25".to_owned()));
+        (settings.relist, settings.protocol) =
+            (Duration::from_secs(relist), Some("2025-11-25".to_owned()));
         let upstream = Upstream::new(settings, shared, Arc::new(NoSink));
         tokio::spawn(upstream.clone().run());
         until(&upstream, UpstreamState::Ready).await;
         counted.store(0, Ordering::Relaxed);
         tokio::time::sleep(Duration::from_secs(605)).await;
-        assert_eq!(counted.load(Ordering::Relaxed), listed, "relist = {relist} s");
+        assert_eq!(
+            counted.load(Ordering::Relaxed),
+            listed,
+            "relist = {relist} s"
+        );
         upstream.stop().await;
     }
 }
@@ -192,9 +226,12 @@ fn growing(tools: &AtomicUsize, method: &str) -> Option<Value> {
     let tool = |n| json!({"name": format!("t{n}"), "inputSchema": {"type": "object"}});
     let mut result = match method {
         "server/discover" => {
-            json!({"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {"listChanged": false}}})
+            json!({"supportedVersions": ["2026-07-28"],
+                "capabilities": {"tools": {"listChanged": false}}})
         }
-        "tools/list" => json!({"tools": (0..tools.load(Ordering::Relaxed)).map(tool).collect::<Vec<_>>()}),
+        "tools/list" => {
+            json!({"tools": (0..tools.load(Ordering::Relaxed)).map(tool).collect::<Vec<_>>()})
+        }
         "tools/call" => {
             tools.fetch_add(1, Ordering::Relaxed);
             json!({"content": []})
@@ -209,9 +246,16 @@ async fn finds_what_grew(settings: crate::ServerSettings, shared: Arc<crate::Ups
     let upstream = Upstream::new(settings, shared, Arc::new(NoSink));
     tokio::spawn(upstream.clone().run());
     until(&upstream, UpstreamState::Ready).await;
-    let caller = Arc::new(moongate_model::Caller { revision: "2026-07-28", ..(*testing::caller(1, None)).clone() });
+    let caller = Arc::new(moongate_model::Caller {
+        revision: "2026-07-28",
+        ..(*testing::caller(1, None)).clone()
+    });
     let params = JsonObject::new().with("name", RawJson::string("t0"));
-    upstream.call(&caller, Call::new(McpMethod::CallTool, params)).outcome().await.unwrap();
+    upstream
+        .call(&caller, Call::new(McpMethod::CallTool, params))
+        .outcome()
+        .await
+        .unwrap();
     tokio::time::sleep(SOON).await;
     assert_eq!(upstream.lists().get(ItemKind::Tools).items.len(), 2);
 }
@@ -221,7 +265,9 @@ async fn a_change_is_taken_beside_a_call_on_a_pipe() {
     let tools = AtomicUsize::new(1);
     let shared = dialing(move |talk, message| {
         let method = message["method"].as_str().unwrap();
-        let Some(result) = growing(&tools, method) else { return };
+        let Some(result) = growing(&tools, method) else {
+            return;
+        };
         // Announced beside the call, before its result.
         if method == "tools/call" {
             talk.send(json!({"jsonrpc": "2.0", "method": GREW}));
@@ -242,7 +288,14 @@ async fn a_change_is_taken_on_the_stream_of_a_call() {
         Some(result) => ScriptedAnswer::Result(result, None),
         None => ScriptedAnswer::Status(202),
     });
-    finds_what_grew(crate::ServerSettings { protocol: None, ..settings_http() }, shared).await;
+    finds_what_grew(
+        crate::ServerSettings {
+            protocol: None,
+            ..settings_http()
+        },
+        shared,
+    )
+    .await;
 }
 
 /// HTTP server whose resources can be subscribed to.
@@ -264,7 +317,9 @@ impl SubscribableServer {
                 Some("session".to_owned()),
             ),
             (_, "resources/list") => ScriptedAnswer::Result(json!({"resources": []}), None),
-            (_, "resources/templates/list") => ScriptedAnswer::Result(json!({"resourceTemplates": []}), None),
+            (_, "resources/templates/list") => {
+                ScriptedAnswer::Result(json!({"resourceTemplates": []}), None)
+            }
             (_, "ping") => ScriptedAnswer::Result(json!({}), None),
             (_, method @ ("resources/subscribe" | "resources/unsubscribe")) => {
                 let uri = asked.message["params"]["uri"].as_str().unwrap().to_owned();
@@ -276,11 +331,16 @@ impl SubscribableServer {
         }
     }
 
-    /// Changes a subscription. An unsubscribe takes 30 times longer than a subscribe, so that the two can
-    /// overtake each other.
+    /// Changes a subscription. An unsubscribe takes 30 times longer than a subscribe, so that the
+    /// two can overtake each other.
     fn change(self: &Arc<Self>, more: bool, uri: String) -> ScriptedAnswer {
         let fails = |left: usize| left.checked_sub(1);
-        if more && self.fails.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fails).is_ok() {
+        if more
+            && self
+                .fails
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fails)
+                .is_ok()
+        {
             return ScriptedAnswer::Broken;
         }
         let (done, later) = oneshot::channel();
@@ -320,19 +380,31 @@ fn uris(names: &[&str]) -> Vec<ByteString> {
 async fn the_last_word_on_a_resource_counts() {
     let server = Arc::new(SubscribableServer::default());
     let upstream = watched(&server).await;
-    for wanted in [&["x:1", "x:2"][..], &["x:2"], &["x:1", "x:2"], &["x:1", "x:3"]] {
+    for wanted in [
+        &["x:1", "x:2"][..],
+        &["x:2"],
+        &["x:1", "x:2"],
+        &["x:1", "x:3"],
+    ] {
         upstream.subscribe(uris(wanted));
         tokio::time::sleep(SETTLE_TIME * 2).await;
     }
     tokio::time::sleep(SOON).await;
     assert_eq!(server.subscribed(), ["x:1", "x:3"]);
     let asked = server.asked.lock().len();
-    assert!(asked <= 7, "no more is asked than differs: {:?}", server.asked);
+    assert!(
+        asked <= 7,
+        "no more is asked than differs: {:?}",
+        server.asked
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_subscription_that_fails_is_tried_again_and_not_for_ever() {
-    let server = Arc::new(SubscribableServer { fails: AtomicUsize::new(2), ..SubscribableServer::default() });
+    let server = Arc::new(SubscribableServer {
+        fails: AtomicUsize::new(2),
+        ..SubscribableServer::default()
+    });
     let upstream = watched(&server).await;
     upstream.subscribe(uris(&["x:1"]));
     tokio::time::sleep(SOON).await;
@@ -361,8 +433,12 @@ async fn begin_call(
     let upstream = upstream.clone();
     let caller = testing::caller(1, Some("s"));
     let params = JsonObject::new().with("name", RawJson::string("t"));
-    let running =
-        tokio::spawn(async move { upstream.call(&caller, Call::new(McpMethod::CallTool, params)).outcome().await });
+    let running = tokio::spawn(async move {
+        upstream
+            .call(&caller, Call::new(McpMethod::CallTool, params))
+            .outcome()
+            .await
+    });
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(site.call.lock().is_none(), "it runs");
     (answer, running)
@@ -375,9 +451,15 @@ async fn a_session_ends_with_its_last_call() {
     let (answer, running) = begin_call(&site, &upstream).await;
     // Both attempts of the check break: the connection counts as lost.
     site.breaks.store(2, Ordering::Relaxed);
-    upstream.pool.liveness_triggers.record_failure(&Error::new(McpErrorKind::ServerDown, "down"), false);
+    upstream
+        .pool
+        .liveness_triggers
+        .record_failure(&Error::new(McpErrorKind::ServerDown, "down"), false);
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!((site.opened.load(Ordering::Relaxed), upstream.status().state), (2, UpstreamState::Ready));
+    assert_eq!(
+        (site.opened.load(Ordering::Relaxed), upstream.status().state),
+        (2, UpstreamState::Ready)
+    );
     assert_eq!(site.ended(), [""; 0], "the call still runs in it");
     answer.send(json!({"content": []})).unwrap();
     assert!(running.await.unwrap().is_ok());
@@ -405,7 +487,8 @@ async fn nobody_waits_for_the_answer_to_a_subscription_that_has_ended() {
         Some("initialize") => {
             let capabilities = json!({"resources": {"subscribe": true}});
             let info = json!({"name": "a", "version": "1"});
-            let result = json!({"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info});
+            let result = json!({"protocolVersion": "2025-11-25", "capabilities": capabilities,
+                "serverInfo": info});
             talk.answer(message, &result);
         }
         Some("resources/list") => talk.answer(message, &json!({"resources": []})),
@@ -422,7 +505,11 @@ async fn nobody_waits_for_the_answer_to_a_subscription_that_has_ended() {
     upstream.subscribe(vec![uri.clone()]);
     let waiting = tokio::spawn({
         let upstream = upstream.clone();
-        async move { upstream.confirm_subscription(&testing::caller(1, Some("s")), &uri).await }
+        async move {
+            upstream
+                .confirm_subscription(&testing::caller(1, Some("s")), &uri)
+                .await
+        }
     });
     tokio::time::sleep(SECOND).await;
     assert!(!waiting.is_finished(), "the server has not answered");
@@ -447,13 +534,17 @@ impl EventSink for UpdateCounter {
     fn lists_changed(&self) {}
 }
 
-/// Handles a message as a program of both eras, which takes a second for each subscription. Its legacy processes serve
-/// calls.
+/// Handles a message as a program of both eras, which takes a second for each subscription. Its
+/// legacy processes serve calls.
 fn serve_slow_subscriptions(talk: &ServerSide, message: &Value) {
     let capabilities = json!({"tools": {}, "resources": {"subscribe": true}});
     let result = match message["method"].as_str().unwrap_or_default() {
-        "server/discover" => json!({"supportedVersions": ["2026-07-28"], "capabilities": capabilities}),
-        "initialize" => json!({"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": {}}),
+        "server/discover" => {
+            json!({"supportedVersions": ["2026-07-28"], "capabilities": capabilities})
+        }
+        "initialize" => {
+            json!({"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": {}})
+        }
         "tools/list" => json!({"tools": [{"name": "t", "inputSchema": {"type": "object"}}]}),
         "resources/list" => json!({"resources": []}),
         "resources/templates/list" => json!({"resourceTemplates": []}),
@@ -477,18 +568,37 @@ fn serve_slow_subscriptions(talk: &ServerSide, message: &Value) {
 #[tokio::test(start_paused = true)]
 async fn a_first_call_that_opens_a_connection_loses_no_update() {
     let updates = Arc::new(UpdateCounter::default());
-    let upstream = Upstream::new(settings(), dialing(serve_slow_subscriptions), updates.clone());
+    let upstream = Upstream::new(
+        settings(),
+        dialing(serve_slow_subscriptions),
+        updates.clone(),
+    );
     tokio::spawn(upstream.clone().run());
     until(&upstream, UpstreamState::Ready).await;
     upstream.subscribe(vec![ByteString::literal("a://1")]);
     tokio::time::sleep(SECOND).await;
     let before = updates.0.load(Ordering::Relaxed);
-    let caller = Arc::new(Caller { revision: "2025-11-25", ..(*testing::caller(1, Some("s"))).clone() });
+    let caller = Arc::new(Caller {
+        revision: "2025-11-25",
+        ..(*testing::caller(1, Some("s"))).clone()
+    });
     let params = JsonObject::new().with("name", RawJson::string("t"));
-    upstream.call(&caller, Call::new(McpMethod::CallTool, params)).outcome().await.unwrap();
+    upstream
+        .call(&caller, Call::new(McpMethod::CallTool, params))
+        .outcome()
+        .await
+        .unwrap();
     tokio::time::sleep(SETTLE_TIME * 2).await;
-    assert_eq!(upstream.revision(), Some("2025-11-25"), "the call was promoted");
-    assert_eq!(updates.0.load(Ordering::Relaxed), before, "the server has not taken the subscription");
+    assert_eq!(
+        upstream.revision(),
+        Some("2025-11-25"),
+        "the call was promoted"
+    );
+    assert_eq!(
+        updates.0.load(Ordering::Relaxed),
+        before,
+        "the server has not taken the subscription"
+    );
     tokio::time::sleep(SECOND * 2).await;
     assert_eq!(updates.0.load(Ordering::Relaxed), before + 1);
     upstream.stop().await;
@@ -498,25 +608,37 @@ async fn a_first_call_that_opens_a_connection_loses_no_update() {
 async fn updates_between_two_streams_of_the_shared_connection_are_reported() {
     let listener: Arc<Mutex<Option<(ServerSide, Value)>>> = Arc::default();
     let listens = listener.clone();
-    let shared = dialing(move |talk, message| match message["method"].as_str().unwrap_or_default() {
-        "server/discover" => {
-            let capabilities = json!({"resources": {"subscribe": true}, "tools": {}});
-            let versions = json!(["2026-07-28"]);
-            let result = json!({"resultType": "complete", "supportedVersions": versions, "capabilities": capabilities});
-            talk.answer(message, &result);
-        }
-        "subscriptions/listen" => {
-            talk.send_on_subscription("notifications/subscriptions/acknowledged", &message["id"]);
-            *listens.lock() = Some((talk.clone(), message["id"].clone()));
-        }
-        "tools/list" => {
-            let tools = json!([{"name": "t", "inputSchema": {"type": "object"}}]);
-            talk.answer(message, &json!({"resultType": "complete", "tools": tools}));
-        }
-        "resources/list" => talk.answer(message, &json!({"resultType": "complete", "resources": []})),
-        "resources/templates/list" => talk.answer(message, &json!({"resultType": "complete", "resourceTemplates": []})),
-        _ => {}
-    });
+    let shared =
+        dialing(
+            move |talk, message| match message["method"].as_str().unwrap_or_default() {
+                "server/discover" => {
+                    let capabilities = json!({"resources": {"subscribe": true}, "tools": {}});
+                    let versions = json!(["2026-07-28"]);
+                    let result = json!({"resultType": "complete", "supportedVersions": versions,
+                    "capabilities": capabilities});
+                    talk.answer(message, &result);
+                }
+                "subscriptions/listen" => {
+                    talk.send_on_subscription(
+                        "notifications/subscriptions/acknowledged",
+                        &message["id"],
+                    );
+                    *listens.lock() = Some((talk.clone(), message["id"].clone()));
+                }
+                "tools/list" => {
+                    let tools = json!([{"name": "t", "inputSchema": {"type": "object"}}]);
+                    talk.answer(message, &json!({"resultType": "complete", "tools": tools}));
+                }
+                "resources/list" => {
+                    talk.answer(message, &json!({"resultType": "complete", "resources": []}))
+                }
+                "resources/templates/list" => talk.answer(
+                    message,
+                    &json!({"resultType": "complete", "resourceTemplates": []}),
+                ),
+                _ => {}
+            },
+        );
     let updates = Arc::new(UpdateCounter::default());
     let upstream = Upstream::new(settings(), shared, updates.clone());
     tokio::spawn(upstream.clone().run());
