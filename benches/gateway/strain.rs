@@ -127,17 +127,7 @@ async fn call(connection: &mut Connection, template: &mut BenchRequest) -> Resul
 /// The p50 of calls to a good server: alone, beside a server that hangs and one that floods, and
 /// beside a client that does not read its stream.
 pub(crate) async fn neighbours(binary: &Path) -> Result<String> {
-    let mut mock = Process::program(
-        "mute",
-        &std::env::current_exe()?,
-        &[
-            "--role".into(),
-            "upstream".into(),
-            "legacy".into(),
-            "5".into(),
-            "0".into(),
-        ],
-    )?;
+    let mut mock = start_mute_server()?;
     let good = BenchServer::Url(mock.address(Duration::from_secs(10)).await?);
     let servers = [
         ("good".to_owned(), good),
@@ -167,20 +157,14 @@ pub(crate) async fn neighbours(binary: &Path) -> Result<String> {
     writeln!(out, "\n{:.2} times the p50.\n", beside / alone)?;
     let flooded = start(&gateway, "flood__flood", None).await?;
     sleep(Duration::from_millis(300)).await;
-    let before = gateway
-        .metric("moongate_dropped_total{what=\"queue\"}")
-        .await
-        .unwrap_or(0.0);
+    let before = dropped_notifications(&gateway).await;
     let beside = row(
         &mut out,
         &mut fleet,
         "that, and a server that writes 100,000 notifications a second",
     )
     .await?;
-    let after = gateway
-        .metric("moongate_dropped_total{what=\"queue\"}")
-        .await
-        .unwrap_or(0.0);
+    let after = dropped_notifications(&gateway).await;
     writeln!(
         out,
         "\n{:.2} times the p50; {:.0} notifications dropped.\n",
@@ -190,15 +174,50 @@ pub(crate) async fn neighbours(binary: &Path) -> Result<String> {
     drop((hung, flooded));
     sleep(Duration::from_secs(1)).await;
     let alone = row(&mut out, &mut fleet, "nobody again").await?;
+    write_unread_streams(&mut out, &mut fleet, &gateway, alone).await?;
+    gateway.process.stop(Duration::from_secs(5)).await;
+    mock.stop(Duration::from_secs(5)).await;
+    Ok(out)
+}
+
+/// Starts the server of the calls that are measured.
+fn start_mute_server() -> Result<Process> {
+    Process::program(
+        "mute",
+        &std::env::current_exe()?,
+        &[
+            "--role".into(),
+            "upstream".into(),
+            "legacy".into(),
+            "5".into(),
+            "0".into(),
+        ],
+    )
+}
+
+async fn dropped_notifications(gateway: &BenchGateway) -> f64 {
+    gateway
+        .metric("moongate_dropped_total{what=\"queue\"}")
+        .await
+        .unwrap_or(0.0)
+}
+
+/// Adds the row of clients that do not read their streams, and the memory that they take.
+async fn write_unread_streams(
+    out: &mut String,
+    fleet: &mut ConnectionFleet,
+    gateway: &BenchGateway,
+    alone: f64,
+) -> Result<()> {
     let memory = crate::usage::resident(gateway.process.pid).context("no memory to read")?;
     let mut stuck = Vec::new();
     for n in 0..4 {
-        stuck.push(start(&gateway, "flood__progress", Some(n)).await?);
+        stuck.push(start(gateway, "flood__progress", Some(n)).await?);
     }
     sleep(Duration::from_millis(500)).await;
     let beside = row(
-        &mut out,
-        &mut fleet,
+        out,
+        fleet,
         "four clients that do not read 25,000 events a second each",
     )
     .await?;
@@ -211,10 +230,7 @@ pub(crate) async fn neighbours(binary: &Path) -> Result<String> {
         beside / alone,
         more as f64 / 1024.0
     )?;
-    drop(stuck);
-    gateway.process.stop(Duration::from_secs(5)).await;
-    mock.stop(Duration::from_secs(5)).await;
-    Ok(out)
+    Ok(())
 }
 
 /// One row; every answer is checked, and an error ends the run.

@@ -61,13 +61,7 @@ impl RunReport<'_> {
     /// Prints everything; an error: a promise was broken.
     pub(crate) fn finish(&self, tally: &mut Tally) -> Result<()> {
         let slope = theil_sen(self.samples);
-        let (first, last) = (self.before.memory, self.after.memory);
-        self.judge_memory(tally, slope, last - first);
-        let what = if self.heap {
-            "live heap"
-        } else {
-            "resident memory"
-        };
+        self.judge_memory(tally, slope, self.after.memory - self.before.memory);
         println!(
             "\nsoak: {:.0} s at up to {} calls/s, seed {}",
             self.took.as_secs_f64(),
@@ -82,40 +76,10 @@ impl RunReport<'_> {
             "calls a second",
             tally.count("calls") as f64 / self.took.as_secs_f64()
         );
-        println!(
-            "  {what} at rest: {:.2} MB before, {:.2} MB after",
-            first / MB,
-            last / MB
-        );
-        if let Some(slope) = slope {
-            let per_hour = |value: f64| value * 3600.0 / MB;
-            let (median, low, high) = (
-                per_hour(slope.median),
-                per_hour(slope.low),
-                per_hour(slope.high),
-            );
-            let note = if self.long {
-                ""
-            } else {
-                " (means little over so short a time)"
-            };
-            println!("  slope: {median:+.3} MB/h, 95 % between {low:+.3} and {high:+.3}{note}");
-        }
+        self.print_memory(slope);
         let recovery = recovery(&mut tally.recoveries);
         println!("  from a server's end to its next success: {recovery}");
-        let count = |levels: &IdleLevels| {
-            (
-                levels.descriptors.values().sum::<usize>(),
-                levels.children.values().sum::<usize>(),
-            )
-        };
-        let ((fds, children), (fds_after, children_after)) =
-            (count(self.before), count(self.after));
-        println!(
-            "  descriptors {fds} before, {fds_after} after; children {children}, {children_after}; \
-             series {}, {}",
-            self.before.series, self.after.series
-        );
+        self.print_levels();
         println!("  allowed failures, by server and kind:");
         for (kind, count) in &tally.allowed {
             println!("    {count:>7} {kind}");
@@ -135,6 +99,49 @@ impl RunReport<'_> {
             tally.count("broken promises"),
             self.seed
         )
+    }
+
+    fn print_memory(&self, slope: Option<Slope>) {
+        let what = if self.heap {
+            "live heap"
+        } else {
+            "resident memory"
+        };
+        println!(
+            "  {what} at rest: {:.2} MB before, {:.2} MB after",
+            self.before.memory / MB,
+            self.after.memory / MB
+        );
+        if let Some(slope) = slope {
+            let per_hour = |value: f64| value * 3600.0 / MB;
+            let (median, low, high) = (
+                per_hour(slope.median),
+                per_hour(slope.low),
+                per_hour(slope.high),
+            );
+            let note = if self.long {
+                ""
+            } else {
+                " (means little over so short a time)"
+            };
+            println!("  slope: {median:+.3} MB/h, 95 % between {low:+.3} and {high:+.3}{note}");
+        }
+    }
+
+    fn print_levels(&self) {
+        let count = |levels: &IdleLevels| {
+            (
+                levels.descriptors.values().sum::<usize>(),
+                levels.children.values().sum::<usize>(),
+            )
+        };
+        let ((fds, children), (fds_after, children_after)) =
+            (count(self.before), count(self.after));
+        println!(
+            "  descriptors {fds} before, {fds_after} after; children {children}, {children_after}; \
+             series {}, {}",
+            self.before.series, self.after.series
+        );
     }
 
     fn judge_memory(&self, tally: &mut Tally, slope: Option<Slope>, growth: f64) {

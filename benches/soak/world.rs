@@ -233,6 +233,16 @@ pub(crate) struct SoakWorld {
     writes: Cell<u32>,
 }
 
+/// Returns a port below those that the system gives to connections, since a server comes back at its
+/// own.
+fn free_port_above(mut port: u16) -> u16 {
+    port += 1;
+    while TcpListener::bind(("127.0.0.1", port)).is_err() {
+        port += 1;
+    }
+    port
+}
+
 impl SoakWorld {
     pub(crate) async fn start(bin: &Path, plant: Option<&str>) -> Result<Self> {
         ensure!(
@@ -250,12 +260,7 @@ impl SoakWorld {
                 script(spec, plant).to_string(),
             )?;
             if !spec.how.is_child() {
-                // Below those that the system gives to connections, since a server comes back at
-                // its own.
-                port += 1;
-                while TcpListener::bind(("127.0.0.1", port)).is_err() {
-                    port += 1;
-                }
+                port = free_port_above(port);
                 webs.push((spec.name, port, None));
             }
         }
@@ -399,8 +404,25 @@ impl SoakWorld {
     }
 
     pub(crate) fn text(&self, variant: &ConfigVariant) -> Result<String> {
+        let mut out = self.gateway_text();
+        for (n, key) in KEYS.iter().enumerate() {
+            writeln!(out, "[[auth.keys]]\nname = \"key{n}\"\nkey = {key:?}\n")?;
+        }
+        for spec in SERVERS {
+            let guest = if spec.name == "guest" { 0 } else { 1 };
+            if spec.fate == ServerFate::Guest && !variant.guests[guest] {
+                continue;
+            }
+            self.write_server(&mut out, spec, variant)?;
+            out.push('\n');
+        }
+        Ok(out)
+    }
+
+    /// Everything but the keys and the servers.
+    fn gateway_text(&self) -> String {
         let idle = IDLE.as_secs();
-        let mut out = format!(
+        format!(
             concat!(
                 "[gateway]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\nstate_dir = \
                  {:?}\nstate = \"embedded\"\ndrain = \"5s\"\n",
@@ -415,69 +437,67 @@ impl SoakWorld {
             self.files.path().join("state").display().to_string(),
             idle,
             idle,
-        );
-        for (n, key) in KEYS.iter().enumerate() {
-            writeln!(out, "[[auth.keys]]\nname = \"key{n}\"\nkey = {key:?}\n")?;
+        )
+    }
+
+    fn write_server(
+        &self,
+        out: &mut String,
+        spec: &ServerSpec,
+        variant: &ConfigVariant,
+    ) -> Result<()> {
+        writeln!(out, "[servers.{}]", spec.name)?;
+        match self
+            .webs
+            .borrow()
+            .iter()
+            .find(|(name, _, _)| *name == spec.name)
+        {
+            Some((_, port, _)) if spec.how == ServerCarrier::Tcp => {
+                writeln!(out, "tcp = \"127.0.0.1:{port}\"")?
+            }
+            Some((_, port, _)) => {
+                let scheme = if spec.how == ServerCarrier::Ws {
+                    "ws"
+                } else {
+                    "http"
+                };
+                writeln!(out, "url = \"{scheme}://127.0.0.1:{port}/mcp\"")?;
+            }
+            None => {
+                let file = self.files.path().join(format!("{}.json", spec.name));
+                let args = json!(["mock", file, "--stdio"]);
+                let variant = if spec.name == "replaced" {
+                    variant.replaced
+                } else {
+                    0
+                };
+                let env = format!(
+                    "{{ SOAK_RUN = {}, VARIANT = \"{variant}\" }}",
+                    json!(self.mark())
+                );
+                writeln!(
+                    out,
+                    "command = {}\nargs = {args}\nenv = {env}",
+                    json!(self.bin)
+                )?;
+            }
         }
-        for spec in SERVERS {
-            let guest = if spec.name == "guest" { 0 } else { 1 };
-            if spec.fate == ServerFate::Guest && !variant.guests[guest] {
-                continue;
+        match (spec.name, spec.how) {
+            ("replaced_web", _) => {
+                writeln!(out, "headers = {{ X-Variant = \"{}\" }}", variant.replaced)?
             }
-            writeln!(out, "[servers.{}]", spec.name)?;
-            match self
-                .webs
-                .borrow()
-                .iter()
-                .find(|(name, _, _)| *name == spec.name)
-            {
-                Some((_, port, _)) if spec.how == ServerCarrier::Tcp => {
-                    writeln!(out, "tcp = \"127.0.0.1:{port}\"")?
-                }
-                Some((_, port, _)) => {
-                    let scheme = if spec.how == ServerCarrier::Ws {
-                        "ws"
-                    } else {
-                        "http"
-                    };
-                    writeln!(out, "url = \"{scheme}://127.0.0.1:{port}/mcp\"")?;
-                }
-                None => {
-                    let file = self.files.path().join(format!("{}.json", spec.name));
-                    let args = json!(["mock", file, "--stdio"]);
-                    let variant = if spec.name == "replaced" {
-                        variant.replaced
-                    } else {
-                        0
-                    };
-                    let env = format!(
-                        "{{ SOAK_RUN = {}, VARIANT = \"{variant}\" }}",
-                        json!(self.mark())
-                    );
-                    writeln!(
-                        out,
-                        "command = {}\nargs = {args}\nenv = {env}",
-                        json!(self.bin)
-                    )?;
-                }
+            ("tuned", _) => writeln!(out, "max_concurrency = {}", 100 + variant.tuned % 20)?,
+            // In any minute there are at most eight attempts, and this one may take seconds to
+            // come back.
+            (_, how) if spec.fate == ServerFate::Mortal && !how.is_child() => {
+                writeln!(out, "backoff = {{ min = \"100ms\", max = \"3s\" }}")?;
             }
-            match (spec.name, spec.how) {
-                ("replaced_web", _) => {
-                    writeln!(out, "headers = {{ X-Variant = \"{}\" }}", variant.replaced)?
-                }
-                ("tuned", _) => writeln!(out, "max_concurrency = {}", 100 + variant.tuned % 20)?,
-                // In any minute there are at most eight attempts, and this one may take seconds to
-                // come back.
-                (_, how) if spec.fate == ServerFate::Mortal && !how.is_child() => {
-                    writeln!(out, "backoff = {{ min = \"100ms\", max = \"3s\" }}")?;
-                }
-                (_, ServerCarrier::Own) => writeln!(out, "share = \"session\"")?,
-                (_, ServerCarrier::Each) => writeln!(out, "share = \"principal\"")?,
-                _ => {}
-            }
-            out.push('\n');
+            (_, ServerCarrier::Own) => writeln!(out, "share = \"session\"")?,
+            (_, ServerCarrier::Each) => writeln!(out, "share = \"principal\"")?,
+            _ => {}
         }
-        Ok(out)
+        Ok(())
     }
 }
 

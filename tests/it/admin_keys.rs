@@ -39,6 +39,62 @@ async fn initialize(edited: &EditedGateway, key: Option<&str>) -> u16 {
         .status
 }
 
+/// Checks the list of keys, in which the new key is the first.
+async fn assert_new_key_is_listed(edited: &EditedGateway) {
+    let listed = edited.get("/keys").await["clients"][0].clone();
+    assert_eq!(
+        (&listed["name"], &listed["views"], &listed["tools"]),
+        (&json!("lap$top"), &json!(["a"]), &json!(["a__*"]))
+    );
+    assert_eq!(
+        (&listed["rate"], &listed["expires"]),
+        (&json!("100/min"), &json!("2999-12-31T00:00:00Z"))
+    );
+    assert_eq!(
+        (
+            &listed["last_used"],
+            &listed["expired"],
+            &listed["editable"]
+        ),
+        (&Value::Null, &json!(false), &json!(true))
+    );
+    let prefix = listed["hash_prefix"].as_str().unwrap();
+    assert!(
+        prefix.len() == 8 && edited.text().contains(&format!("sha256:{prefix}")),
+        "{prefix}"
+    );
+    let line = listed["line"].as_u64().unwrap() as usize;
+    assert!(
+        edited
+            .text()
+            .lines()
+            .nth(line - 1)
+            .unwrap()
+            .contains("lap$$top"),
+        "{line}: {}",
+        edited.text()
+    );
+}
+
+/// Makes a second key, `ci`, whose name is then taken.
+async fn add_second_key(edited: &EditedGateway) {
+    let second = edited
+        .send("POST", "/keys", &[], &json!({ "name": "ci" }))
+        .await
+        .json();
+    assert_eq!(
+        (&second["first_key"], &second["outcome"]),
+        (&json!(false), &json!("changed"))
+    );
+    let twin = edited
+        .send("POST", "/keys", &[], &json!({ "name": "ci" }))
+        .await;
+    assert_eq!(
+        (twin.status, &twin.json()["error"]),
+        (409, &json!("already_there"))
+    );
+}
+
 #[tokio::test]
 async fn a_key_is_shown_once_and_the_first_one_closes_the_endpoint() {
     let (_server, edited) = EditedGateway::with_echo().await;
@@ -79,60 +135,14 @@ async fn a_key_is_shown_once_and_the_first_one_closes_the_endpoint() {
         ),
         (401, 401)
     );
-    let listed = edited.get("/keys").await["clients"][0].clone();
-    assert_eq!(
-        (&listed["name"], &listed["views"], &listed["tools"]),
-        (&json!("lap$top"), &json!(["a"]), &json!(["a__*"]))
-    );
-    assert_eq!(
-        (&listed["rate"], &listed["expires"]),
-        (&json!("100/min"), &json!("2999-12-31T00:00:00Z"))
-    );
-    assert_eq!(
-        (
-            &listed["last_used"],
-            &listed["expired"],
-            &listed["editable"]
-        ),
-        (&Value::Null, &json!(false), &json!(true))
-    );
-    let prefix = listed["hash_prefix"].as_str().unwrap();
-    assert!(
-        prefix.len() == 8 && edited.text().contains(&format!("sha256:{prefix}")),
-        "{prefix}"
-    );
-    let line = listed["line"].as_u64().unwrap() as usize;
-    assert!(
-        edited
-            .text()
-            .lines()
-            .nth(line - 1)
-            .unwrap()
-            .contains("lap$$top"),
-        "{line}: {}",
-        edited.text()
-    );
+    assert_new_key_is_listed(&edited).await;
     let client = McpClient::with_key(&edited.gateway.mcp(), Era::Modern, Some(&key)).await;
     client
         .call("a__echo", json!({ "text": "x" }))
         .await
         .result();
     assert!(edited.get("/keys").await["clients"][0]["last_used"].is_string());
-    let second = edited
-        .send("POST", "/keys", &[], &json!({ "name": "ci" }))
-        .await
-        .json();
-    assert_eq!(
-        (&second["first_key"], &second["outcome"]),
-        (&json!(false), &json!("changed"))
-    );
-    let twin = edited
-        .send("POST", "/keys", &[], &json!({ "name": "ci" }))
-        .await;
-    assert_eq!(
-        (twin.status, &twin.json()["error"]),
-        (409, &json!("already_there"))
-    );
+    add_second_key(&edited).await;
     let removed = edited.send("DELETE", "/keys/ci", &[], &Value::Null).await;
     assert_eq!(
         (removed.status, &removed.json()["last_key"]),
@@ -214,6 +224,46 @@ async fn what_no_key_can_be_is_refused() {
     assert_eq!(edited.text(), before);
 }
 
+/// Makes a key that may only view; it is refused to make another one with it.
+async fn assert_viewers_make_no_keys(edited: &EditedGateway, ada: &str, body: &Value) {
+    let viewer = json!({ "name": "eve", "list": "operators" });
+    let viewer = with_key(edited, ada, "POST", "/keys", &viewer).await.json()["key"].clone();
+    let refused = with_key(edited, viewer.as_str().unwrap(), "POST", "/keys", body).await;
+    assert_eq!(
+        (refused.status, &refused.json()["error"]),
+        (403, &json!("role_not_allowed"))
+    );
+}
+
+/// Signs in as Ada, and removes her own key with that session, which ends.
+async fn remove_own_key_in_a_session(edited: &EditedGateway, ada: &str) {
+    let signin = edited
+        .send("POST", "/signin", &[], &json!({ "key": ada }))
+        .await;
+    let cookie = signin
+        .header("set-cookie")
+        .split(';')
+        .next()
+        .unwrap()
+        .to_owned();
+    let own = [
+        ("cookie", cookie.as_str()),
+        ("sec-fetch-site", "same-origin"),
+    ];
+    let url = format!("{}/api/v1/events", edited.gateway.admin_url().await);
+    let mut stream = EventStream::new(HttpClient::new().open("GET", &url, &own, "").await);
+    assert!(stream.next().await.is_some());
+    let removed = edited
+        .send("DELETE", "/keys/ada?list=operators", &own, &Value::Null)
+        .await;
+    assert_eq!(removed.status, 200, "{}", removed.text_body());
+    assert_eq!(
+        edited.send("GET", "/me", &own, &Value::Null).await.status,
+        401
+    );
+    while stream.next().await.is_some() {}
+}
+
 #[tokio::test]
 async fn operators_cannot_lock_themselves_out_and_sessions_end_with_their_key() {
     let edited = EditedGateway::start(Setup::new()).await;
@@ -256,53 +306,12 @@ async fn operators_cannot_lock_themselves_out_and_sessions_end_with_their_key() 
         last.text_body()
     );
     assert_eq!(last.json()["error"], "last_operator");
-    let viewer = json!({ "name": "eve", "list": "operators" });
-    let viewer = with_key(&edited, ada, "POST", "/keys", &viewer)
-        .await
-        .json()["key"]
-        .clone();
-    let refused = with_key(
-        &edited,
-        viewer.as_str().unwrap(),
-        "POST",
-        "/keys",
-        &operator("eve2"),
-    )
-    .await;
-    assert_eq!(
-        (refused.status, &refused.json()["error"]),
-        (403, &json!("role_not_allowed"))
-    );
+    assert_viewers_make_no_keys(&edited, ada, &operator("eve2")).await;
     let bob = with_key(&edited, ada, "POST", "/keys", &operator("bob"))
         .await
         .json()["key"]
         .clone();
-    // Ada signs in, and removes her own key with that session.
-    let signin = edited
-        .send("POST", "/signin", &[], &json!({ "key": ada }))
-        .await;
-    let cookie = signin
-        .header("set-cookie")
-        .split(';')
-        .next()
-        .unwrap()
-        .to_owned();
-    let own = [
-        ("cookie", cookie.as_str()),
-        ("sec-fetch-site", "same-origin"),
-    ];
-    let url = format!("{}/api/v1/events", edited.gateway.admin_url().await);
-    let mut stream = EventStream::new(HttpClient::new().open("GET", &url, &own, "").await);
-    assert!(stream.next().await.is_some());
-    let removed = edited
-        .send("DELETE", "/keys/ada?list=operators", &own, &Value::Null)
-        .await;
-    assert_eq!(removed.status, 200, "{}", removed.text_body());
-    assert_eq!(
-        edited.send("GET", "/me", &own, &Value::Null).await.status,
-        401
-    );
-    while stream.next().await.is_some() {}
+    remove_own_key_in_a_session(&edited, ada).await;
     assert_eq!(
         with_key(&edited, ada, "GET", "/me", &Value::Null)
             .await

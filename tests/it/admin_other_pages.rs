@@ -159,6 +159,52 @@ async fn a_web_socket_of_another_page_is_not_opened() {
     assert!(!raw(&edited, head).await.contains(" 101 "));
 }
 
+/// All that a page may send without asking: forms, beacons, and fetch in the mode no-cors.
+const WAYS: [(&str, &[(&str, &str)]); 6] = [
+    (
+        "a form",
+        &[
+            ("content-type", "application/x-www-form-urlencoded"),
+            ("origin", "https://evil.example"),
+        ],
+    ),
+    (
+        "a form with files",
+        &[
+            ("content-type", "multipart/form-data; boundary=x"),
+            ("sec-fetch-site", "cross-site"),
+        ],
+    ),
+    (
+        "a form of plain text",
+        &[
+            ("content-type", "text/plain"),
+            ("sec-fetch-site", "same-site"),
+        ],
+    ),
+    (
+        "a beacon",
+        &[
+            ("content-type", "text/plain;charset=UTF-8"),
+            ("origin", "null"),
+        ],
+    ),
+    (
+        "fetch in the mode no-cors",
+        &[
+            ("content-type", "text/plain"),
+            ("sec-fetch-mode", "no-cors"),
+        ],
+    ),
+    (
+        "fetch of a rebinding host",
+        &[
+            ("content-type", "application/json"),
+            ("host", "evil.example"),
+        ],
+    ),
+];
+
 #[tokio::test]
 async fn what_another_page_sends_changes_nothing() {
     let (server, edited) = EditedGateway::with_echo().await;
@@ -171,51 +217,6 @@ async fn what_another_page_sends_changes_nothing() {
     );
     let before = edited.text();
     let keys = edited.get("/keys").await;
-    // All that a page may send without asking: forms, beacons, and fetch in the mode no-cors.
-    let ways: [(&str, &[(&str, &str)]); 6] = [
-        (
-            "a form",
-            &[
-                ("content-type", "application/x-www-form-urlencoded"),
-                ("origin", "https://evil.example"),
-            ],
-        ),
-        (
-            "a form with files",
-            &[
-                ("content-type", "multipart/form-data; boundary=x"),
-                ("sec-fetch-site", "cross-site"),
-            ],
-        ),
-        (
-            "a form of plain text",
-            &[
-                ("content-type", "text/plain"),
-                ("sec-fetch-site", "same-site"),
-            ],
-        ),
-        (
-            "a beacon",
-            &[
-                ("content-type", "text/plain;charset=UTF-8"),
-                ("origin", "null"),
-            ],
-        ),
-        (
-            "fetch in the mode no-cors",
-            &[
-                ("content-type", "text/plain"),
-                ("sec-fetch-mode", "no-cors"),
-            ],
-        ),
-        (
-            "fetch of a rebinding host",
-            &[
-                ("content-type", "application/json"),
-                ("host", "evil.example"),
-            ],
-        ),
-    ];
     let bodies = [
         ("/keys", json!({ "name": "evil" })),
         (
@@ -233,7 +234,7 @@ async fn what_another_page_sends_changes_nothing() {
         ),
     ];
     server.reset_record();
-    for (way, headers) in ways {
+    for (way, headers) in WAYS {
         for (path, body) in &bodies {
             let url = format!("{}/api/v1{path}", edited.gateway.admin_url().await);
             let reply = HttpClient::new()

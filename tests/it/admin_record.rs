@@ -116,6 +116,17 @@ fn read_requests() -> Vec<RouteRequest> {
 
 /// Requests that change something, in an order in which each can.
 fn write_requests() -> Vec<RouteRequest> {
+    [
+        config_requests(),
+        call_requests(),
+        sign_in_requests(),
+        key_requests(),
+    ]
+    .concat()
+}
+
+/// Requests that change the config and its servers.
+fn config_requests() -> Vec<RouteRequest> {
     vec![
         (
             "post",
@@ -156,6 +167,12 @@ fn write_requests() -> Vec<RouteRequest> {
             "/servers/a/refresh",
             Value::Null,
         ),
+    ]
+}
+
+/// Requests that make or end calls and sessions of clients.
+fn call_requests() -> Vec<RouteRequest> {
+    vec![
         (
             "post",
             "/api/v1/try",
@@ -181,6 +198,12 @@ fn write_requests() -> Vec<RouteRequest> {
             "/sessions/none",
             Value::Null,
         ),
+    ]
+}
+
+/// Requests about the operator's own session.
+fn sign_in_requests() -> Vec<RouteRequest> {
+    vec![
         (
             "post",
             "/api/v1/signin",
@@ -189,6 +212,12 @@ fn write_requests() -> Vec<RouteRequest> {
         ),
         ("post", "/api/v1/signout", "/signout", Value::Null),
         ("post", "/api/v1/tickets", "/tickets", Value::Null),
+    ]
+}
+
+/// Requests that make a key and remove it.
+fn key_requests() -> Vec<RouteRequest> {
+    vec![
         (
             "post",
             "/api/v1/keys",

@@ -2,6 +2,7 @@
 
 mod failures;
 mod output;
+mod running_gateway;
 
 use std::path::Path;
 use std::process::Stdio;
@@ -11,10 +12,11 @@ use moongate_mock::{MockScript, Revision, serve_http};
 use moongate_testing::ReservedAddress;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
+
+use running_gateway::{RunningGateway, pid_of};
 
 const MOONGATE: &str = env!("CARGO_BIN_EXE_moongate");
 const LONG: Duration = Duration::from_secs(60);
@@ -89,105 +91,6 @@ fn odd_script(dir: &Path) -> String {
     let path = dir.join("odd.json");
     std::fs::write(&path, serde_json::to_string(&script).unwrap()).unwrap();
     path.to_str().unwrap().to_owned()
-}
-
-/// A running gateway.
-struct RunningGateway {
-    child: Child,
-    url: String,
-    admin: String,
-    dir: TempDir,
-}
-
-impl RunningGateway {
-    async fn start() -> Self {
-        RunningGateway::start_with("").await
-    }
-
-    async fn status(&self) -> serde_json::Value {
-        let args = ["status", "--format", "json", "--admin", &self.admin];
-        let status = run_in(self.dir.path(), &args).await;
-        serde_json::from_str(&status.out).unwrap_or_else(|e| panic!("{e}: {}", status.err))
-    }
-
-    /// Starts it with more in its config.
-    async fn start_with(more: &str) -> Self {
-        let dir = TempDir::new().unwrap();
-        let config = format!(
-            "[gateway]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n[servers.std]\ncommand \
-             = {MOONGATE:?}\n\
-             args = [\"mock\"]\n[servers.off]\ncommand = \"nothing\"\nenabled = false\n\
-             [[auth.keys]]\nname = \"test\"\nkey = {KEY:?}\n{more}"
-        );
-        std::fs::write(dir.path().join("moongate.toml"), config).unwrap();
-        let mut child = command(&["serve"], dir.path()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let mut url = None;
-        let mut admin = None;
-        while url.is_none() || admin.is_none() {
-            let line = timeout(LONG, lines.next_line())
-                .await
-                .unwrap()
-                .unwrap()
-                .expect("it says where it listens");
-            let address = line
-                .split_once("http://")
-                .map(|(_, rest)| rest.split(' ').next().unwrap().to_owned());
-            match address {
-                Some(address) if line.contains("listening on") => {
-                    url = Some(format!("http://{address}"))
-                }
-                Some(address) if line.contains("metrics") => admin = Some(address),
-                _ => {}
-            }
-        }
-        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        let gateway = RunningGateway {
-            child,
-            url: url.unwrap(),
-            admin: admin.unwrap(),
-            dir,
-        };
-        for _ in 0..200 {
-            if gateway.run(&["tools"]).await.out.contains("std__echo") {
-                return gateway;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        panic!("the gateway never had its server's tools");
-    }
-
-    async fn run(&self, args: &[&str]) -> RunOutput {
-        let mut command = command(&[args, &["--url", &self.url]].concat(), self.dir.path());
-        end(command.env("MOONGATE_KEY", KEY).spawn().unwrap()).await
-    }
-
-    /// The gauge of the allocator, if it has one.
-    async fn heap_bytes(&self) -> Option<f64> {
-        let address = self.admin.split('/').next().unwrap();
-        let mut stream = TcpStream::connect(address).await.unwrap();
-        let request =
-            format!("GET /metrics HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut metrics = String::new();
-        stream.read_to_string(&mut metrics).await.unwrap();
-        assert!(metrics.contains("moongate_inflight"), "{metrics}");
-        metrics
-            .lines()
-            .find_map(|line| line.strip_prefix("moongate_heap_bytes "))?
-            .parse()
-            .ok()
-    }
-
-    async fn stop(mut self) {
-        kill_process(pid_of(&self.child), Signal::TERM).unwrap();
-        let status = timeout(LONG, self.child.wait()).await.unwrap().unwrap();
-        assert_eq!(status.code(), Some(0));
-    }
-}
-
-fn pid_of(child: &Child) -> Pid {
-    Pid::from_raw(child.id().unwrap().cast_signed()).unwrap()
 }
 
 // === starting with entries that cannot be used ===
@@ -272,19 +175,11 @@ async fn a_misspelt_entry_costs_that_server_and_not_the_gateway() {
 
 // === finding the gateway ===
 
-#[tokio::test]
-async fn commands_find_the_gateway_by_its_config() {
-    let dir = TempDir::new().unwrap();
-    let reserved = ReservedAddress::new();
-    let listen = reserved.port();
-    let admin = dir.path().join("admin.sock");
+/// Writes `own.toml`: a gateway with a certificate, and an admin listener at this socket.
+fn write_config_with_tls(dir: &Path, listen: u16, admin: &Path) {
     let certified = rcgen::generate_simple_self_signed(vec!["gateway.example".to_owned()]).unwrap();
-    std::fs::write(dir.path().join("cert.pem"), certified.cert.pem()).unwrap();
-    std::fs::write(
-        dir.path().join("key.pem"),
-        certified.signing_key.serialize_pem(),
-    )
-    .unwrap();
+    std::fs::write(dir.join("cert.pem"), certified.cert.pem()).unwrap();
+    std::fs::write(dir.join("key.pem"), certified.signing_key.serialize_pem()).unwrap();
     // The variable is the gateway's: whoever asks where it is need not have it.
     let config = format!(
         "[gateway]\nlisten = \"127.0.0.1:{listen}\"\nadmin = \"unix:{}\"\ntls = \
@@ -294,7 +189,16 @@ async fn commands_find_the_gateway_by_its_config() {
          [[auth.keys]]\nname = \"test\"\nkey = \"${{GATEWAY_KEY}}\"\n",
         admin.display()
     );
-    std::fs::write(dir.path().join("own.toml"), config).unwrap();
+    std::fs::write(dir.join("own.toml"), config).unwrap();
+}
+
+#[tokio::test]
+async fn commands_find_the_gateway_by_its_config() {
+    let dir = TempDir::new().unwrap();
+    let reserved = ReservedAddress::new();
+    let listen = reserved.port();
+    let admin = dir.path().join("admin.sock");
+    write_config_with_tls(dir.path(), listen, &admin);
     let args = ["--config", "own.toml", "serve"];
     let mut serving = command(&args, dir.path())
         .env("GATEWAY_KEY", KEY)

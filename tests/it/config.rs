@@ -7,10 +7,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use moongate::cli;
-use moongate_access::auth::{AdminRole, MetricsAccess};
 use moongate_config::{
-    self, ConfigProblems, ErrorTolerance, LoadOptions, LoadedConfig, Plan, ProblemKind,
-    ProblemOrigin,
+    self, ConfigProblems, LoadOptions, LoadedConfig, Plan, ProblemKind, ProblemOrigin,
 };
 use moongate_listener::ListenAddress;
 use moongate_model::SharingMode;
@@ -19,6 +17,8 @@ use moongate_upstream::{ConnectTarget, ServerSettings};
 mod clients;
 mod layers;
 mod odd_lines;
+mod start;
+mod warnings;
 
 fn address(text: &str) -> ListenAddress {
     ListenAddress::Tcp(text.parse().unwrap())
@@ -165,85 +165,6 @@ fn every_mistake_is_explained() {
     }
 }
 
-/// Loads as at the start of a gateway.
-fn load_at_start(text: &str, name: &str) -> Result<LoadedConfig, ConfigProblems> {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join(name);
-    std::fs::write(&path, text).unwrap();
-    let tolerance = ErrorTolerance::PerServer;
-    moongate_config::load(&LoadOptions {
-        paths: vec![path],
-        revisions: REVISIONS,
-        tolerance,
-        ..Default::default()
-    })
-}
-
-#[test]
-fn at_the_start_a_problem_in_an_entry_costs_that_server() {
-    let text = "[gateway]\ndrain = '1s'\n[servers.good]\ncommand = 'a'\n\
-        [servers.unset]\nurl = 'https://a.example/'\nheaders = { A = '${NOT_SET}' }\n\
-        [servers.typo]\ncommand = 't'\ntols = { deny = ['delete_*'] }\n[servers.nowhere]\n\
-        [servers.'two words']\ncommand = 'a'\n[servers.off]\ncommand = 'a'\nenabled = \
-        false\ncolour = 'red'\n\
-        [views.v]\nservers = ['typo', 'good']\n";
-    assert!(
-        load_texts(&[("a.toml", text)], &[]).is_err(),
-        "a reload and `check` refuse it"
-    );
-    let loaded =
-        load_at_start(text, "moongate.toml").unwrap_or_else(|problems| panic!("{problems}"));
-    let failed: Vec<(&str, &str)> = loaded
-        .plan
-        .servers
-        .iter()
-        .filter_map(|server| match &server.connect {
-            ConnectTarget::Misconfigured { reason } => {
-                Some((server.name.as_str(), reason.as_str()))
-            }
-            _ => None,
-        })
-        .collect();
-    let names: Vec<&str> = failed.iter().map(|(name, _)| *name).collect();
-    assert_eq!(names, ["nowhere", "two-words", "typo", "unset"]);
-    assert!(
-        failed[2].1.contains("unknown key `tols`") && failed[2].1.contains("moongate.toml:10"),
-        "{failed:?}"
-    );
-    assert!(failed[3].1.contains("NOT_SET is not set"), "{failed:?}");
-    let off: Vec<&str> = loaded
-        .plan
-        .disabled
-        .iter()
-        .map(|server| server.name.as_str())
-        .collect();
-    assert_eq!((loaded.plan.servers.len(), &off[..]), (5, &["off"][..]));
-    assert_eq!(
-        loaded.failed.len(),
-        5,
-        "what is wrong with a disabled one is told, too: {:?}",
-        loaded.failed
-    );
-}
-
-#[test]
-fn at_the_start_a_problem_of_the_gateway_s_own_stops_it() {
-    for own in [
-        "[gateway]\nlisen = '127.0.0.1:1'",
-        "[gateway]\npublic_url = '${NOT_SET}'",
-        "[defaults]\ntimeout = '${NOT_SET}'",
-        "[[auth.keys]]\nname = 'k'\nkey = '${NOT_SET}'",
-        "[views.v]\nservers = ['nobody']",
-        "servers = 5",
-        "[servers.a",
-    ] {
-        assert!(
-            load_at_start(&format!("{own}\n"), "moongate.toml").is_err(),
-            "{own}"
-        );
-    }
-}
-
 #[test]
 fn unknown_log_levels_are_config_errors() {
     for (word, level) in [
@@ -270,159 +191,6 @@ fn unknown_log_levels_are_config_errors() {
             .filter,
         "info,hyper=warn"
     );
-}
-
-#[test]
-fn a_config_that_others_may_write_is_warned_of() {
-    use std::os::unix::fs::PermissionsExt;
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("a.toml");
-    std::fs::write(&path, "[servers.a]\ncommand = 'a'\n").unwrap();
-    let mode = |path: &Path, mode: u32| {
-        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap()
-    };
-    let warnings = || load(std::slice::from_ref(&path), &[]).unwrap().warnings;
-    mode(&path, 0o640);
-    assert_eq!(warnings(), []);
-    mode(&path, 0o666);
-    let [warning] = &warnings()[..] else {
-        panic!("{:?}", warnings())
-    };
-    assert!(
-        warning
-            .message
-            .starts_with("everybody on this machine may write"),
-        "{warning:?}"
-    );
-    assert!(warning.fix.starts_with("chmod go-w"), "{warning:?}");
-    mode(&path, 0o600);
-    mode(directory.path(), 0o777);
-    assert!(
-        warnings()[0].message.contains("may replace"),
-        "{:?}",
-        warnings()
-    );
-    mode(directory.path(), 0o1777);
-    assert_eq!(warnings(), []);
-}
-
-#[test]
-fn packages_without_a_version_are_advised_against() {
-    let advice = |command: &str, args: &str| {
-        let text = format!("[servers.a]\ncommand = '{command}'\nargs = {args}\n");
-        let loaded = load_texts(&[("a.toml", &text)], &[]).unwrap();
-        loaded
-            .advice
-            .into_iter()
-            .map(|it| format!("{}: {}", it.message, it.fix))
-            .collect::<Vec<_>>()
-    };
-    for (command, args, package) in [
-        ("npx", "['-y', '@s/files', '/data']", "@s/files@1.2.3"),
-        ("/usr/bin/npx", "['-y', 'files@latest']", "files@1.2.3"),
-        (
-            "uvx",
-            "['--from', 'git-server', 'run']",
-            "git-server==1.2.3",
-        ),
-        ("uv", "['tool', 'run', 'git-server']", "git-server==1.2.3"),
-    ] {
-        let found = advice(command, args);
-        assert!(
-            found.len() == 1 && found[0].contains(package),
-            "{command} {args}: {found:?}"
-        );
-    }
-    for (command, args) in [
-        ("npx", "['-y', '@s/files@2.0.1']"),
-        ("uvx", "['git-server@2.1']"),
-        ("uvx", "['a==1']"),
-        ("node", "['npx']"),
-    ] {
-        assert_eq!(
-            advice(command, args),
-            Vec::<String>::new(),
-            "{command} {args}"
-        );
-    }
-}
-
-#[test]
-fn unreplaced_dollar_signs_are_warned_of() {
-    let text = "[servers.a]\ncommand = 'sh'\nargs = ['-c', 'echo $HOME']\nenv = \
-                { A = '$HOME', B = '$$HOME', C = '5$', D = '${X:-1}' }\n";
-    let loaded = load_texts(&[("a.toml", text)], &[]).unwrap();
-    let [advice] = &loaded.advice[..] else {
-        panic!("{:?}", loaded.advice)
-    };
-    assert_eq!(
-        advice.message,
-        "`servers.a.env.A` has `$HOME`, which is not replaced"
-    );
-    assert!(
-        loaded.warnings.is_empty(),
-        "it is said by `check`, not at each start"
-    );
-}
-
-#[test]
-fn an_empty_config_warns() {
-    for text in ["", "[gateway]\ndrain = '1s'\n", "[servers]\n"] {
-        let warnings = load_texts(&[("a.toml", text)], &[]).unwrap().warnings;
-        assert!(
-            warnings.len() == 1 && warnings[0].message.starts_with("no server is configured"),
-            "{warnings:?}"
-        );
-    }
-    let empty = load_texts(&[("a.json", r#"{ "mcpServers": {} }"#)], &[]).unwrap();
-    assert_eq!(empty.warnings.len(), 1);
-    assert!(
-        load(&[], &[]).unwrap().warnings.is_empty(),
-        "without a file a demo is served"
-    );
-    assert!(
-        load_texts(
-            &[("a.toml", "[servers.a]\ncommand = 'a'\nenabled = false\n")],
-            &[]
-        )
-        .unwrap()
-        .warnings
-        .is_empty()
-    );
-}
-
-#[test]
-fn options_of_search_mode_without_it_are_told() {
-    let warnings = |text: &str| {
-        let text = format!("servers.a.command = 'a'\n{text}");
-        let warnings = load_texts(&[("a.toml", &text)], &[]).unwrap().warnings;
-        warnings
-            .into_iter()
-            .map(|warning| warning.render("warning"))
-            .collect::<Vec<_>>()
-    };
-    for table in ["gateway", "views.small"] {
-        for (key, line) in [
-            ("always", "always = ['a__x']"),
-            ("search", "search = { split_calls = true }"),
-        ] {
-            let said = warnings(&format!("[{table}]\n{line}"));
-            let expected =
-                format!("`{table}.{key}` has no effect without `{table}.discovery = \"search\"`");
-            assert!(said.len() == 1 && said[0].contains(&expected), "{said:?}");
-            assert_eq!(
-                warnings(&format!("[{table}]\ndiscovery = 'search'\n{line}")),
-                [""; 0]
-            );
-        }
-        // What changes nothing anyway may stand there.
-        assert_eq!(
-            warnings(&format!(
-                "[{table}]\nalways = []\nsearch = {{ resources = true }}"
-            )),
-            [""; 0]
-        );
-    }
 }
 
 #[test]
@@ -537,7 +305,10 @@ fn check_prints_a_valid_config() {
         &[],
     );
     assert_eq!(again.servers[1].connect, first.plan.servers[1].connect);
-    assert_eq!(again.servers[1].timeout, first.plan.servers[1].timeout);
+    assert_eq!(
+        again.servers[1].live.timeout.0,
+        first.plan.servers[1].live.timeout.0
+    );
     assert_eq!(
         (again.limits, again.names),
         (first.plan.limits, first.plan.names)
@@ -656,43 +427,6 @@ fn the_schema_describes_the_keys() {
         "what all servers have is in each"
     );
     assert!(!moongate_config::json_schema().contains("null"));
-}
-
-#[test]
-fn an_open_admin_listener_is_warned_of_once_and_needs_no_other_config() {
-    let container = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/docker.toml");
-    // As the images start it. The key of commands is no setting.
-    let image = [
-        ("MOONGATE_KEY", "a-long-enough-test-key"),
-        ("MOONGATE_ADMIN_KEY", "another-long-enough-key"),
-        ("MOONGATE_GATEWAY__LISTEN", "0.0.0.0:8080"),
-        ("MOONGATE_GATEWAY__ADMIN", "0.0.0.0:9090"),
-    ];
-    let loaded = load(std::slice::from_ref(&container), &image).unwrap();
-    let warnings: Vec<String> = loaded
-        .warnings
-        .iter()
-        .map(|warning| warning.render("warning"))
-        .collect();
-    assert!(
-        warnings.len() == 1 && warnings[0].contains("`admin.keys`"),
-        "{warnings:?}"
-    );
-    assert!(warnings[0].contains("0.0.0.0:9090"), "{warnings:?}");
-    let keys = "[servers.a]\ncommand = \"a\"\n[gateway]\nadmin \
-                = \"0.0.0.0:9090\"\n[[admin.keys]]\nname = \"me\"\nkey \
-                = \"a-long-enough-test-key\"";
-    let loaded = load_texts(&[("a.toml", keys)], &[("MOONGATE_ADMIN__METRICS", "key")]).unwrap();
-    let plan = loaded.plan.admin_access;
-    assert_eq!(
-        (plan.keys[0].role, plan.metrics),
-        (AdminRole::View, MetricsAccess::Key)
-    );
-    assert!(
-        loaded.warnings[0].render("warning").contains("plain text"),
-        "{:?}",
-        loaded.warnings
-    );
 }
 
 #[test]

@@ -103,6 +103,24 @@ async fn servers_and_tools_are_added_switched_and_removed_in_a_running_gateway()
     );
 }
 
+/// Checks commands that cannot be done over a config with the server `files`.
+async fn assert_edits_are_refused(file: &str) {
+    for (line, code, part) in [
+        ("add files https://x.example/mcp", 2, "already"),
+        ("add x", 2, "give a URL"),
+        ("add x npx", 2, "is no URL"),
+        (
+            "add x https://x.example/mcp -H nothing",
+            2,
+            "has no name and value",
+        ),
+        ("enable nothing", 2, "there is no server \"nothing\""),
+    ] {
+        let (found, said) = moongate(words(&format!("{line} --config {file}"))).await;
+        assert_eq!((found, said.contains(part)), (code, true), "{line}: {said}");
+    }
+}
+
 #[tokio::test]
 async fn without_a_gateway_the_edit_holds_from_the_next_start() {
     let folder = tempfile::tempdir().unwrap();
@@ -163,20 +181,7 @@ async fn without_a_gateway_the_edit_holds_from_the_next_start() {
         text.contains("name = \"laptop\"") && !text.contains(key.lines().next().unwrap()),
         "{text}"
     );
-    for (line, code, part) in [
-        ("add files https://x.example/mcp", 2, "already"),
-        ("add x", 2, "give a URL"),
-        ("add x npx", 2, "is no URL"),
-        (
-            "add x https://x.example/mcp -H nothing",
-            2,
-            "has no name and value",
-        ),
-        ("enable nothing", 2, "there is no server \"nothing\""),
-    ] {
-        let (found, said) = run(line).await;
-        assert_eq!((found, said.contains(part)), (code, true), "{line}: {said}");
-    }
+    assert_edits_are_refused(&file).await;
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Era, Setup, legacy, only, serve};
+use crate::harness::{Era, Gateway, Setup, legacy, only, serve};
 
 /// Runs a command of the program in an empty environment. Returns its exit code, stdout and stderr.
 async fn moongate(dir: &Path, line: &str) -> (i32, String, String) {
@@ -112,6 +112,12 @@ async fn without_a_gateway_the_config_decides_and_its_line_is_named() {
         (0, true),
         "{out}"
     );
+}
+
+#[tokio::test]
+async fn keys_and_endpoints_that_the_config_lacks_are_answered_with_those_it_has() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("moongate.toml"), CONFIG).unwrap();
     let (code, _, said) = moongate(dir.path(), "explain cd gh__get").await;
     assert_eq!(
         (
@@ -124,6 +130,27 @@ async fn without_a_gateway_the_config_decides_and_its_line_is_named() {
     let (code, _, said) = moongate(dir.path(), "explain ci gh__get --endpoint gihub").await;
     let known = "there is no endpoint \"/mcp/gihub\"; known are /mcp/github, /mcp, /mcp/sentry";
     assert_eq!((code, said.contains(known)), (2, true), "{said}");
+}
+
+/// Checks the answers of the admin API: of a name at the wrong endpoint, and without a tool.
+async fn assert_api_explains(gateway: &Gateway) {
+    let answer = gateway
+        .admin("/api/v1/explain?principal=anybody&tool=a__echo&endpoint=a")
+        .await;
+    assert_eq!(
+        (answer.status, &answer.json()["callable"]),
+        (200, &json!(false))
+    );
+    let rule = answer.json()["rules"][0].clone();
+    assert!(
+        rule.get("file").is_some() && rule.get("line").is_some(),
+        "{rule}"
+    );
+    let answer = gateway.admin("/api/v1/explain?principal=anybody").await;
+    assert_eq!(
+        (answer.status, &answer.json()["error"]),
+        (400, &json!("bad_query"))
+    );
 }
 
 #[tokio::test]
@@ -189,21 +216,5 @@ async fn a_running_gateway_explains_what_its_calls_do() {
         (2, true),
         "{said}"
     );
-    let answer = gateway
-        .admin("/api/v1/explain?principal=anybody&tool=a__echo&endpoint=a")
-        .await;
-    assert_eq!(
-        (answer.status, &answer.json()["callable"]),
-        (200, &json!(false))
-    );
-    let rule = answer.json()["rules"][0].clone();
-    assert!(
-        rule.get("file").is_some() && rule.get("line").is_some(),
-        "{rule}"
-    );
-    let answer = gateway.admin("/api/v1/explain?principal=anybody").await;
-    assert_eq!(
-        (answer.status, &answer.json()["error"]),
-        (400, &json!("bad_query"))
-    );
+    assert_api_explains(&gateway).await;
 }

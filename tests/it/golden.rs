@@ -5,9 +5,10 @@
 //! `UPDATE_GOLDEN=1` writes them again. What differs from run to run (ids of the gateway's own,
 //! session ids, versions) is replaced; everything else is byte for byte as it was on the wire.
 
+mod golden_files;
+mod golden_text;
+
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
 
 use moongate::app::GatewayApp;
 use moongate_mock::{ContentPreset, MockHandle, MockScript, Revision, TaskRule, serve_http};
@@ -17,7 +18,9 @@ use moongate_testing::wait::{LONG, holds};
 use moongate_testing::{EventStream, McpClient};
 use serde_json::{Value, json};
 
-use crate::wire::tap::{Exchange, Tap};
+use crate::wire::tap::Tap;
+use golden_files::{compare, directory};
+use golden_text::GoldenText;
 
 /// A gateway with one server of the same revision as its client, and a tap on both sides.
 struct GoldenStage {
@@ -149,116 +152,6 @@ impl GoldenStage {
     }
 }
 
-/// The text of a case, without what differs from run to run.
-#[derive(Default)]
-struct GoldenText {
-    text: String,
-    /// The gateway's own ids, in the order in which they appear: equal ones stay equal.
-    ids: Vec<String>,
-    /// The names of tasks, likewise.
-    names: Vec<String>,
-}
-
-impl GoldenText {
-    fn request(&mut self, title: &str, exchange: &Exchange) {
-        let Exchange {
-            method,
-            headers,
-            body,
-            ..
-        } = exchange;
-        self.add(
-            title,
-            &format!("{method}\n{}\n\n{body}", headers.join("\n")),
-        );
-    }
-
-    fn answer(&mut self, title: &str, exchange: &Exchange) {
-        let Exchange {
-            status,
-            answer_headers,
-            answer,
-            ..
-        } = exchange;
-        self.add(
-            title,
-            &format!("{status}\n{}\n\n{answer}", answer_headers.join("\n")),
-        );
-    }
-
-    fn add(&mut self, title: &str, said: &str) {
-        let mut said = replaced(said, "mcp-session-id: ", "\n", "<session>");
-        said = replaced(&said, "?sessionId=", "\n", "<session>");
-        said = replaced(&said, "\"requestState\":\"", "\"", "<state>");
-        said = self.tasks(&said);
-        let version = concat!("\"", env!("CARGO_PKG_VERSION"), "\"");
-        said = said.replace(version, "\"<version>\"");
-        // The client's ids are the test's; towards the server the gateway counts for itself.
-        if title.contains("server") {
-            for mark in ["\"id\":", "\"progressToken\":", "subscriptionId\":"] {
-                said = self.numbered(&said, mark);
-            }
-        }
-        write!(self.text, "=== {title}\n{said}\n").unwrap();
-    }
-
-    /// The server's names for its tasks, in handles too, and the times of their states.
-    fn tasks(&mut self, text: &str) -> String {
-        for mark in ["\"taskId\":\"", "\"taskId\":\"s:", "mcp-name: s:"] {
-            for part in text.split(mark).skip(1) {
-                let name = part.split(['"', '\n', '\r']).next().unwrap_or_default();
-                if name.len() == 24 && !self.names.iter().any(|known| known == name) {
-                    self.names.push(name.to_owned());
-                }
-            }
-        }
-        let named = |text: String, (n, name): (usize, &String)| {
-            text.replace(name, &format!("<task {}>", n + 1))
-        };
-        let text = self.names.iter().enumerate().fold(text.to_owned(), named);
-        let text = replaced(&text, "\"createdAt\":\"", "\"", "<time>");
-        replaced(&text, "\"lastUpdatedAt\":\"", "\"", "<time>")
-    }
-
-    fn numbered(&mut self, text: &str, mark: &str) -> String {
-        let mut parts = text.split(mark);
-        let mut out = parts.next().unwrap_or_default().to_owned();
-        for part in parts {
-            let rest = part.trim_start_matches(|c: char| c.is_ascii_digit());
-            let id = &part[..part.len() - rest.len()];
-            out.push_str(mark);
-            if !id.is_empty() {
-                let at = self
-                    .ids
-                    .iter()
-                    .position(|known| known == id)
-                    .unwrap_or(self.ids.len());
-                if at == self.ids.len() {
-                    self.ids.push(id.to_owned());
-                }
-                write!(out, "<{}>", at + 1).unwrap();
-            }
-            out.push_str(rest);
-        }
-        out
-    }
-}
-
-/// Replaces what stands between each `begin` and the next `end`.
-fn replaced(text: &str, begin: &str, end: &str, by: &str) -> String {
-    let mut parts = text.split(begin);
-    let mut out = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        write!(
-            out,
-            "{begin}{by}{}",
-            &part[part.find(end).unwrap_or(part.len())..]
-        )
-        .unwrap();
-    }
-    out
-}
-
 // === the cases ===
 
 /// How the gateway opens its server. The streams for changes come when they come, and are shown
@@ -350,15 +243,8 @@ async fn elicitation(stage: &mut GoldenStage, name: &str, answers_alone: bool) {
     stage.end(name);
 }
 
-/// A task from its call to its end, with a question: in one file for each request.
-async fn tasks(stage: &mut GoldenStage) {
-    if stage.revision < "2025-11-25" {
-        return;
-    }
-    let declared = json!({"elicitation": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}});
-    if stage.is_modern() {
-        stage.client = McpClient::new(stage.revision, &stage.front.url, declared);
-    }
+/// Calls the tool that becomes a task. Returns the task's id.
+async fn create_task(stage: &mut GoldenStage) -> String {
     stage.begin();
     let wish = if stage.is_modern() {
         ""
@@ -374,12 +260,45 @@ async fn tasks(stage: &mut GoldenStage) {
         .send()
         .await;
     let result = answer.result().clone();
-    let id = result["taskId"]
+    stage.end("task-created");
+    result["taskId"]
         .as_str()
         .or(result["task"]["taskId"].as_str())
         .unwrap()
-        .to_owned();
-    stage.end("task-created");
+        .to_owned()
+}
+
+/// Waits for the result of a task, and answers its question on the way.
+async fn await_task_result(stage: &mut GoldenStage, of: &str) {
+    stage.begin();
+    let accept = |_: &str, _: &Value| json!({"action": "accept", "content": {"name": "Ada"}});
+    stage
+        .client
+        .prepare("tasks/result")
+        .id("7")
+        .members(of)
+        .answering(accept)
+        .await
+        .0
+        .result();
+    // The answer to the server goes its own way, and is not waited for by what the client gets.
+    holds("the server has its answer", || {
+        stage.back.fresh().iter().filter(|e| e.status > 0).count() >= 2
+    })
+    .await;
+    stage.end("task-result");
+}
+
+/// A task from its call to its end, with a question: in one file for each request.
+async fn tasks(stage: &mut GoldenStage) {
+    if stage.revision < "2025-11-25" {
+        return;
+    }
+    let declared = json!({"elicitation": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}});
+    if stage.is_modern() {
+        stage.client = McpClient::new(stage.revision, &stage.front.url, declared);
+    }
+    let id = create_task(stage).await;
     let asks = async {
         loop {
             let answer = stage
@@ -409,23 +328,7 @@ async fn tasks(stage: &mut GoldenStage) {
             )
             .await;
     } else {
-        stage.begin();
-        let accept = |_: &str, _: &Value| json!({"action": "accept", "content": {"name": "Ada"}});
-        stage
-            .client
-            .prepare("tasks/result")
-            .id("7")
-            .members(of)
-            .answering(accept)
-            .await
-            .0
-            .result();
-        // The answer to the server goes its own way, and is not waited for by what the client gets.
-        holds("the server has its answer", || {
-            stage.back.fresh().iter().filter(|e| e.status > 0).count() >= 2
-        })
-        .await;
-        stage.end("task-result");
+        await_task_result(stage, of).await;
         stage.play("task-list", "tasks/list", "", "").await;
     }
     let over = async {
@@ -521,74 +424,6 @@ async fn batch(stage: &mut GoldenStage) {
     let mut stream = EventStream::of(stage.client.raw("POST", &headers, body).await);
     while stream.next_message().await.is_some() {}
     stage.end("batch");
-}
-
-// === the files ===
-
-fn directory(revision: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/golden")
-        .join(revision)
-}
-
-/// Compares with the files, or writes them.
-fn compare(revision: &str, played: &BTreeMap<String, String>) -> Vec<String> {
-    let directory = directory(revision);
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        let _ = std::fs::remove_dir_all(&directory);
-        std::fs::create_dir_all(&directory).unwrap();
-        for (name, text) in played {
-            std::fs::write(directory.join(format!("{name}.txt")), text).unwrap();
-        }
-    }
-    let mut wrong = Vec::new();
-    for (name, text) in played {
-        let path = directory.join(format!("{name}.txt"));
-        match std::fs::read_to_string(&path) {
-            Ok(golden) if golden == *text => {}
-            Ok(golden) => wrong.push(format!(
-                "{}:\n{}",
-                path.display(),
-                difference(&golden, text)
-            )),
-            Err(e) => wrong.push(format!(
-                "{}: {e}; UPDATE_GOLDEN=1 writes it",
-                path.display()
-            )),
-        }
-    }
-    let files = std::fs::read_dir(&directory)
-        .map(Iterator::count)
-        .unwrap_or_default();
-    if files != played.len() {
-        wrong.push(format!(
-            "{} has {files} files for {} cases",
-            directory.display(),
-            played.len()
-        ));
-    }
-    wrong
-}
-
-/// The first lines that differ.
-fn difference(golden: &str, text: &str) -> String {
-    let (golden, text): (Vec<&str>, Vec<&str>) = (golden.lines().collect(), text.lines().collect());
-    let at = golden
-        .iter()
-        .zip(&text)
-        .position(|(a, b)| a != b)
-        .unwrap_or(golden.len().min(text.len()));
-    let line = |lines: &[&str]| {
-        lines
-            .get(at)
-            .map_or("(the end)".to_owned(), |line| (*line).to_owned())
-    };
-    format!(
-        "line {}:\n  golden: {}\n  now:    {}",
-        at + 1,
-        line(&golden),
-        line(&text)
-    )
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -84,6 +84,10 @@ fn first_object(out: &str) -> Value {
         .unwrap()
 }
 
+fn without_entities(html: &str) -> String {
+    html.replace("&quot;", "\"").replace("&amp;", "&")
+}
+
 /// Returns what each of the four ways shows of each value.
 async fn shown(values: &[MaskedValue]) -> Vec<(&'static str, Vec<String>)> {
     let servers: Map<String, Value> = values
@@ -142,14 +146,8 @@ async fn shown(values: &[MaskedValue]) -> Vec<(&'static str, Vec<String>)> {
         ];
         of_api.push(unescaped(&preview.text_body()) + &about.map(|text| unescaped(&text)).concat());
         let path = format!("/servers/{}?tab=settings", value.name);
-        page.push(unescaped(
-            &gateway
-                .admin(&path)
-                .await
-                .text_body()
-                .replace("&quot;", "\"")
-                .replace("&amp;", "&"),
-        ));
+        let html = gateway.admin(&path).await.text_body();
+        page.push(unescaped(&without_entities(&html)));
     }
     vec![
         ("import", import),

@@ -5,6 +5,7 @@
 
 mod cookies;
 mod definitions;
+mod extended_server;
 mod extension_clients;
 mod extensions;
 mod handshakes;

@@ -182,6 +182,32 @@ async fn forwarded_headers_need_the_permission() {
     .await;
 }
 
+/// Adds and previews a server: both say that it needs the permission.
+async fn assert_permission_is_needed(edited: &EditedGateway, settings: Value) {
+    is_refused(
+        edited,
+        "POST",
+        "/servers",
+        json!({ "servers": { "evil": settings } }),
+    )
+    .await;
+    let text = json!({ "mcpServers": { "evil": settings } }).to_string();
+    let shown = edited
+        .send(
+            "POST",
+            "/servers/preview",
+            &[],
+            &json!({ "text": text, "probe": true }),
+        )
+        .await;
+    assert_eq!(
+        shown.json()["servers"][0]["needs_command"],
+        true,
+        "{}",
+        shown.text_body()
+    );
+}
+
 #[tokio::test]
 async fn no_variable_goes_where_the_owner_does_not_send_it() {
     let server = serve(only(legacy(), &["echo"])).await;
@@ -204,28 +230,7 @@ async fn no_variable_goes_where_the_owner_does_not_send_it() {
         json!({ "tcp": "${PATH}:9" }),
         json!({ "url": other.url, "enabled": false, "headers": { "X": "${PATH}" } }),
     ] {
-        is_refused(
-            &edited,
-            "POST",
-            "/servers",
-            json!({ "servers": { "evil": settings } }),
-        )
-        .await;
-        let text = json!({ "mcpServers": { "evil": settings } }).to_string();
-        let shown = edited
-            .send(
-                "POST",
-                "/servers/preview",
-                &[],
-                &json!({ "text": text, "probe": true }),
-            )
-            .await;
-        assert_eq!(
-            shown.json()["servers"][0]["needs_command"],
-            true,
-            "{}",
-            shown.text_body()
-        );
+        assert_permission_is_needed(&edited, settings).await;
     }
     assert!(!is_sent());
     // To the same origin it goes already.

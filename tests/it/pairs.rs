@@ -7,6 +7,7 @@
 mod input_requests;
 mod cell;
 mod changes;
+mod driven_tasks;
 mod during;
 mod edges;
 mod eras;
@@ -14,6 +15,7 @@ mod extensions;
 mod lists;
 mod rig;
 mod rounds;
+mod task_news;
 mod tasks;
 mod tools;
 
@@ -61,10 +63,11 @@ const FEATURES: &[(&str, PairFeature)] = features! {
         questions_at_once_are_one_round, a_page_that_is_demanded, sampling_with_tools;
     tasks: a_task_from_its_call_to_its_end, tools_say_what_may_be_a_task, tasks_are_announced,
         what_a_task_asks,
-        how_tasks_fail, tasks_are_cancelled, handles_lead_nowhere_else,
-            who_declares_no_tasks_gets_none,
-        what_must_be_a_task_is_driven, a_driven_task_asks, a_call_that_is_no_task, tasks_are_listed,
-        states_of_tasks_are_told, what_servers_tell_of_tasks, tasks_on_an_endpoint_of_its_own;
+        how_tasks_fail, tasks_are_cancelled, handles_lead_nowhere_else;
+    driven_tasks: who_declares_no_tasks_gets_none, what_must_be_a_task_is_driven,
+        a_driven_task_asks, a_call_that_is_no_task;
+    task_news: tasks_are_listed, states_of_tasks_are_told, what_servers_tell_of_tasks;
+    tasks: tasks_on_an_endpoint_of_its_own;
 };
 
 /// What says something about Streamable HTTP alone, or needs two calls of one id to be told apart.

@@ -3,6 +3,7 @@
 
 mod apply;
 mod files;
+mod keys;
 mod outlive;
 mod restart;
 mod same;

@@ -192,9 +192,16 @@ async fn under_load(signals: &[Signal]) -> (u64, u64) {
         signals.len()
     );
     assert!(answered <= ran && ran <= sent);
-    // All sessions, those that called and those that were silent: calls, streams, subscriptions.
+    assert_sessions_go_on(&sessions, &new).await;
+    stopped(process, Signal::TERM).await;
+    (answered, ran)
+}
+
+/// Checks the calls, streams and subscriptions of all sessions, those that called and those that
+/// were silent.
+async fn assert_sessions_go_on(sessions: &[McpClient], subscribed: &MockHandle) {
     let mut streams = Vec::new();
-    for client in &sessions {
+    for client in sessions {
         assert_eq!(
             client.call("old__echo", json!({"n": 1})).await.text(),
             "{\"n\":1}"
@@ -211,16 +218,13 @@ async fn under_load(signals: &[Signal]) -> (u64, u64) {
     }
     // Both servers have it; it is the first one's, by name.
     holds("the server is subscribed to", || {
-        new.notify_resource(WATCHED) > 0
+        subscribed.notify_resource(WATCHED) > 0
     })
     .await;
     for stream in &mut streams {
         let updated = stream.notification("notifications/resources/updated").await;
         assert_eq!(updated["params"]["uri"], WATCHED);
     }
-    drop(streams);
-    stopped(process, Signal::TERM).await;
-    (answered, ran)
 }
 
 /// Opens sessions, one after the other, until the gateway is gone; gives those that were answered.

@@ -5,41 +5,37 @@
 //! `user:NAME/DEVICE`, each of which is a login, and it has to fetch a name that it does not know
 //! yet.
 
+mod fixture;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
-use axum::routing::get;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::BodyExt as _;
-use moongate::app::{GatewayApp, GatewayCore, LoginParts};
+use moongate::app::{GatewayApp, LoginParts};
 use moongate_access::auth::{
-    AuthError, AuthMethods, AuthRefusal, Authenticator, CredentialFetch, KeyHash, KeySettings,
-    Person, PrincipalTable, ProvenIdentity,
+    AuthError, AuthRefusal, Authenticator, CredentialFetch, Person, PrincipalTable, ProvenIdentity,
 };
-use moongate_access::policy::{GlobList, RequestRate, RoleAccess};
-use moongate_config::{LoadOptions, Plan};
+use moongate_access::policy::RequestRate;
+use moongate_config::Plan;
 use moongate_listener::ListenAddress;
 use moongate_mock::{MockScript, Revision};
 use moongate_model::{PrincipalKey, PrincipalSecret};
-use moongate_protocol::SUPPORTED;
 use moongate_session::store::StoreSettings;
-use moongate_telemetry::Metrics;
 use moongate_testing::HttpEndpoint;
 use moongate_transport::LinkError;
 use moongate_transport::credential_source::{AuthChallenge, CredentialDirectory, CredentialSource};
-use moongate_transport::reaper::Reaper;
-use moongate_upstream::UpstreamRuntime;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
-use tower::ServiceExt as _;
+
+use fixture::{Fixture, plan, plan_of};
 
 const HELLO: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#;
 
@@ -159,133 +155,6 @@ impl UserNames {
                 known.lock().insert(name, vec!["staff"]);
             }
         })
-    }
-}
-
-/// Gateway with a key and the second method, and people's routes.
-struct Fixture {
-    core: GatewayCore,
-    routes: Router,
-    users: Arc<UserNames>,
-}
-
-impl Fixture {
-    fn open() -> Self {
-        Fixture::with(plan())
-    }
-
-    fn with(plan: Plan) -> Self {
-        Fixture::with_credentials(plan, None)
-    }
-
-    fn with_credentials(plan: Plan, credentials: Option<Arc<dyn CredentialDirectory>>) -> Self {
-        let users = UserNames::new(None);
-        let methods =
-            AuthMethods::with_added(users.principals.clone(), vec![users.clone()], &plan.auth);
-        let shared = UpstreamRuntime::new(Arc::new(Metrics::new()), Reaper::disabled());
-        let core = GatewayCore::with_methods(
-            &plan,
-            Arc::new(shared.with_credentials(credentials)),
-            methods,
-        );
-        let people = Router::new()
-            .route(
-                "/.well-known/oauth-protected-resource/mcp",
-                get(async || "metadata"),
-            )
-            .route("/register", get(async || "registered"));
-        let routes =
-            moongate_listener::router_with_people(people, core.shared_state.clone(), false);
-        Fixture {
-            core,
-            routes,
-            users,
-        }
-    }
-
-    /// Sends a request to a path at a host.
-    async fn send(&self, request: http::request::Builder, body: impl Into<Body>) -> Response<Body> {
-        let request = request.header("accept", "application/json, text/event-stream");
-        let request = request.header("content-type", "application/json");
-        self.routes
-            .clone()
-            .oneshot(request.body(body.into()).unwrap())
-            .await
-            .unwrap()
-    }
-
-    fn know(&self, name: &str, roles: &[&'static str]) {
-        self.users.know(name, roles);
-    }
-
-    /// Opens the stream of a new session as somebody.
-    async fn stream(&self, who: &str) -> Body {
-        let session = self.hello(who).await.headers()["mcp-session-id"].clone();
-        let request = Request::get("/mcp")
-            .header("host", "localhost")
-            .header(header::AUTHORIZATION, who);
-        let response = self
-            .send(request.header("mcp-session-id", session), "")
-            .await;
-        assert_eq!(response.status(), StatusCode::OK);
-        response.into_body()
-    }
-
-    /// Ends a login.
-    fn end(&self, login: &str) {
-        self.users.logins.lock().remove(login).unwrap().cancel();
-    }
-
-    /// Opens a session as somebody.
-    async fn hello(&self, who: &str) -> Response<Body> {
-        let request = Request::post("/mcp")
-            .header("host", "localhost")
-            .header(header::AUTHORIZATION, who);
-        self.send(request, HELLO).await
-    }
-}
-
-fn plan() -> Plan {
-    plan_of("")
-}
-
-fn plan_of(config: &str) -> Plan {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("moongate.toml");
-    std::fs::write(&path, config).unwrap();
-    let options = LoadOptions {
-        paths: vec![path],
-        revisions: &SUPPORTED,
-        ..LoadOptions::default()
-    };
-    let mut plan = moongate_config::load(&options).unwrap().plan;
-    plan.auth.keys = vec![key("ci")];
-    plan.auth.roles = vec![role("staff", None), role("guests", Some("lobby"))];
-    plan.allowed_hosts.push("login.test".to_owned());
-    plan
-}
-
-fn role(name: &str, endpoint: Option<&str>) -> RoleAccess {
-    let endpoints = endpoint.map(|name| [name.to_owned()].into());
-    RoleAccess {
-        name: name.to_owned(),
-        endpoints,
-        tools: vec![GlobList::all()],
-        rate: None,
-    }
-}
-
-fn key(name: &str) -> KeySettings {
-    let views = None;
-    let rate = None;
-    let expires = None;
-    KeySettings {
-        name: name.to_owned(),
-        hash: KeyHash::of(name),
-        views,
-        tools: GlobList::all(),
-        rate,
-        expires,
     }
 }
 

@@ -21,6 +21,7 @@ mod resume;
 mod roots;
 mod sessions;
 mod sse;
+mod stops;
 mod subscribing;
 mod tls;
 mod transit;

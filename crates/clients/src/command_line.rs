@@ -32,26 +32,7 @@ pub fn add_command(profile: &ClientProfile, request: &ConnectRequest) -> Option<
         .as_ref()
         .map(|key| format!("Authorization=Bearer {key}"));
     let named = match template.contains("{named}") {
-        true => {
-            // An input is defined only in the file.
-            let keyless = ConnectRequest {
-                key: request
-                    .key
-                    .clone()
-                    .filter(|_| request.input(profile).is_none()),
-                ..request.clone()
-            };
-            let mut members =
-                Map::from_iter([("name".to_owned(), Value::from(request.name.as_str()))]);
-            members.extend(
-                client_entry(profile, &keyless)
-                    .ok()?
-                    .as_object()
-                    .cloned()
-                    .unwrap_or_default(),
-            );
-            Some(Value::Object(members).to_string())
-        }
+        true => Some(named_entry(profile, request)?),
         false => None,
     };
     let values = [
@@ -90,6 +71,27 @@ pub fn add_command(profile: &ClientProfile, request: &ConnectRequest) -> Option<
             .collect::<Vec<_>>()
             .join(" "),
     )
+}
+
+/// Returns the entry as one JSON object with its name.
+fn named_entry(profile: &ClientProfile, request: &ConnectRequest) -> Option<String> {
+    // An input is defined only in the file.
+    let keyless = ConnectRequest {
+        key: request
+            .key
+            .clone()
+            .filter(|_| request.input(profile).is_none()),
+        ..request.clone()
+    };
+    let mut members = Map::from_iter([("name".to_owned(), Value::from(request.name.as_str()))]);
+    members.extend(
+        client_entry(profile, &keyless)
+            .ok()?
+            .as_object()
+            .cloned()
+            .unwrap_or_default(),
+    );
+    Some(Value::Object(members).to_string())
 }
 
 /// Mark around the name of a variable that the shell replaces. No word has it.

@@ -90,6 +90,14 @@ mod tests {
         }
     }
 
+    /// Request with characters that end the part of a link that they are in.
+    fn odd_request() -> ConnectRequest {
+        request(
+            "m&o#o'n \u{65e5}",
+            "http://127.0.0.1:8080/mcp/a%20b?x=1&y=2#z",
+        )
+    }
+
     fn decoded(text: &str) -> String {
         let mut bytes = Vec::new();
         let mut rest = text.as_bytes();
@@ -103,10 +111,7 @@ mod tests {
 
     #[test]
     fn links_carry_the_entry_and_nothing_ends_it_early() {
-        let odd = request(
-            "m&o#o'n \u{65e5}",
-            "http://127.0.0.1:8080/mcp/a%20b?x=1&y=2#z",
-        );
+        let odd = odd_request();
         let entry = json!({"url": odd.url, "headers": {"Authorization": "Bearer mg_k&#'\u{e9}"}});
         let typed =
             json!({"name": odd.name, "type": "http", "url": odd.url, "headers": entry["headers"]});
@@ -161,6 +166,11 @@ mod tests {
             };
             assert_eq!(&serde_json::from_str::<Value>(&text).unwrap(), json, "{id}");
         }
+    }
+
+    #[test]
+    fn a_link_of_several_parts_carries_each_of_them() {
+        let odd = odd_request();
         let goose = deeplink(client("goose").unwrap(), &odd).unwrap();
         let query: Vec<_> = goose
             .split_once('?')

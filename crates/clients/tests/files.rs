@@ -4,6 +4,11 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "files/fixtures.rs"]
+mod fixtures;
+#[path = "files/take_over.rs"]
+mod take_over;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -12,13 +17,15 @@ use moongate_clients::import::{
 };
 use moongate_clients::{
     ClientProfile, ConnectKey, ConnectMethod, ConnectRequest, ConnectRoute, ExistingEntry,
-    ServerWrapper, StartCommand, TakenEntry, UserDirectories, client, client_entry, clients,
-    connect_text, disconnect_text, existing_entry, format_of, shape_problem, take_over_text,
+    StartCommand, TakenEntry, UserDirectories, client, client_entry, clients, connect_text,
+    disconnect_text, existing_entry, format_of, shape_problem, take_over_text,
 };
 use moongate_config::{ErrorTolerance, LoadOptions};
 use moongate_edit::{Edit, EditAction, Format, PathStep, edit};
 use moongate_platform::Platform;
 use serde_json::{Value, json};
+
+use fixtures::fixtures;
 
 const URL: &str = "http://127.0.0.1:8080/mcp";
 
@@ -53,124 +60,6 @@ fn path_of(profile: &ClientProfile) -> PathBuf {
 
 fn with_files() -> impl Iterator<Item = &'static ClientProfile> {
     clients().filter(|profile| profile.method == ConnectMethod::File)
-}
-
-/// Texts of a file. Each has the server `other` and, but for `one`, `more`.
-type FixtureTexts = [(&'static str, &'static str); 4];
-
-const JSON: FixtureTexts = [
-    ("empty", "{}\n"),
-    (
-        "one",
-        "{\n  \"WRAPPER\": {\n    \"other\": {\"url\": \"https://other.example/mcp\"}\n  }\n}\n",
-    ),
-    (
-        "many",
-        "{\"theme\": \"dark\", \"WRAPPER\": {\"other\": {\"url\": \"https://other.example/mcp\"}, \"more\": \
-                 {\"command\": \"run\", \"args\": [\"a\"]}}}",
-    ),
-    (
-        "comments",
-        "// top\n{\n\t// mine\n\t\"theme\": \"dark\", /* why */\n\t\"WRAPPER\": {\n\t\t// the other\n\t\t\"other\": \
-                 {\"url\": \"https://other.example/mcp\"}, // behind\n\t\t\"more\": \
-                 {\n\t\t\t\"command\": \"run\", // it\n\t\t},\n\
-                 \t},\n}\n// end\n",
-    ),
-];
-
-const TOML_TABLES: FixtureTexts = [
-    ("empty", ""),
-    (
-        "one",
-        "[WRAPPER.other]\nurl = \"https://other.example/mcp\"\n",
-    ),
-    (
-        "many",
-        "model = \"x\"\n\n[WRAPPER.other]\nurl \
-         = \"https://other.example/mcp\"\n\n[WRAPPER.more]\ncommand = \"run\"\nargs = \
-                 [\"a\"]\n\n[tui]\ntheme = \"dark\"\n",
-    ),
-    (
-        "comments",
-        "# top\nmodel = \"x\" # mine\n\n# the other\n[WRAPPER.other] # head\nurl \
-         = \"https://other.example/mcp\" # behind\n\n\
-                 [WRAPPER.more]\n# inside\ncommand = \"run\"\n# end\n",
-    ),
-];
-
-const TOML_LIST: FixtureTexts = [
-    ("empty", ""),
-    (
-        "one",
-        "[[WRAPPER]]\nname = \"other\"\nurl = \"https://other.example/mcp\"\n",
-    ),
-    (
-        "many",
-        "model = \"x\"\n\n[[WRAPPER]]\nname = \"other\"\nurl \
-         = \"https://other.example/mcp\"\n\n[[WRAPPER]]\nname = \"more\"\n\
-                 command = \"run\"\n",
-    ),
-    (
-        "comments",
-        "# top\n\n# the other\n[[WRAPPER]] # head\nname = \"other\" # it\nurl \
-         = \"https://other.example/mcp\"\n\n[[WRAPPER]]\n# \
-                 inside\nname = \"more\"\ncommand = \"run\"\n# end\n",
-    ),
-];
-
-const YAML_TABLES: FixtureTexts = [
-    ("empty", ""),
-    (
-        "one",
-        "WRAPPER:\n  other:\n    type: sse\n    uri: https://other.example/mcp\n",
-    ),
-    (
-        "many",
-        "model: x\nWRAPPER:\n  other:\n    type: sse\n    uri: https://other.example/mcp\n  \
-         more:\n    type: stdio\n    cmd: run\n\
-                 theme: dark\n",
-    ),
-    (
-        "comments",
-        "# top\nmodel: x # mine\n# servers\nWRAPPER:\n  # the other\n  other: # head\n    type: \
-         sse\n    uri: \
-                 https://other.example/mcp # behind\n  more:\n    # inside\n    type: stdio\n    \
-                 cmd: run\n# end\n",
-    ),
-];
-
-const YAML_LIST: FixtureTexts = [
-    ("empty", ""),
-    (
-        "one",
-        "WRAPPER:\n  - name: other\n    url: https://other.example/mcp\n",
-    ),
-    (
-        "many",
-        "name: x\nWRAPPER:\n  - name: other\n    url: https://other.example/mcp\n  - name: \
-         more\n    command: run\nmodels: []\n",
-    ),
-    (
-        "comments",
-        "# top\nname: x # mine\nWRAPPER:\n  # the other\n  - name: other # head\n    url: \
-         https://other.example/mcp # behind\n  - \
-                 name: more\n    # inside\n    command: run\n# end\n",
-    ),
-];
-
-/// Texts of a client's file.
-fn fixtures(profile: &ClientProfile) -> Vec<(&'static str, String)> {
-    let texts = match (format_of(&path_of(profile)), profile.wrapper) {
-        (Format::Json, _) => JSON,
-        (Format::Toml, ServerWrapper::Map(_)) => TOML_TABLES,
-        (Format::Toml, ServerWrapper::List(_)) => TOML_LIST,
-        (Format::Yaml, ServerWrapper::Map(_)) => YAML_TABLES,
-        (Format::Yaml, ServerWrapper::List(_)) => YAML_LIST,
-    };
-    texts
-        .into_iter()
-        .map(|(case, text)| (case, text.replace("WRAPPER", profile.wrapper.key())))
-        .collect()
 }
 
 /// Names and settings of a text's servers.
@@ -497,117 +386,6 @@ fn connected(profile: &ClientProfile, text: &str) -> String {
         text,
     )
     .unwrap()
-}
-
-#[test]
-fn imported_entries_give_way_to_ours_and_all_others_stay() {
-    for profile in with_files() {
-        let path = path_of(profile);
-        let format = format_of(&path);
-        let request = request(URL, ConnectRoute::Best);
-        for (case, text) in fixtures(profile)
-            .into_iter()
-            .filter(|(case, _)| *case != "empty")
-        {
-            let place = format!("{} {case}", profile.id);
-            let taken =
-                take_over_text(profile, Some(&request), format, &text, &[entry("other")]).unwrap();
-            let mut expected = servers(&path, &connected(profile, &text));
-            expected.as_object_mut().unwrap().remove("other").unwrap();
-            assert_eq!(servers(&path, &taken), expected, "{place}: {taken}");
-            for comment in ["top", "mine", "inside", "// end", "# end"] {
-                assert!(
-                    case != "comments" || !text.contains(comment) || taken.contains(comment),
-                    "{place}: {taken}"
-                );
-            }
-            // With our entry there already, only the imported one goes.
-            let before = connected(profile, &text);
-            let kept = take_over_text(profile, None, format, &before, &[entry("other")]).unwrap();
-            assert_eq!(servers(&path, &kept), expected, "{place}: {kept}");
-        }
-        // An imported entry of our own name makes room first.
-        let foreign = connected(profile, "")
-            .replace(URL, "https://other.example/mcp")
-            .replace("stdio", "other");
-        let taken = take_over_text(
-            profile,
-            Some(&request),
-            format,
-            &foreign,
-            &[entry("moongate")],
-        )
-        .unwrap();
-        assert_eq!(
-            existing_entry(&path, &taken, "moongate", &own()),
-            ExistingEntry::Ours,
-            "{}: {taken}",
-            profile.id
-        );
-    }
-}
-
-#[test]
-fn entries_of_projects_give_way_too() {
-    let profile = client("claude-code").unwrap();
-    let text = r#"{
-  "numStartups": 5,
-  "mcpServers": {"A Server": {"command": "a"}},
-  "projects": {
-    "/home/ada/site": {
-      "mcpServers": {"docs": {"command": "docs", "args": ["./x"]}, "left": {"command": "l"}}, "trust": 1
-    },
-    "/home/ada/other": {"mcpServers": {}}
-  }
-}
-"#;
-    let read = read_file(Path::new("/home/ada/.claude.json"), text).unwrap();
-    let own: Vec<(&str, &str)> = read
-        .servers
-        .iter()
-        .map(|it| (&*it.name, &*it.source_name))
-        .collect();
-    assert_eq!(own, [("A-Server", "A Server")]);
-    assert!(
-        read.warnings
-            .iter()
-            .all(|warning| !warning.contains("projects")),
-        "{:?}",
-        read.warnings
-    );
-    assert_eq!(read.projects.len(), 1);
-    assert_eq!(read.projects[0].path, "/home/ada/site");
-    let found: Vec<serde_json::Value> = read.projects[0]
-        .servers
-        .iter()
-        .map(|it| json!([it.name, it.settings]))
-        .collect();
-    let docs = json!({"command": "docs", "args": ["./x"], "cwd": "/home/ada/site"});
-    assert_eq!(
-        found,
-        [json!(["docs", docs]), json!(["left", {"command": "l"}])]
-    );
-    let taken = [
-        entry("A Server"),
-        TakenEntry {
-            name: "docs",
-            project: Some("/home/ada/site"),
-        },
-    ];
-    let request = request(URL, ConnectRoute::Best);
-    let after = take_over_text(profile, Some(&request), Format::Json, text, &taken).unwrap();
-    let after: serde_json::Value = serde_json::from_str(&after).unwrap();
-    let ours =
-        json!({"type": "http", "url": URL, "headers": {"Authorization": "Bearer ${MOONGATE_KEY}"}});
-    let expected = json!({
-        "numStartups": 5,
-        "mcpServers": {"moongate": ours},
-        "projects": {
-            "/home/ada/site": {"mcpServers": {"left": {"command": "l"}}, "trust": 1},
-            "/home/ada/other": {"mcpServers": {}},
-        },
-    });
-    assert_eq!(after, expected);
 }
 
 #[test]

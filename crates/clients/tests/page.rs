@@ -198,6 +198,12 @@ fn files(row: &ClientProfile) -> String {
         OffSwitch::Enabled => out += "- `enabled: false` in an entry switches it off\n",
         OffSwitch::None => {}
     }
+    let explained = explained_places(&out);
+    format!("\n## Files\n\n{out}{explained}")
+}
+
+/// Explains the placeholders of a list of files.
+fn explained_places(files: &str) -> String {
     let mut explained = String::new();
     let names = [
         (
@@ -209,7 +215,7 @@ fn files(row: &ClientProfile) -> String {
             "`{xdg}` is `$XDG_CONFIG_HOME`, or else `~/.config`.",
         ),
     ];
-    for (_, what) in names.into_iter().filter(|(name, _)| out.contains(name)) {
+    for (_, what) in names.into_iter().filter(|(name, _)| files.contains(name)) {
         explained += &format!("\n{what}\n");
     }
     for name in [
@@ -218,11 +224,11 @@ fn files(row: &ClientProfile) -> String {
         "COPILOT_HOME",
         "VIBE_HOME",
     ] {
-        if out.contains(&format!("{{{name}}}")) {
+        if files.contains(&format!("{{{name}}}")) {
             explained += &format!("\nThe first one counts if the variable `{name}` is set.\n");
         }
     }
-    format!("\n## Files\n\n{out}{explained}")
+    explained
 }
 
 /// The entry, without a key and with one.

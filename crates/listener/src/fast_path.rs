@@ -9,6 +9,8 @@
 //! its body. It sets a timer for each head. Together that is a sixth of all instructions of a small
 //! call.
 
+mod request_wait;
+
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,7 +19,7 @@ use std::time::Duration;
 
 use http::request::Parts;
 use moongate_http1::{
-    BufferedRequest, NextRequest, Persistence, Rewind, SendBody, ServerConnection,
+    BufferedRequest, ClientGone, NextRequest, Persistence, Rewind, SendBody, ServerConnection,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
@@ -25,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::connection_limit::ConnectionSlot;
 use crate::endpoint_path::endpoint_name;
+use crate::fast_path::request_wait::{DrainWait, NextRequestWait, ReadOutcome, WaitProgress};
 use crate::listener_state::ListenerState;
 use crate::serve_request::{ReceivedRequest, RequestSource, refuse_timed_out, serve_request};
 use crate::service::{AcceptedHost, ConnectionService};
@@ -55,85 +58,34 @@ impl FastPathContext<'_> {
     }
 }
 
-/// Wait for the end of the drain grace, over all requests of a connection.
-#[derive(Default)]
-struct DrainWait {
-    /// True once its waker is registered.
-    is_registered: bool,
-    /// True once the grace is over.
-    has_begun: bool,
-}
-
-/// Wait for one request.
-struct RequestWait {
-    /// True until the first poll.
-    is_first: bool,
-    /// True once a head has arrived.
-    has_head: bool,
-}
-
 /// Serves the simple POSTs of a connection. Returns it for hyper at the first other request, or
 /// `None` if it ended.
 pub(super) async fn serve<S>(stream: S, context: FastPathContext<'_>) -> Option<Rewind<S>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut connection = ServerConnection::new(stream, context.head);
+    let mut connection = ServerConnection::<S, Arc<ListenerState>>::new(stream, context.head);
     let mut timer = LazyTimer::default();
     let mut accepted_host = AcceptedHost::default();
     let mut identity = None;
     let mut accept = |head: &Parts| context.service.fast_path_state(head, &mut accepted_host);
-    let mut drain_signal = pin!(context.wait_drained());
-    let mut drain = DrainWait::default();
+    let grace = pin!(context.wait_drained());
+    let mut drain = DrainWait::new(context.draining, grace);
     loop {
-        let mut until = Instant::now() + context.read_timeout;
-        let mut wait = RequestWait {
-            is_first: true,
-            has_head: false,
+        let wait = NextRequestWait {
+            connection: &mut connection,
+            accept: &mut accept,
+            drain: &mut drain,
+            timer: &mut timer,
+            slot: context.slot,
+            progress: WaitProgress::begin(context.read_timeout),
         };
-        let next = std::future::poll_fn(|cx| {
-            if let Poll::Ready(next) = connection.poll_next(cx, &mut accept) {
-                return Poll::Ready(ReadOutcome::Next(next));
-            }
-            // At the first wait, the wakers of an earlier wait are still registered.
-            let woken = !std::mem::replace(&mut wait.is_first, false);
-            let polls = !drain.has_begun
-                && (woken || !drain.is_registered || context.draining.is_cancelled());
-            drain.has_begun = drain.has_begun || polls && drain_signal.as_mut().poll(cx).is_ready();
-            drain.is_registered = true;
-            if connection.has_partial() && !std::mem::replace(&mut wait.has_head, true) {
-                // A body has its own time, however long its connection was quiet before.
-                until = Instant::now() + context.read_timeout;
-            }
-            // A client in the middle of a request may finish it. The response says that the
-            // connection ends.
-            let ends = drain.has_begun && !connection.has_partial();
-            if context.slot.must_leave() {
-                return Poll::Ready(ReadOutcome::Next(NextRequest::Closed));
-            }
-            let timed_out = if woken {
-                timer.poll_until(cx, until)
-            } else {
-                timer.poll_again_until(cx, until)
-            };
-            if ends || timed_out.is_ready() {
-                Poll::Ready(ReadOutcome::TimedOut)
-            } else {
-                Poll::Pending
-            }
-        });
-        let request = match next.await {
+        let request = match wait.await {
             ReadOutcome::Next(NextRequest::Request(request)) => request,
             ReadOutcome::Next(NextRequest::Fallback) => return Some(connection.into_rewind()),
             ReadOutcome::Next(NextRequest::Closed) => break,
             ReadOutcome::TimedOut => {
-                if let Some(partial) = connection.take_partial() {
-                    let response = refuse_timed_out(&partial.state, &partial.head);
-                    connection
-                        .write_response(response.map(send_body), Persistence::Close)
-                        .await
-                        .ok()?;
-                }
+                refuse_partial(&mut connection).await.ok()?;
                 break;
             }
         };
@@ -184,11 +136,20 @@ where
     None
 }
 
-/// End of a wait for a request.
-enum ReadOutcome {
-    Next(NextRequest<Arc<ListenerState>>),
-    /// The client was idle, or its request incomplete, for too long.
-    TimedOut,
+/// Answers the request whose body is incomplete, if there is one.
+async fn refuse_partial<S>(
+    connection: &mut ServerConnection<S, Arc<ListenerState>>,
+) -> Result<(), ClientGone>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let Some(partial) = connection.take_partial() else {
+        return Ok(());
+    };
+    let response = refuse_timed_out(&partial.state, &partial.head);
+    connection
+        .write_response(response.map(send_body), Persistence::Close)
+        .await
 }
 
 fn send_body(body: Body) -> SendBody {

@@ -191,6 +191,11 @@ fn or(schema: &Value, value: Value) -> Value {
 
 /// Tools that answer, notify or send input requests.
 fn well_behaved_tools() -> Vec<Value> {
+    [answering_tools(), asking_tools(), failing_tools()].concat()
+}
+
+/// Tools that answer, perhaps after notifications.
+fn answering_tools() -> Vec<Value> {
     let text = json!({"type": "string"});
     let int = json!({"type": "integer", "minimum": 0});
     let number = json!({"type": "number"});
@@ -224,6 +229,13 @@ fn well_behaved_tools() -> Vec<Value> {
             "Writes a log message.",
             json!({"level": or(&text, json!("info")), "text": or(&text, json!(""))}),
         ),
+    ]
+}
+
+/// Tools that send input requests.
+fn asking_tools() -> Vec<Value> {
+    let text = json!({"type": "string"});
+    vec![
         tool(
             "elicit",
             "Asks the user for a name.",
@@ -260,6 +272,13 @@ fn well_behaved_tools() -> Vec<Value> {
             json!({"prompt": or(&text, json!("Say hello."))}),
         ),
         tool("roots", "Asks for the client's roots.", json!({})),
+    ]
+}
+
+/// Tools whose answer is an error.
+fn failing_tools() -> Vec<Value> {
+    let text = json!({"type": "string"});
+    vec![
         tool(
             "fail",
             "Fails: a result that is an error.",

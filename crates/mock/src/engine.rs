@@ -52,24 +52,14 @@ async fn apply_fault(call: &MockCall, act: FaultAction) -> FaultOutcome {
         FaultAction::Delay { ms } => sleep(Duration::from_millis(ms)).await,
         FaultAction::Hang => std::future::pending().await,
         // Over HTTP the exit code is ignored, and the client sees a reset.
-        FaultAction::Exit { code } => {
-            return FaultOutcome::Ended(RequestEnd::Broken {
-                reset: true,
-                exit: Some(code),
-            });
-        }
+        FaultAction::Exit { code } => return reset_connection(Some(code)),
         FaultAction::Close => {
             return FaultOutcome::Ended(RequestEnd::Broken {
                 reset: false,
                 exit: None,
             });
         }
-        FaultAction::Reset => {
-            return FaultOutcome::Ended(RequestEnd::Broken {
-                reset: true,
-                exit: None,
-            });
-        }
+        FaultAction::Reset => return reset_connection(None),
         FaultAction::Error { code, message } => {
             return FaultOutcome::Answered(Err(RpcFailure::new(code, message).into()));
         }
@@ -95,12 +85,7 @@ async fn apply_fault(call: &MockCall, act: FaultAction) -> FaultOutcome {
             });
         }
         FaultAction::Body { text } => {
-            let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
-            return FaultOutcome::Ended(RequestEnd::Http {
-                status: 200,
-                headers,
-                body: text.replace("{id}", &call.request.id),
-            });
+            return json_body(text.replace("{id}", &call.request.id));
         }
         // A receiver that has gone ends the call elsewhere, so every send below ignores its result.
         FaultAction::Garbage { text } => {
@@ -119,13 +104,7 @@ async fn apply_fault(call: &MockCall, act: FaultAction) -> FaultOutcome {
         }
         FaultAction::Unending { bytes } => unending(call, bytes).await,
         FaultAction::Flood { text, count } => {
-            let text = fill_placeholders(call, &text);
-            for n in 1..=count {
-                let _ = call
-                    .out
-                    .send(OutgoingFrame::Message(text.replace("{n}", &n.to_string())))
-                    .await;
-            }
+            flood_messages(call, &fill_placeholders(call, &text), count).await;
         }
         FaultAction::Stderr { bytes } => flood(bytes).await,
         FaultAction::DropSessions => {
@@ -141,6 +120,30 @@ async fn apply_fault(call: &MockCall, act: FaultAction) -> FaultOutcome {
         }
     }
     FaultOutcome::Passed
+}
+
+/// Ends a request by a reset, and the process if there is an exit code.
+fn reset_connection(exit: Option<i32>) -> FaultOutcome {
+    FaultOutcome::Ended(RequestEnd::Broken { reset: true, exit })
+}
+
+/// Ends a request by this body, which need not be JSON.
+fn json_body(body: String) -> FaultOutcome {
+    FaultOutcome::Ended(RequestEnd::Http {
+        status: 200,
+        headers: vec![("content-type".to_owned(), "application/json".to_owned())],
+        body,
+    })
+}
+
+/// Writes this many messages, each with its number.
+async fn flood_messages(call: &MockCall, text: &str, count: u64) {
+    for n in 1..=count {
+        let _ = call
+            .out
+            .send(OutgoingFrame::Message(text.replace("{n}", &n.to_string())))
+            .await;
+    }
 }
 
 /// Fills the placeholders of a script's text with this call's id and progress token.

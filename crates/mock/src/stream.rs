@@ -115,24 +115,8 @@ pub(super) async fn respond(
     // Frames decide the form: a stream is needed only if a message comes before the response.
     let mut ends = Vec::new();
     let mut before = VecDeque::new();
-    while !at_once && before.is_empty() {
-        match frames.recv().await {
-            Some(OutgoingFrame::Final(end)) => {
-                origin.unanswered -= 1;
-                ends.push(end);
-                if origin.unanswered == 0 {
-                    break;
-                }
-            }
-            // One JSON object has no room for messages before it.
-            Some(_) if http.answer == AnswerMode::Json => {}
-            Some(frame) => before.push_back(frame),
-            // The request was cancelled and has no response, but HTTP needs one.
-            None => {
-                origin.unanswered = 0;
-                break;
-            }
-        }
+    if !at_once {
+        before.extend(read_ends(http.answer, &mut frames, &mut origin, &mut ends).await);
     }
     if before.is_empty() && !at_once {
         // The response is complete, so its drop is no cancellation.
@@ -185,6 +169,35 @@ pub(super) async fn respond(
     let opened = origin.opened.take();
     let stream = EventWriter::new(server, FrameSource::Post { frames, origin }, before);
     HttpReply::Response(stream.response(opened))
+}
+
+/// Reads the ends of the requests, up to the last one or to the first message that comes before it.
+/// Returns that message.
+async fn read_ends(
+    answer: AnswerMode,
+    frames: &mut Receiver<OutgoingFrame>,
+    origin: &mut ResponseOrigin,
+    ends: &mut Vec<RequestEnd>,
+) -> Option<OutgoingFrame> {
+    loop {
+        match frames.recv().await {
+            Some(OutgoingFrame::Final(end)) => {
+                origin.unanswered -= 1;
+                ends.push(end);
+                if origin.unanswered == 0 {
+                    return None;
+                }
+            }
+            // One JSON object has no room for messages before it.
+            Some(_) if answer == AnswerMode::Json => {}
+            Some(frame) => return Some(frame),
+            // The request was cancelled and has no response, but HTTP needs one.
+            None => {
+                origin.unanswered = 0;
+                return None;
+            }
+        }
+    }
 }
 
 /// Answers a GET with the messages that the server sends outside of calls.

@@ -549,8 +549,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_preview_offers_what_can_be_added_and_shows_texts_as_text() {
+    /// Preview of a renamed, a known and a new server, with hostile texts.
+    fn hostile_preview() -> ServerPreview {
         let problem = TextProblem {
             line: Some(3),
             column: Some(7),
@@ -558,7 +558,7 @@ mod tests {
             hint: Some("Close it".to_owned()),
             concern: None,
         };
-        let found = ServerPreview {
+        ServerPreview {
             servers: vec![
                 found("a-2", FoundState::Renamed, false),
                 found("c", FoundState::Same, false),
@@ -568,7 +568,12 @@ mod tests {
             warnings: vec![HOSTILE.to_owned()],
             file: Some("/etc/m.toml".to_owned()),
             diff: Some("+ \n+ [servers.a-2]\n+ \n".to_owned()),
-        };
+        }
+    }
+
+    #[test]
+    fn a_preview_offers_what_can_be_added_and_shows_texts_as_text() {
+        let found = hostile_preview();
         let html = preview(&found, false).into_string();
         assert!(
             !html.contains("<script>") && !html.contains('\u{202e}'),

@@ -89,17 +89,7 @@ impl FormRenderer {
                 &html! { textarea class="in" rows="4" data-v {} },
             ),
             FieldKind::Text { format, .. } => {
-                let (kind, mode, hint) = match format.as_deref() {
-                    Some("date") => ("date", None, None),
-                    Some("date-time") => ("text", None, Some("2026-11-23T14:00:00Z")),
-                    Some("time") => ("text", None, Some("14:00:00Z")),
-                    Some("email") => ("text", Some("email"), None),
-                    Some("uri" | "url") => ("text", Some("url"), None),
-                    _ => ("text", None, None),
-                };
-                let control = html! {
-                input class="in" type=(kind) inputmode=[mode] placeholder=[hint] autocomplete="off" spellcheck="false" data-v; };
-                labelled(field, place, &control)
+                labelled(field, place, &text_input(format.as_deref()))
             }
             FieldKind::Number | FieldKind::Integer => labelled(
                 field,
@@ -251,6 +241,20 @@ fn spoken(field: &FormField) -> String {
     } else {
         &field.name
     })
+}
+
+/// Renders the input of a short text. A known format gets its keyboard, or an example.
+fn text_input(format: Option<&str>) -> Markup {
+    let (kind, mode, hint) = match format {
+        Some("date") => ("date", None, None),
+        Some("date-time") => ("text", None, Some("2026-11-23T14:00:00Z")),
+        Some("time") => ("text", None, Some("14:00:00Z")),
+        Some("email") => ("text", Some("email"), None),
+        Some("uri" | "url") => ("text", Some("url"), None),
+        _ => ("text", None, None),
+    };
+    html! {
+    input class="in" type=(kind) inputmode=[mode] placeholder=[hint] autocomplete="off" spellcheck="false" data-v; }
 }
 
 fn labelled(field: &FormField, place: FieldPlace, control: &Markup) -> Markup {

@@ -182,6 +182,16 @@ mod tests {
             .clone()
     }
 
+    fn find(sessions: &Sessions, id: &ByteString) -> Arc<Session> {
+        sessions
+            .find(
+                id,
+                &testing::caller(1, None).principal,
+                &ByteString::literal("files"),
+            )
+            .unwrap()
+    }
+
     fn listener(heard: Vec<Notification>) -> NotificationStream {
         let stream = stream::iter(heard).chain(stream::pending()).boxed();
         NotificationStream {
@@ -274,15 +284,6 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn undelivered_responses_keep_a_session_in_memory() {
         let sessions = sessions();
-        let find = |id: &ByteString| {
-            sessions
-                .find(
-                    id,
-                    &testing::caller(1, None).principal,
-                    &ByteString::literal("files"),
-                )
-                .unwrap()
-        };
         type Keep = dyn Fn(&Arc<Session>);
         let keeps: [&Keep; 6] = [
             &|session| {
@@ -322,13 +323,13 @@ mod tests {
         ];
         for (n, keep) in keeps.iter().enumerate() {
             let id = open(&sessions);
-            keep(&find(&id));
+            keep(&find(&sessions, &id));
             assert_eq!(
                 (rest(&sessions).await, rest(&sessions).await),
                 (0, 0),
                 "{n}"
             );
-            let session = find(&id);
+            let session = find(&sessions, &id);
             if n == 1 {
                 let mut kept = session.get_stream.take_retained().unwrap();
                 assert!(
@@ -340,8 +341,10 @@ mod tests {
         }
         // An open call, and a server's request.
         let id = open(&sessions);
-        let busy = find(&id).begin_activity();
-        let question = find(&id).client_requests.expect_response(None).unwrap().1;
+        let session = find(&sessions, &id);
+        let busy = session.begin_activity();
+        let question = session.client_requests.expect_response(None).unwrap().1;
+        drop(session);
         assert_eq!(rest(&sessions).await, 0);
         drop(busy);
         assert_eq!(rest(&sessions).await, 0);

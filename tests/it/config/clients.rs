@@ -1,6 +1,7 @@
 //! Config files of real clients are read as they are: a fixture for each, and the servers that come
 //! of it.
 
+use super::start::load_at_start;
 use super::*;
 
 const ENV: [(&str, &str); 17] = [
@@ -29,6 +30,42 @@ fn fixture(path: &str) -> PathBuf {
         .join(path)
 }
 
+/// The program or address of a server, with its variables or headers.
+fn target_line(target: &ConnectTarget) -> String {
+    match target {
+        ConnectTarget::Stdio {
+            command,
+            args,
+            env,
+            cwd,
+        } => {
+            let env: Vec<String> = env
+                .iter()
+                .map(|(name, value)| format!("{name}={value} "))
+                .collect();
+            let cwd = cwd
+                .as_ref()
+                .map(|cwd| format!(" in {}", cwd.display()))
+                .unwrap_or_default();
+            let args: Vec<String> = args.iter().map(|arg| format!(" {arg}")).collect();
+            format!("{}{command}{}{cwd}", env.concat(), args.concat())
+        }
+        ConnectTarget::Http {
+            url,
+            transport,
+            headers,
+            ..
+        } => {
+            let header = |(name, value): &(http::HeaderName, http::HeaderValue)| {
+                format!(" {name}:{}", value.to_str().unwrap())
+            };
+            let headers: Vec<String> = headers.iter().map(header).collect();
+            format!("{transport:?} {url}{}", headers.concat())
+        }
+        other => format!("{other:?}"),
+    }
+}
+
 /// One line for each server: what it is, and what of it is not the default.
 fn lines(plan: &Plan) -> Vec<String> {
     let default = load(&[], &[]).unwrap().plan;
@@ -42,57 +79,42 @@ fn lines(plan: &Plan) -> Vec<String> {
         .servers
         .iter()
         .map(|server| {
-            let mut line = match &server.connect {
-                ConnectTarget::Stdio {
-                    command,
-                    args,
-                    env,
-                    cwd,
-                } => {
-                    let env: Vec<String> = env
-                        .iter()
-                        .map(|(name, value)| format!("{name}={value} "))
-                        .collect();
-                    let cwd = cwd
-                        .as_ref()
-                        .map(|cwd| format!(" in {}", cwd.display()))
-                        .unwrap_or_default();
-                    let args: Vec<String> = args.iter().map(|arg| format!(" {arg}")).collect();
-                    format!("{}{command}{}{cwd}", env.concat(), args.concat())
-                }
-                ConnectTarget::Http {
-                    url,
-                    transport,
-                    headers,
-                    ..
-                } => {
-                    let header = |(name, value): &(http::HeaderName, http::HeaderValue)| {
-                        format!(" {name}:{}", value.to_str().unwrap())
-                    };
-                    let headers: Vec<String> = headers.iter().map(header).collect();
-                    format!("{transport:?} {url}{}", headers.concat())
-                }
-                other => format!("{other:?}"),
-            };
-            line = format!("{}: {line}", server.name);
+            let mut line = format!("{}: {}", server.name, target_line(&server.connect));
             for (what, globs, usual) in [
-                ("allow", &server.tools.allow, &one.tools.allow),
-                ("deny", &server.tools.deny, &one.tools.deny),
+                (
+                    "allow",
+                    &server.presentation.tools.allow,
+                    &one.presentation.tools.allow,
+                ),
+                (
+                    "deny",
+                    &server.presentation.tools.deny,
+                    &one.presentation.tools.deny,
+                ),
             ] {
                 if globs != usual {
                     line += &format!(" {what} {}", globs.patterns().join(","));
                 }
             }
             for (what, time, usual) in [
-                ("timeout", server.timeout, one.timeout),
-                ("start", server.start_timeout, one.start_timeout),
-                ("connect", server.connect_timeout, one.connect_timeout),
+                ("timeout", server.live.timeout.0, one.live.timeout.0),
+                (
+                    "start",
+                    server.live.start_timeout.0,
+                    one.live.start_timeout.0,
+                ),
+                (
+                    "connect",
+                    server.live.connect_timeout.0,
+                    one.live.connect_timeout.0,
+                ),
             ] {
                 if time != usual {
                     line += &format!(" {what} {time:?}");
                 }
             }
             line + &server
+                .presentation
                 .title
                 .as_ref()
                 .map(|title| format!(" ({title})"))

@@ -94,9 +94,12 @@ fn all_formats_give_the_same_plan() {
         (toml.servers.len(), toml.views.len(), toml.auth.keys.len()),
         (2, 1, 1)
     );
-    assert_eq!(toml.servers[0].timeout, Duration::from_secs(90));
-    assert_eq!(toml.servers[0].max_message, 1 << 20);
-    assert!(!toml.servers[0].tools.allows_name("x_y") && toml.servers[0].tools.allows_name("y"));
+    assert_eq!(toml.servers[0].live.timeout.0, Duration::from_secs(90));
+    assert_eq!(toml.servers[0].options.max_message.0, 1 << 20);
+    assert!(
+        !toml.servers[0].presentation.tools.allows_name("x_y")
+            && toml.servers[0].presentation.tools.allows_name("y")
+    );
     let ConnectTarget::Http { headers, .. } = &toml.servers[0].connect else {
         panic!("{:?}", toml.servers[0].connect)
     };
@@ -193,11 +196,11 @@ fn the_environment_overrides_files_and_flags_override_the_environment() {
     assert_eq!(plan.allowed_hosts, ["a.example", "b.example"]);
     assert_eq!((plan.admin.as_ref(), plan.names.max_length), (None, 64));
     assert_eq!(
-        plan.servers[0].title.as_deref(),
+        plan.servers[0].presentation.title.as_deref(),
         Some("0123"),
         "a text stays a text"
     );
-    assert_eq!(plan.servers[0].share, SharingMode::Session);
+    assert_eq!(plan.servers[0].options.share, SharingMode::Session);
     let ConnectTarget::Http { headers, .. } = &plan.servers[1].connect else {
         panic!("{plan:?}")
     };

@@ -251,7 +251,7 @@ fn rules_in_forms_of_other_gateways_are_kept() {
     ] {
         let text = format!("{{\"mcpServers\": {{\"a\": {{\"command\": \"a\", {entry}}}}}}}");
         let plan = plan(&[("mcp.json", &text)], &[]);
-        let tools = &plan.servers[0].tools;
+        let tools = &plan.servers[0].presentation.tools;
         assert_eq!(tools.deny.patterns().join(","), denied, "{entry}");
         assert_eq!(tools.allow.patterns().join(","), allowed, "{entry}");
     }

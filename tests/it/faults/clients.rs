@@ -7,7 +7,9 @@ use moongate_mock::MockScript;
 use serde_json::{Value, json};
 
 use super::rig::{FaultRig, RigClient, RowSetup, assert_one_outcome};
-use crate::harness::{ERAS, Era, HttpClient, McpClient, body_of, modern_meta, tool, until, within};
+use crate::harness::{
+    ERAS, Era, HttpClient, HttpReply, McpClient, body_of, modern_meta, tool, until, within,
+};
 
 fn plain(script: MockScript) -> MockScript {
     script
@@ -153,6 +155,51 @@ async fn f44_equal_ids_at_once_get_their_own_answers() {
     rig.end().await;
 }
 
+/// Sends a list request with one header added, replaced or removed.
+async fn send_changed(
+    user: &RigClient,
+    verb: &str,
+    change: (&str, Option<&str>),
+    path: &str,
+    body: &str,
+) -> HttpReply {
+    let mut headers = user.client.headers();
+    if user.client.era() == Era::Modern {
+        headers.push(("mcp-method", "tools/list".to_owned()));
+    }
+    headers.retain(|(name, _)| *name != change.0);
+    let mut headers: Vec<(&str, &str)> = headers
+        .iter()
+        .map(|(name, value)| (*name, value.as_str()))
+        .collect();
+    headers.extend(change.1.map(|value| (change.0, value)));
+    let url = format!("{}{path}", user.client.url);
+    user.client
+        .http
+        .send(verb, &url, &headers, body.to_owned())
+        .await
+}
+
+/// Sends a request without a key in HTTP/1.0, and one that waits for a 100.
+async fn assert_both_versions_are_answered(rig: &FaultRig) {
+    for (version, more) in [("HTTP/1.0", ""), ("HTTP/1.1", "expect: 100-continue\r\n")] {
+        let body = body_of(1, "ping", json!({}));
+        let authority = rig.gateway.base.trim_start_matches("http://").to_owned();
+        let head = format!(
+            "POST /mcp {version}\r\nhost: {authority}\r\n{more}content-type: \
+             application/json\r\naccept: application/json, \
+             text/event-stream\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+            body.len()
+        );
+        let answer = by_hand(&authority, &head, &body).await;
+        let status = answer
+            .lines()
+            .find(|line| line.starts_with("HTTP/") && !line.contains(" 100 "))
+            .unwrap();
+        assert!(status.contains(" 401 "), "no key was shown: {answer}");
+    }
+}
+
 #[tokio::test]
 async fn f47_unsupported_http_requests_get_their_status() {
     let setting = RowSetup::new("F47", "f47_unsupported_http_requests_get_their_status");
@@ -167,21 +214,7 @@ async fn f47_unsupported_http_requests_get_their_status() {
             Era::Modern => body_of(1, "tools/list", json!({"_meta": modern_meta()})),
         };
         let send = async |verb: &str, change: (&str, Option<&str>), path: &str, body: &str| {
-            let mut headers = user.client.headers();
-            if user.client.era() == Era::Modern {
-                headers.push(("mcp-method", "tools/list".to_owned()));
-            }
-            headers.retain(|(name, _)| *name != change.0);
-            let mut headers: Vec<(&str, &str)> = headers
-                .iter()
-                .map(|(name, value)| (*name, value.as_str()))
-                .collect();
-            headers.extend(change.1.map(|value| (change.0, value)));
-            let url = format!("{}{path}", user.client.url);
-            user.client
-                .http
-                .send(verb, &url, &headers, body.to_owned())
-                .await
+            send_changed(user, verb, change, path, body).await
         };
         assert_eq!(send("POST", ("x", None), "", &list).await.status, 200);
         // What a page of another origin may send without asking.
@@ -236,22 +269,7 @@ async fn f47_unsupported_http_requests_get_their_status() {
         );
     })
     .await;
-    for (version, more) in [("HTTP/1.0", ""), ("HTTP/1.1", "expect: 100-continue\r\n")] {
-        let body = body_of(1, "ping", json!({}));
-        let authority = rig.gateway.base.trim_start_matches("http://").to_owned();
-        let head = format!(
-            "POST /mcp {version}\r\nhost: {authority}\r\n{more}content-type: \
-             application/json\r\naccept: application/json, \
-             text/event-stream\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
-            body.len()
-        );
-        let answer = by_hand(&authority, &head, &body).await;
-        let status = answer
-            .lines()
-            .find(|line| line.starts_with("HTTP/") && !line.contains(" 100 "))
-            .unwrap();
-        assert!(status.contains(" 401 "), "no key was shown: {answer}");
-    }
+    assert_both_versions_are_answered(&rig).await;
     rig.end().await;
 }
 

@@ -38,6 +38,19 @@ impl LinkKind {
     fn is_pipe(self) -> bool {
         self != LinkKind::Http
     }
+
+    /// The settings of a server at this address; a child's settings name its program.
+    fn settings(self, address: &str, tls: Option<&Relay>) -> String {
+        match self {
+            LinkKind::Stdio => String::new(),
+            LinkKind::Http => format!("url = \"http://{address}/mcp\""),
+            LinkKind::Sse => format!("url = \"http://{address}/sse\""),
+            LinkKind::Tcp => format!("tcp = {address:?}"),
+            LinkKind::Unix => format!("unix = {address:?}"),
+            LinkKind::WebSocket => format!("url = \"ws://{address}/mcp\""),
+            LinkKind::WebSocketTls => format!("url = {:?}", tls.unwrap().url("wss")),
+        }
+    }
 }
 
 /// A server that is not the gateway's child.
@@ -164,15 +177,7 @@ impl LinkRig {
             }
             _ => None,
         };
-        let lines = match link {
-            LinkKind::Stdio => String::new(),
-            LinkKind::Http => format!("url = \"http://{address}/mcp\""),
-            LinkKind::Sse => format!("url = \"http://{address}/sse\""),
-            LinkKind::Tcp => format!("tcp = {address:?}"),
-            LinkKind::Unix => format!("unix = {address:?}"),
-            LinkKind::WebSocket => format!("url = \"ws://{address}/mcp\""),
-            LinkKind::WebSocketTls => format!("url = {:?}", tls.as_ref().unwrap().url("wss")),
-        };
+        let lines = link.settings(&address, tls.as_ref());
         for name in ["a", "b"] {
             setup = match link {
                 LinkKind::Stdio => setup.stdio(name, &script),

@@ -1,6 +1,6 @@
 //! Over Streamable HTTP: sessions, headers, batches.
 
-use moongate_mock::{MockScript, Revision};
+use moongate_mock::{MockHandle, MockScript, Revision};
 use moongate_testing::HttpEndpoint;
 use serde_json::json;
 
@@ -119,54 +119,24 @@ async fn batches_are_of_one_revision() {
     assert_eq!(pipe.ask(&batch).await.as_array().unwrap().len(), 2);
 }
 
-#[tokio::test]
-async fn a_modern_server_judges_headers() {
+const MODERN_VERSION: (&str, &str) = ("mcp-protocol-version", "2026-07-28");
+
+async fn modern_server() -> (MockHandle, HttpEndpoint) {
     let server = http(MockScript::standard().speaking(&[Revision::V2026_07_28])).await;
     let web = HttpEndpoint::new(&server.url);
-    let body = modern(
-        1,
-        "tools/call",
-        json!({"name": "echo", "arguments": {}}),
-        json!({}),
-    );
-    let version = ("mcp-protocol-version", "2026-07-28");
-    type HeaderCase<'a> = (&'a str, &'a [(&'a str, &'a str)], i64);
-    let refused: [HeaderCase<'_>; 5] = [
-        (&body, &[], -32020),
-        (
-            &body,
-            &[version, ("mcp-method", "tools/list"), ("mcp-name", "echo")],
-            -32020,
-        ),
-        (&body, &[version, ("mcp-method", "tools/call")], -32020),
-        (
-            &body,
-            &[version, ("mcp-method", "tools/call"), ("mcp-name", "other")],
-            -32020,
-        ),
-        (
-            &initialize("2025-11-25"),
-            &[("mcp-protocol-version", "2025-11-25")],
-            -32022,
-        ),
-    ];
-    for (body, headers, code) in refused {
-        let response = web.send("POST", body, headers).await.unwrap();
-        assert_eq!(response.status(), 400);
-        assert_eq!(answer(response).await["error"]["code"], code, "{headers:?}");
-    }
-    let encoded = [
-        version,
-        ("mcp-method", "tools/call"),
-        ("mcp-name", "=?base64?ZWNobw==?="),
-    ];
-    assert_eq!(
-        web.send("POST", &body, &encoded).await.unwrap().status(),
-        200
-    );
+    (server, web)
+}
+
+#[tokio::test]
+async fn a_modern_server_gives_errors_of_requests_their_status() {
+    let (_server, web) = modern_server().await;
     let bare = request(2, "tools/list", json!({}));
     let response = web
-        .send("POST", &bare, &[version, ("mcp-method", "tools/list")])
+        .send(
+            "POST",
+            &bare,
+            &[MODERN_VERSION, ("mcp-method", "tools/list")],
+        )
         .await
         .unwrap();
     assert_eq!(
@@ -186,6 +156,11 @@ async fn a_modern_server_judges_headers() {
         ),
         (404, json!(-32601))
     );
+}
+
+#[tokio::test]
+async fn a_modern_server_needs_the_headers_of_parameters() {
+    let (server, web) = modern_server().await;
     let region = modern(
         4,
         "tools/call",
@@ -194,7 +169,7 @@ async fn a_modern_server_judges_headers() {
     );
     assert_eq!(web.post_modern(&region).await.status(), 400);
     let headers = [
-        version,
+        MODERN_VERSION,
         ("mcp-method", "tools/call"),
         ("mcp-name", "region"),
         ("mcp-param-region", "eu"),
@@ -209,6 +184,63 @@ async fn a_modern_server_judges_headers() {
             .unwrap()
             .header("Mcp-Param-Region"),
         Some("eu")
+    );
+}
+
+#[tokio::test]
+async fn a_modern_server_judges_headers() {
+    let (_server, web) = modern_server().await;
+    let body = modern(
+        1,
+        "tools/call",
+        json!({"name": "echo", "arguments": {}}),
+        json!({}),
+    );
+    type HeaderCase<'a> = (&'a str, &'a [(&'a str, &'a str)], i64);
+    let refused: [HeaderCase<'_>; 5] = [
+        (&body, &[], -32020),
+        (
+            &body,
+            &[
+                MODERN_VERSION,
+                ("mcp-method", "tools/list"),
+                ("mcp-name", "echo"),
+            ],
+            -32020,
+        ),
+        (
+            &body,
+            &[MODERN_VERSION, ("mcp-method", "tools/call")],
+            -32020,
+        ),
+        (
+            &body,
+            &[
+                MODERN_VERSION,
+                ("mcp-method", "tools/call"),
+                ("mcp-name", "other"),
+            ],
+            -32020,
+        ),
+        (
+            &initialize("2025-11-25"),
+            &[("mcp-protocol-version", "2025-11-25")],
+            -32022,
+        ),
+    ];
+    for (body, headers, code) in refused {
+        let response = web.send("POST", body, headers).await.unwrap();
+        assert_eq!(response.status(), 400);
+        assert_eq!(answer(response).await["error"]["code"], code, "{headers:?}");
+    }
+    let encoded = [
+        MODERN_VERSION,
+        ("mcp-method", "tools/call"),
+        ("mcp-name", "=?base64?ZWNobw==?="),
+    ];
+    assert_eq!(
+        web.send("POST", &body, &encoded).await.unwrap().status(),
+        200
     );
     for method in ["GET", "DELETE"] {
         assert_eq!(web.send(method, "", &[]).await.unwrap().status(), 405);

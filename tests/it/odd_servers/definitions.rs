@@ -111,62 +111,59 @@ fn good(name: &str) -> String {
     format!(r#"{{ "name" : "{name}", {INPUT}, "x": 1.0 }}"#)
 }
 
-#[tokio::test]
-async fn a_definition_that_sdks_refuse_is_mended_or_left_out_and_named() {
-    let mock = serve(script()).await;
-    let gateway = Setup::new().http("a", &mock.url).start().await;
-    gateway.ready(&["a"]).await;
-    for era in ERAS {
-        let client = McpClient::open(&gateway.url("/mcp/a"), era).await;
-        let listed = async |method: &str| client.request(method, json!({})).await.text_body();
-        let tools = listed("tools/list").await;
-        for (name, _, legacy, modern) in odd_tools() {
-            let expected = if era == Era::Legacy { legacy } else { modern };
-            assert!(
-                tools.contains(&expected),
-                "{era:?}: {name}: {expected} is not in {tools}"
-            );
-        }
+/// Checks the lists that a client of this era gets, and that mended tools can be called.
+async fn assert_lists_are_mended(client: &McpClient, era: Era) {
+    let listed = async |method: &str| client.request(method, json!({})).await.text_body();
+    let tools = listed("tools/list").await;
+    for (name, _, legacy, modern) in odd_tools() {
+        let expected = if era == Era::Legacy { legacy } else { modern };
         assert!(
-            tools.contains(&good("first")) && tools.contains(&good("last")),
-            "{tools}"
-        );
-        assert_eq!(tools.matches("\"twice\"").count(), 1, "{tools}");
-        let resources = listed("resources/list").await;
-        assert!(
-            resources.contains(r#"{"uri":"x://nameless","name":"x://nameless"}"#),
-            "{resources}"
-        );
-        assert_eq!(
-            resources.contains("no url"),
-            era == Era::Modern,
-            "{resources}"
-        );
-        let prompts = listed("prompts/list").await;
-        assert!(
-            prompts.contains(r#"{"name":"null"}"#) && !prompts.contains("odd"),
-            "{prompts}"
-        );
-        let templates = listed("resources/templates/list").await;
-        assert!(
-            templates.contains(r#"{"uriTemplate":"x://{y}","name":"a","annotations":{}}"#),
-            "{templates}"
-        );
-        assert_eq!(
-            client.call("good", json!({})).await.error()["code"],
-            -32602,
-            "no such tool"
-        );
-        assert_eq!(
-            client.call("twice", json!({"n": 1})).await.text(),
-            r#"{"n":1}"#
-        );
-        assert_eq!(
-            client.call("dangling", json!({"n": 1})).await.text(),
-            r#"{"n":1}"#
+            tools.contains(&expected),
+            "{era:?}: {name}: {expected} is not in {tools}"
         );
     }
-    let status = gateway.status("a").await;
+    assert!(
+        tools.contains(&good("first")) && tools.contains(&good("last")),
+        "{tools}"
+    );
+    assert_eq!(tools.matches("\"twice\"").count(), 1, "{tools}");
+    let resources = listed("resources/list").await;
+    assert!(
+        resources.contains(r#"{"uri":"x://nameless","name":"x://nameless"}"#),
+        "{resources}"
+    );
+    assert_eq!(
+        resources.contains("no url"),
+        era == Era::Modern,
+        "{resources}"
+    );
+    let prompts = listed("prompts/list").await;
+    assert!(
+        prompts.contains(r#"{"name":"null"}"#) && !prompts.contains("odd"),
+        "{prompts}"
+    );
+    let templates = listed("resources/templates/list").await;
+    assert!(
+        templates.contains(r#"{"uriTemplate":"x://{y}","name":"a","annotations":{}}"#),
+        "{templates}"
+    );
+    assert_eq!(
+        client.call("good", json!({})).await.error()["code"],
+        -32602,
+        "no such tool"
+    );
+    assert_eq!(
+        client.call("twice", json!({"n": 1})).await.text(),
+        r#"{"n":1}"#
+    );
+    assert_eq!(
+        client.call("dangling", json!({"n": 1})).await.text(),
+        r#"{"n":1}"#
+    );
+}
+
+/// Checks the notes in a server's status.
+fn assert_mended_items_are_named(status: &Value) {
     let notes = |topic: &str| -> Vec<String> {
         status[topic]
             .as_array()
@@ -209,6 +206,18 @@ async fn a_definition_that_sdks_refuse_is_mended_or_left_out_and_named() {
         "{:?}",
         notes("mended")
     );
+}
+
+#[tokio::test]
+async fn a_definition_that_sdks_refuse_is_mended_or_left_out_and_named() {
+    let mock = serve(script()).await;
+    let gateway = Setup::new().http("a", &mock.url).start().await;
+    gateway.ready(&["a"]).await;
+    for era in ERAS {
+        let client = McpClient::open(&gateway.url("/mcp/a"), era).await;
+        assert_lists_are_mended(&client, era).await;
+    }
+    assert_mended_items_are_named(&gateway.status("a").await);
     assert_eq!(
         gateway
             .metric("moongate_catalog_mended{mcp_server=\"a\"}")

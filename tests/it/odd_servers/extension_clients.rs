@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::extensions::ExtendedServer;
+use super::extended_server::ExtendedServer;
 use crate::harness::{Era, EventStream, Gateway, McpClient, holds, within};
 
 /// Question of the server's extension.

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use moongate_testing::McpClient;
 use moongate_testing::wait::holds;
 use serde_json::{Value, json};
 
 use crate::pairs::cell::MatrixCell;
+use crate::pairs::rig::MockBehind;
 
 pub(crate) async fn progress(cell: Arc<MatrixCell>) {
     let client = cell.client().await;
@@ -153,7 +155,8 @@ async fn modern_logging(cell: &MatrixCell) {
         .meta(&meta("loud"))
         .send()
         .await;
-    assert_eq!((answer.code(), answer.status), (-32602, 400));
+    assert_eq!(answer.code(), -32602);
+    assert_eq!(answer.status, 400);
     assert_eq!(
         client
             .exchange("logging/setLevel", json!({"level": "info"}))
@@ -161,6 +164,32 @@ async fn modern_logging(cell: &MatrixCell) {
             .code(),
         -32601
     );
+}
+
+async fn assert_adds(client: &McpClient) {
+    assert_eq!(
+        client
+            .exchange_tool("main__add", json!({"a": 1, "b": 1}))
+            .await
+            .text(),
+        "2"
+    );
+}
+
+/// Waits until a server over HTTP has seen the stream of a call close.
+async fn until_stream_closed(server: &MockBehind, id: &Value) {
+    let handle = server.handle.as_ref().unwrap();
+    let id = id.to_string();
+    holds("the stream is closed", || {
+        handle
+            .counters()
+            .cancelled
+            .iter()
+            .filter(|c| **c == id)
+            .count()
+            == 1
+    })
+    .await;
 }
 
 pub(crate) async fn cancellation(cell: Arc<MatrixCell>) {
@@ -194,13 +223,7 @@ pub(crate) async fn cancellation(cell: Arc<MatrixCell>) {
             .await,
         202
     );
-    assert_eq!(
-        other
-            .exchange_tool("main__add", json!({"a": 1, "b": 1}))
-            .await
-            .text(),
-        "2"
-    );
+    assert_adds(&other).await;
     assert!(
         !calling.is_finished() && cancelled() == 0,
         "somebody else cancelled it"
@@ -218,29 +241,12 @@ pub(crate) async fn cancellation(cell: Arc<MatrixCell>) {
     }
     let by_closing = cell.modern_server() && cell.transport.is_http();
     if by_closing {
-        let handle = main.handle.as_ref().unwrap();
-        let id = call["id"].to_string();
-        holds("the stream is closed", || {
-            handle
-                .counters()
-                .cancelled
-                .iter()
-                .filter(|c| **c == id)
-                .count()
-                == 1
-        })
-        .await;
+        until_stream_closed(main, &call["id"]).await;
     } else {
         holds("the server hears of it", || cancelled() == 1).await;
     }
     // A cancelled call does not take the next one with it, and is not cancelled again.
-    assert_eq!(
-        client
-            .exchange_tool("main__add", json!({"a": 1, "b": 1}))
-            .await
-            .text(),
-        "2"
-    );
+    assert_adds(&client).await;
     assert_eq!(cancelled(), usize::from(!by_closing));
     assert_eq!(
         aside.received().len(),

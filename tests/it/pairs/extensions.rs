@@ -113,10 +113,8 @@ pub(crate) async fn pages_of_apps_are_read_from_their_servers(cell: Arc<MatrixCe
     for (uri, text) in [(PAGE, "main's page"), (wrapped, "own's page")] {
         let read = client.exchange("resources/read", json!({"uri": uri})).await;
         let contents = &read.result()["contents"][0];
-        assert_eq!(
-            (&contents["uri"], &contents["text"]),
-            (&json!(uri), &json!(text))
-        );
+        assert_eq!(contents["uri"], json!(uri));
+        assert_eq!(contents["text"], json!(text));
         assert_eq!(contents["mimeType"], "text/html;profile=mcp-app");
     }
     let resources = client.exchange("resources/list", json!({})).await;
@@ -144,11 +142,6 @@ pub(crate) async fn pages_of_apps_are_read_from_their_servers(cell: Arc<MatrixCe
     let read = client
         .exchange("resources/read", json!({"uri": PAGE}))
         .await;
-    assert_eq!(
-        (
-            &read.result()["contents"][0]["uri"],
-            &read.result()["contents"][0]["text"]
-        ),
-        (&json!(PAGE), &json!("own's page"))
-    );
+    assert_eq!(read.result()["contents"][0]["uri"], json!(PAGE));
+    assert_eq!(read.result()["contents"][0]["text"], "own's page");
 }

@@ -172,7 +172,8 @@ pub(crate) async fn who_cannot_be_asked_is_not(cell: Arc<MatrixCell>) {
         assert!(asked.is_empty(), "{tool}: {asked:?}");
         refused(&answer);
         if cell.modern_client() && cell.modern_server() {
-            assert_eq!((answer.code(), answer.status), (-32021, 400), "{tool}");
+            assert_eq!(answer.code(), -32021, "{tool}");
+            assert_eq!(answer.status, 400, "{tool}");
             assert!(
                 answer.error()["data"]["requiredCapabilities"].is_object(),
                 "{answer:?}"
@@ -201,7 +202,8 @@ pub(crate) async fn a_refused_question_is_not_left_open(cell: Arc<MatrixCell>) {
     assert_eq!(answer.text(), "nobody was asked");
     // One that cannot fails, and the error names what the client would have to declare.
     let answer = client.exchange_tool("main__sample", json!({})).await;
-    assert_eq!((answer.code(), answer.status), (-32021, 400), "{answer:?}");
+    assert_eq!(answer.code(), -32021, "{answer:?}");
+    assert_eq!(answer.status, 400, "{answer:?}");
     assert_eq!(
         answer.error()["data"]["requiredCapabilities"],
         json!({"sampling": {}})

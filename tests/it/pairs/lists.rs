@@ -161,7 +161,8 @@ pub(crate) async fn unknown_resource(cell: Arc<MatrixCell>) {
         let answer = client.exchange("resources/read", json!({"uri": uri})).await;
         // 2025-11-25/server/resources.mdx and 2026-07-28/server/resources.mdx, Error Handling.
         let code = if cell.modern_client() { -32602 } else { -32002 };
-        assert_eq!((answer.code(), answer.status), (code, 200), "{uri}");
+        assert_eq!(answer.code(), code, "{uri}");
+        assert_eq!(answer.status, 200, "{uri}");
         assert_eq!(answer.error()["data"]["uri"], uri);
     }
 }

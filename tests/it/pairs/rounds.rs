@@ -49,7 +49,8 @@ async fn retry(
 }
 
 fn is_refused(answer: &RpcAnswer) {
-    assert_eq!((answer.code(), answer.status), (-32602, 200), "{answer:?}");
+    assert_eq!(answer.code(), -32602, "{answer:?}");
+    assert_eq!(answer.status, 200, "{answer:?}");
     let message = answer.error()["message"].as_str().unwrap();
     assert!(
         message.contains("requestState") && message.contains("call again without it"),
@@ -60,6 +61,56 @@ fn is_refused(answer: &RpcAnswer) {
 /// Whether a stateless client can be asked for its user's name here.
 fn applies(cell: &MatrixCell) -> bool {
     cell.modern_client() && cell.server_since("2025-06-18")
+}
+
+/// Checks that a state is refused with other arguments, another tool, another method and at another
+/// endpoint.
+async fn assert_bound_to_its_request(
+    cell: &MatrixCell,
+    client: &McpClient,
+    state: &str,
+    arguments: &Value,
+    answers: &Value,
+) {
+    is_refused(
+        &retry(
+            client,
+            "main__elicit",
+            json!({"message": "You?"}),
+            answers.clone(),
+            Some(state),
+        )
+        .await,
+    );
+    is_refused(
+        &retry(
+            client,
+            "main__elicit_twice",
+            arguments.clone(),
+            answers.clone(),
+            Some(state),
+        )
+        .await,
+    );
+    let prompt =
+        json!({"name": "main__interview", "inputResponses": answers, "requestState": state});
+    is_refused(&client.exchange("prompts/get", prompt).await);
+    let elsewhere = McpClient::connect(
+        cell.client,
+        &format!("{}/main", cell.rig.url),
+        cell.everything(),
+    )
+    .await;
+    is_refused(
+        &retry(
+            &elsewhere,
+            "elicit",
+            arguments.clone(),
+            answers.clone(),
+            Some(state),
+        )
+        .await,
+    );
 }
 
 pub(crate) async fn state_is_good_for_its_own_request_only(cell: Arc<MatrixCell>) {
@@ -89,37 +140,7 @@ pub(crate) async fn state_is_good_for_its_own_request_only(cell: Arc<MatrixCell>
         json!({"name": "main__elicit", "arguments": arguments(), "inputResponses": answers()});
     not_text["requestState"] = json!({"a": 1});
     is_refused(&client.exchange("tools/call", not_text).await);
-    // Other arguments, another tool, another method, another endpoint.
-    is_refused(
-        &retry(
-            &client,
-            "main__elicit",
-            json!({"message": "You?"}),
-            answers(),
-            Some(state),
-        )
-        .await,
-    );
-    is_refused(
-        &retry(
-            &client,
-            "main__elicit_twice",
-            arguments(),
-            answers(),
-            Some(state),
-        )
-        .await,
-    );
-    let prompt =
-        json!({"name": "main__interview", "inputResponses": answers(), "requestState": state});
-    is_refused(&client.exchange("prompts/get", prompt).await);
-    let elsewhere = McpClient::connect(
-        cell.client,
-        &format!("{}/main", cell.rig.url),
-        cell.everything(),
-    )
-    .await;
-    is_refused(&retry(&elsewhere, "elicit", arguments(), answers(), Some(state)).await);
+    assert_bound_to_its_request(&cell, &client, state, &arguments(), &answers()).await;
     assert_eq!(
         cell.rig.main.received().len(),
         before,
@@ -204,7 +225,8 @@ pub(crate) async fn what_is_no_answer_is_refused(cell: Arc<MatrixCell>) {
             first.state.as_deref(),
         )
         .await;
-        assert_eq!((answer.code(), answer.status), (-32602, 200), "{answer:?}");
+        assert_eq!(answer.code(), -32602, "{answer:?}");
+        assert_eq!(answer.status, 200, "{answer:?}");
         assert!(
             answer.error()["message"]
                 .as_str()
@@ -284,10 +306,8 @@ pub(crate) async fn a_page_that_is_demanded(cell: Arc<MatrixCell>) {
     let result = answer.result();
     assert_eq!(result["resultType"], "input_required", "{answer:?}");
     let request = &result["inputRequests"]["input-1"];
-    assert_eq!(
-        (&request["method"], &request["params"]["mode"]),
-        (&json!("elicitation/create"), &json!("url"))
-    );
+    assert_eq!(request["method"], "elicitation/create");
+    assert_eq!(request["params"]["mode"], "url");
     // This revision has no such member, and no notification that would name it.
     assert!(request["params"]["elicitationId"].is_null(), "{answer:?}");
     let accepted = json!({"input-1": {"action": "accept"}});
@@ -305,7 +325,8 @@ pub(crate) async fn a_page_that_is_demanded(cell: Arc<MatrixCell>) {
         .await
         .exchange_tool("main__needs_page", json!({}))
         .await;
-    assert_eq!((unable.code(), unable.status), (-32021, 400), "{unable:?}");
+    assert_eq!(unable.code(), -32021, "{unable:?}");
+    assert_eq!(unable.status, 400, "{unable:?}");
     assert_eq!(
         unable.error()["data"]["requiredCapabilities"],
         json!({"elicitation": {"url": {}}})

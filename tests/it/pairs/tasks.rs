@@ -10,17 +10,17 @@ use serde_json::{Value, json};
 
 use crate::pairs::cell::MatrixCell;
 
-const EXTENSION: &str = "io.modelcontextprotocol/tasks";
-const RELATED: &str = "io.modelcontextprotocol/related-task";
+pub(super) const EXTENSION: &str = "io.modelcontextprotocol/tasks";
+pub(super) const RELATED: &str = "io.modelcontextprotocol/related-task";
 /// The one revision with sessions that has tasks.
-const OLD: &str = "2025-11-25";
+pub(super) const OLD: &str = "2025-11-25";
 
 impl MatrixCell {
-    fn client_has_tasks(&self) -> bool {
+    pub(super) fn client_has_tasks(&self) -> bool {
         self.client >= OLD
     }
 
-    fn server_has_tasks(&self) -> bool {
+    pub(super) fn server_has_tasks(&self) -> bool {
         self.server >= OLD
     }
 
@@ -29,7 +29,7 @@ impl MatrixCell {
     }
 
     /// A client that takes tasks, and can be asked whatever its revision knows.
-    async fn tasking(&self) -> McpClient {
+    pub(super) async fn tasking(&self) -> McpClient {
         self.tasking_at(&self.rig.url).await
     }
 
@@ -43,7 +43,12 @@ impl MatrixCell {
 }
 
 /// Calls a tool as a task; gives what was made.
-async fn create(cell: &MatrixCell, client: &McpClient, tool: &str, arguments: Value) -> Value {
+pub(super) async fn create(
+    cell: &MatrixCell,
+    client: &McpClient,
+    tool: &str,
+    arguments: Value,
+) -> Value {
     let mut params = json!({"name": tool, "arguments": arguments});
     if !cell.modern_client() {
         params["task"] = json!({"ttl": 60_000});
@@ -62,11 +67,8 @@ async fn create(cell: &MatrixCell, client: &McpClient, tool: &str, arguments: Va
         ] {
             assert!(result.get(absent).is_none(), "{absent}: {answer:?}");
         }
-        assert_eq!(
-            (&result["ttlMs"], &result["pollIntervalMs"]),
-            (&json!(600_000), &json!(50)),
-            "{answer:?}"
-        );
+        assert_eq!(result["ttlMs"], 600_000, "{answer:?}");
+        assert_eq!(result["pollIntervalMs"], 50, "{answer:?}");
         return result.clone();
     }
     let task = &result["task"];
@@ -76,11 +78,8 @@ async fn create(cell: &MatrixCell, client: &McpClient, tool: &str, arguments: Va
     } else {
         60_000
     };
-    assert_eq!(
-        (&task["ttl"], &task["pollInterval"]),
-        (&json!(ttl), &json!(50)),
-        "{answer:?}"
-    );
+    assert_eq!(task["ttl"], json!(ttl), "{answer:?}");
+    assert_eq!(task["pollInterval"], 50, "{answer:?}");
     for absent in ["ttlMs", "pollIntervalMs", "inputRequests", "result"] {
         assert!(task.get(absent).is_none(), "{absent}: {answer:?}");
     }
@@ -91,12 +90,12 @@ async fn create(cell: &MatrixCell, client: &McpClient, tool: &str, arguments: Va
     task.clone()
 }
 
-async fn about(client: &McpClient, method: &str, id: &str) -> RpcAnswer {
+pub(super) async fn about(client: &McpClient, method: &str, id: &str) -> RpcAnswer {
     client.exchange(method, json!({"taskId": id})).await
 }
 
 /// Looks at a task until it has one of these statuses.
-async fn until_status(client: &McpClient, id: &str, wanted: &[&str]) -> Value {
+pub(super) async fn until_status(client: &McpClient, id: &str, wanted: &[&str]) -> Value {
     let looking = async {
         loop {
             let answer = about(client, "tasks/get", id).await;
@@ -118,7 +117,7 @@ async fn until_status(client: &McpClient, id: &str, wanted: &[&str]) -> Value {
 }
 
 /// What the task came to, as its call would have.
-async fn end(cell: &MatrixCell, client: &McpClient, id: &str) -> Value {
+pub(super) async fn end(cell: &MatrixCell, client: &McpClient, id: &str) -> Value {
     if cell.modern_client() {
         let task = until_status(client, id, &["completed", "failed", "cancelled"]).await;
         assert_eq!(task["resultType"], "complete");
@@ -225,7 +224,7 @@ pub(crate) async fn tasks_are_announced(cell: Arc<MatrixCell>) {
 }
 
 /// Answers the questions of a task; gives what it was asked and came to.
-async fn answered(
+pub(super) async fn answered(
     cell: &MatrixCell,
     client: &McpClient,
     id: &str,
@@ -311,13 +310,8 @@ pub(crate) async fn how_tasks_fail(cell: Arc<MatrixCell>) {
     let task = create(&cell, &client, "main__job_fails", json!({"text": "no"})).await;
     let id = task["taskId"].as_str().unwrap();
     let outcome = end(&cell, &client, id).await;
-    assert_eq!(
-        (
-            &outcome["result"]["isError"],
-            &outcome["result"]["content"][0]["text"]
-        ),
-        (&json!(true), &json!("no"))
-    );
+    assert_eq!(outcome["result"]["isError"], json!(true));
+    assert_eq!(outcome["result"]["content"][0]["text"], "no");
     // The later spelling keeps this word for errors of the protocol.
     let word = if cell.modern_client() {
         "completed"
@@ -334,10 +328,8 @@ pub(crate) async fn how_tasks_fail(cell: Arc<MatrixCell>) {
     .await;
     let id = task["taskId"].as_str().unwrap();
     let outcome = end(&cell, &client, id).await;
-    assert_eq!(
-        (&outcome["error"]["code"], &outcome["error"]["message"]),
-        (&json!(-32050), &json!("no"))
-    );
+    assert_eq!(outcome["error"]["code"], -32050);
+    assert_eq!(outcome["error"]["message"], "no");
     assert!(outcome["result"].is_null());
     until_status(&client, id, &["failed"]).await;
     for retired in [-32002, -32042] {
@@ -371,10 +363,8 @@ pub(crate) async fn tasks_are_cancelled(cell: Arc<MatrixCell>) {
             assert!(first.result().get(absent).is_none(), "{first:?}");
         }
     } else {
-        assert_eq!(
-            (&first.result()["status"], &first.result()["taskId"]),
-            (&json!("cancelled"), &json!(id))
-        );
+        assert_eq!(first.result()["status"], "cancelled");
+        assert_eq!(first.result()["taskId"], json!(id));
     }
     until_status(&client, id, &["cancelled"]).await;
     let again = about(&client, "tasks/cancel", id).await;
@@ -419,11 +409,8 @@ pub(crate) async fn handles_lead_nowhere_else(cell: Arc<MatrixCell>) {
             let answer = client
                 .exchange(method, json!({"taskId": id, "inputResponses": {}}))
                 .await;
-            assert_eq!(
-                (answer.code(), answer.status),
-                (-32602, 200),
-                "{method} {id:?}: {answer:?}"
-            );
+            assert_eq!(answer.code(), -32602, "{method} {id:?}: {answer:?}");
+            assert_eq!(answer.status, 200, "{method} {id:?}: {answer:?}");
         }
     }
     assert_eq!(
@@ -443,250 +430,6 @@ pub(crate) async fn handles_lead_nowhere_else(cell: Arc<MatrixCell>) {
             about(&client, method, "main:x").await.code(),
             -32601,
             "{method}"
-        );
-    }
-}
-
-pub(crate) async fn who_declares_no_tasks_gets_none(cell: Arc<MatrixCell>) {
-    let client = cell.able().await;
-    // What may be a task is not one for this client.
-    assert_eq!(
-        client
-            .exchange_tool("main__job", json!({"ms": 1}))
-            .await
-            .text(),
-        "slept 1 ms"
-    );
-    if !cell.modern_client() {
-        return;
-    }
-    for (method, params) in [
-        ("tasks/get", json!({"taskId": "main:x"})),
-        (
-            "tasks/update",
-            json!({"taskId": "main:x", "inputResponses": {}}),
-        ),
-        ("tasks/cancel", json!({"taskId": "main:x"})),
-        (
-            "subscriptions/listen",
-            json!({"notifications": {"taskIds": ["main:x"]}}),
-        ),
-    ] {
-        let answer = client.exchange(method, params).await;
-        assert_eq!((answer.code(), answer.status), (-32021, 400), "{method}");
-        assert!(
-            answer.error()["data"]["requiredCapabilities"]["extensions"][EXTENSION].is_object(),
-            "{answer:?}"
-        );
-    }
-}
-
-pub(crate) async fn what_must_be_a_task_is_driven(cell: Arc<MatrixCell>) {
-    let client = cell.able().await;
-    let arguments = json!({"steps": 10, "ms": 50});
-    let ask = client
-        .prepare("tools/call")
-        .params(&json!({"name": "main__must", "arguments": arguments}));
-    let answer = ask.meta(r#""progressToken":"mine""#).send().await;
-    if cell.modern_client() && cell.modern_server() {
-        // The server's own words, which this client has words for too.
-        assert_eq!((answer.code(), answer.status), (-32021, 400), "{answer:?}");
-        assert!(
-            answer.error()["data"]["requiredCapabilities"]["extensions"][EXTENSION].is_object()
-        );
-        return;
-    }
-    assert_eq!(answer.text(), "10 steps", "{answer:?}");
-    // SEP-2663, Task Status Notifications: progress is "not supported on tasks in general".
-    let progress = answer.of("notifications/progress");
-    assert_eq!(progress.is_empty(), cell.modern_server(), "{answer:?}");
-    assert!(
-        progress
-            .iter()
-            .all(|p| p.value["params"]["progressToken"] == "mine"),
-        "{answer:?}"
-    );
-}
-
-pub(crate) async fn a_driven_task_asks(cell: Arc<MatrixCell>) {
-    if !cell.server_has_tasks() || (cell.modern_client() && cell.modern_server()) {
-        return;
-    }
-    let client = cell.able().await;
-    let accept = |_: &str, _: &Value| json!({"action": "accept", "content": {"name": "Ada"}});
-    let params = json!({"name": "main__must_ask", "arguments": {}});
-    let (answer, asked) = client
-        .prepare("tools/call")
-        .params(&params)
-        .answering(accept)
-        .await;
-    // A client that knows of no elicitation is asked for none.
-    assert_eq!(asked.len(), 1, "{answer:?}");
-    assert!(asked[0]["params"]["_meta"][RELATED].is_null(), "{asked:?}");
-    assert!(answer.text().contains("Ada"), "{answer:?}");
-    assert!(answer.result()["_meta"][RELATED].is_null(), "{answer:?}");
-}
-
-pub(crate) async fn a_call_that_is_no_task(cell: Arc<MatrixCell>) {
-    if cell.client != OLD || !cell.server_has_tasks() {
-        return;
-    }
-    let client = cell.tasking().await;
-    let params = json!({"name": "main__add", "arguments": {"a": 1, "b": 2}, "task": {}});
-    let answer = client.exchange("tools/call", params).await;
-    if !cell.modern_server() {
-        // The server's own refusal.
-        assert_eq!(answer.code(), -32601, "{answer:?}");
-        return;
-    }
-    // The server decided to answer at once; the client still gets what it was promised.
-    let task = &answer.result()["task"];
-    assert_eq!(task["status"], "working");
-    let id = task["taskId"].as_str().unwrap();
-    until_status(&client, id, &["completed"]).await;
-    let end = end(&cell, &client, id).await;
-    assert_eq!(end["result"]["content"][0]["text"], "3");
-    assert_eq!(about(&client, "tasks/cancel", id).await.code(), -32602);
-    // A tool of a server that has no tasks at all.
-    let params = json!({"name": "aside__echo", "arguments": {}, "task": {}});
-    assert_eq!(client.exchange("tools/call", params).await.code(), -32601);
-}
-
-pub(crate) async fn tasks_are_listed(cell: Arc<MatrixCell>) {
-    if cell.client != OLD {
-        return;
-    }
-    let client = cell.tasking().await;
-    if cell.server != OLD {
-        assert_eq!(
-            client.exchange("tasks/list", json!({})).await.code(),
-            -32601
-        );
-        return;
-    }
-    let mut made = Vec::new();
-    for tool in ["main__job", "main__job", "main__job", "own__job"] {
-        let task = create(&cell, &client, tool, json!({"ms": 1})).await;
-        made.push(task["taskId"].as_str().unwrap().to_owned());
-    }
-    let mut listed = Vec::new();
-    let mut cursor = Value::Null;
-    for _ in 0..100 {
-        let params = if cursor.is_null() {
-            json!({})
-        } else {
-            json!({"cursor": cursor})
-        };
-        let answer = client.exchange("tasks/list", params).await;
-        let tasks = answer.result()["tasks"].as_array().unwrap();
-        listed.extend(
-            tasks
-                .iter()
-                .map(|task| task["taskId"].as_str().unwrap().to_owned()),
-        );
-        cursor = answer.result()["nextCursor"].clone();
-        if cursor.is_null() {
-            break;
-        }
-    }
-    assert!(cursor.is_null(), "the list does not end");
-    for id in made {
-        assert_eq!(
-            listed.iter().filter(|other| **other == id).count(),
-            1,
-            "{id} in {listed:?}"
-        );
-    }
-    for cursor in ["", "nope", "nobody:", "main:nope", "aside:"] {
-        assert_eq!(
-            client
-                .exchange("tasks/list", json!({"cursor": cursor}))
-                .await
-                .code(),
-            -32602,
-            "{cursor:?}"
-        );
-    }
-}
-
-pub(crate) async fn states_of_tasks_are_told(cell: Arc<MatrixCell>) {
-    if !cell.modern_client() {
-        return;
-    }
-    let client = cell.tasking().await;
-    let id = if cell.server_has_tasks() {
-        let task = create(&cell, &client, "main__job_asks", json!({})).await;
-        task["taskId"].as_str().unwrap().to_owned()
-    } else {
-        "main:nope".to_owned()
-    };
-    let filter = json!({"notifications": {"taskIds": [id, "nobody:nope"]}});
-    let mut stream = client
-        .prepare("subscriptions/listen")
-        .id("\"s\"")
-        .params(&filter)
-        .open()
-        .await;
-    let first = stream
-        .until("notifications/subscriptions/acknowledged")
-        .await;
-    if !cell.server_has_tasks() {
-        assert!(
-            first.value["params"]["notifications"]
-                .get("taskIds")
-                .is_none(),
-            "{}",
-            first.raw
-        );
-        return;
-    }
-    assert_eq!(
-        first.value["params"]["notifications"]["taskIds"],
-        json!([id])
-    );
-    let (asked, _) = answered(&cell, &client, &id, 1).await;
-    assert_eq!(asked.len(), 1);
-    loop {
-        let told = stream.until("notifications/tasks").await;
-        let task = &told.value["params"];
-        assert_eq!(task["taskId"], id, "{}", told.raw);
-        assert_eq!(task["_meta"]["io.modelcontextprotocol/subscriptionId"], "s");
-        if task["status"] == "completed" {
-            assert!(
-                task["result"]["content"][0]["text"]
-                    .as_str()
-                    .unwrap()
-                    .contains("Ada"),
-                "{}",
-                told.raw
-            );
-            return;
-        }
-        assert!(task.get("result").is_none(), "{}", told.raw);
-    }
-}
-
-pub(crate) async fn what_servers_tell_of_tasks(cell: Arc<MatrixCell>) {
-    if cell.client != OLD || cell.server != OLD {
-        return;
-    }
-    crate::pairs::changes::listened_to(&cell).await;
-    let one = cell.tasking().await;
-    let two = cell.tasking().await;
-    let mut first = one.open_server_stream().await;
-    let mut second = two.open_server_stream().await;
-    for (client, stream) in [(&one, &mut first), (&two, &mut second)] {
-        let task = create(&cell, client, "main__job", json!({"ms": 200})).await;
-        // Of the other client's task nothing came before.
-        let told = stream.until("notifications/tasks/status").await;
-        let told = &told.value["params"];
-        assert_eq!(
-            (&told["taskId"], &told["status"]),
-            (&task["taskId"], &json!("completed"))
-        );
-        assert_eq!(
-            (&told["ttl"], &told["pollInterval"]),
-            (&json!(60_000), &json!(50))
         );
     }
 }

@@ -198,6 +198,22 @@ fn every_key_is_on_the_page_of_the_config_with_its_default() {
 
 // === metrics ===
 
+/// Labels of a metric's first series, without the bound of a bucket.
+fn labels_of<'a>(scraped: &'a str, name: &str) -> BTreeSet<&'a str> {
+    let series = scraped
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(['{', '_']));
+    let found = series
+        .and_then(|line| line.split_once('}'))
+        .map_or("", |(labels, _)| labels.split('{').next_back().unwrap());
+    found
+        .split(',')
+        .filter_map(|label| label.split_once('='))
+        .map(|(label, _)| label)
+        .filter(|l| *l != "le")
+        .collect()
+}
+
 #[test]
 fn every_metric_is_on_the_page_with_its_type_and_labels() {
     let demo = DemoGateway::start();
@@ -235,18 +251,7 @@ fn every_metric_is_on_the_page_with_its_type_and_labels() {
         if row[2] == "see below" {
             labels.clone_from(&call_labels);
         }
-        let series = scraped
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(['{', '_']));
-        let found = series
-            .and_then(|line| line.split_once('}'))
-            .map_or("", |(labels, _)| labels.split('{').next_back().unwrap());
-        let found: BTreeSet<&str> = found
-            .split(',')
-            .filter_map(|label| label.split_once('='))
-            .map(|(label, _)| label)
-            .filter(|l| *l != "le")
-            .collect();
+        let found = labels_of(&scraped, name);
         if row[1] != kind || labels != found || row[3].is_empty() {
             problems.push(format!(
                 "{name} is a {kind} with {found:?}; the page: {row:?}"

@@ -338,18 +338,31 @@ async fn file_watching_and_hangup_can_be_switched_off() {
             .status,
         200
     );
-    assert_eq!(
-        (
-            reloads(&process, "applied").await,
-            reloads(&process, "refused").await
-        ),
-        (1.0, 0.0)
-    );
+    assert_eq!(reloads(&process, "applied").await, 1.0);
+    assert_eq!(reloads(&process, "refused").await, 0.0);
     process.signal(Signal::HUP);
     assert!(
         !process.ended().await.success(),
         "the signal ends it, as it ends any program"
     );
+}
+
+/// Runs `moongate check --plan`; gives its exit code, output and errors.
+async fn check_plan(args: Vec<String>) -> (Option<i32>, String, String) {
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_moongate"));
+    let output = command
+        .arg("check")
+        .arg("--plan")
+        .args(args)
+        .output()
+        .await
+        .unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (
+        output.status.code(),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -375,24 +388,8 @@ async fn a_plan_shows_the_tools_that_each_key_gains_or_loses() {
             .then_some(())
     })
     .await;
-    let run = |args: Vec<String>| async move {
-        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_moongate"));
-        let output = command
-            .arg("check")
-            .arg("--plan")
-            .args(args)
-            .output()
-            .await
-            .unwrap();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        (
-            output.status.code(),
-            text(&output.stdout),
-            text(&output.stderr),
-        )
-    };
     let address = process.admin_url().await.replace("http://", "");
-    let (code, said, err) = run(vec![
+    let (code, said, err) = check_plan(vec![
         "--admin".into(),
         address.clone(),
         "--format".into(),
@@ -401,15 +398,13 @@ async fn a_plan_shows_the_tools_that_each_key_gains_or_loses() {
     .await;
     assert_eq!(code, Some(0), "{said}{err}");
     let plan: Value = serde_json::from_str(&said).unwrap();
-    assert_eq!(
-        (&plan["changes"]["added"], &plan["changes"]["settings"]),
-        (&json!(["b"]), &json!(["auth.keys"]))
-    );
+    assert_eq!(plan["changes"]["added"], json!(["b"]));
+    assert_eq!(plan["changes"]["settings"], json!(["auth.keys"]));
     assert_eq!(
         plan["keys"],
         json!([{"key": "one", "gains": ["a__more"], "loses": ["a__echo"]}])
     );
-    let (_, said, _) = run(vec!["--admin".into(), address.clone()]).await;
+    let (_, said, _) = check_plan(vec!["--admin".into(), address.clone()]).await;
     assert!(
         said.contains("key one gains 1:\n  + a__more")
             && said.contains("key one loses 1:\n  - a__echo"),
@@ -418,7 +413,7 @@ async fn a_plan_shows_the_tools_that_each_key_gains_or_loses() {
     // Nothing was changed by asking.
     assert_eq!(reloads(&process, "applied").await, 0.0);
     let path = |path: &Path| path.to_str().unwrap().to_owned();
-    let (code, said, err) = run(vec![
+    let (code, said, err) = check_plan(vec![
         "--against".into(),
         path(&old),
         path(&config(&process)),
@@ -430,9 +425,9 @@ async fn a_plan_shows_the_tools_that_each_key_gains_or_loses() {
         "{said}"
     );
     std::fs::write(config(&process), "gateway = 7").unwrap();
-    assert_eq!(run(vec!["--admin".into(), address]).await.0, Some(2));
+    assert_eq!(check_plan(vec!["--admin".into(), address]).await.0, Some(2));
     assert_eq!(
-        run(vec![
+        check_plan(vec![
             "--against".into(),
             path(&old),
             path(&config(&process))

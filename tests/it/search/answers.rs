@@ -46,13 +46,8 @@ async fn a_search_gives_signatures_and_on_demand_definitions() {
         )
         .await;
         let definition: Value = serde_json::from_str(full.lines().nth(1).unwrap()).unwrap();
-        assert_eq!(
-            (
-                &definition["name"],
-                &definition["annotations"]["readOnlyHint"]
-            ),
-            (&json!("a__create_issue"), &json!(false))
-        );
+        assert_eq!(definition["name"], "a__create_issue");
+        assert_eq!(definition["annotations"]["readOnlyHint"], json!(false));
         let described = ask(
             &client,
             "describe_tool",
@@ -198,11 +193,8 @@ async fn a_server_that_refuses_arguments_gets_its_signature_appended() {
             let text = "Input validation error: 'b' is a required property";
             let failed = call(&client, "a__fail", json!({"text": text})).await;
             let content = failed.result()["content"].as_array().unwrap();
-            assert_eq!(
-                (content.len(), &content[0]["text"]),
-                (2, &json!(text)),
-                "{failed:?}"
-            );
+            assert_eq!(content.len(), 2, "{failed:?}");
+            assert_eq!(content[0]["text"], json!(text), "{failed:?}");
             assert!(
                 content[1]["text"]
                     .as_str()
@@ -317,11 +309,8 @@ async fn resources_and_prompts_are_found_and_read() {
                 .exchange_tool("read_resource", json!({"uri": uri}))
                 .await;
             let blocks = read.result()["content"].as_array().unwrap();
-            assert_eq!(
-                (&blocks[0]["type"], &blocks[0]["resource"]),
-                (&json!("resource"), &whole[0]),
-                "{read:?}"
-            );
+            assert_eq!(blocks[0]["type"], "resource", "{read:?}");
+            assert_eq!(blocks[0]["resource"], whole[0], "{read:?}");
             let unknown = refused(&client, "get_prompt", json!({"name": "a__gret"})).await;
             assert!(
                 unknown.starts_with("Unknown prompt: a__gret. Nearest: "),

@@ -289,14 +289,8 @@ impl SimClient {
         self.world.count("a call succeeded");
     }
 
-    /// A request, to its one outcome, or until the client has enough.
-    async fn request(
-        &self,
-        id: u64,
-        method: &str,
-        mut params: Value,
-        mut rng: Rng,
-    ) -> SimRequestEnd {
+    /// Adds what each modern request carries; gives the headers that name what it is for.
+    fn add_meta(&self, method: &str, params: &mut Value) -> Vec<(&'static str, String)> {
         let mut more = Vec::new();
         if self.era == ServerEra::Modern {
             let token = params["_meta"]["progressToken"].clone();
@@ -311,6 +305,18 @@ impl SimClient {
                     .map(|name| ("mcp-name", name.to_owned())),
             );
         }
+        more
+    }
+
+    /// A request, to its one outcome, or until the client has enough.
+    async fn request(
+        &self,
+        id: u64,
+        method: &str,
+        mut params: Value,
+        mut rng: Rng,
+    ) -> SimRequestEnd {
+        let more = self.add_meta(method, &mut params);
         let nonce = params["arguments"]["nonce"]
             .as_str()
             .unwrap_or_default()
@@ -514,14 +520,7 @@ impl SimClient {
         let id = self.id();
         let nonce = format!("{}-{id}-works", self.name);
         let mut params = json!({"name": format!("{server}__echo"), "arguments": {"nonce": nonce}});
-        let mut more = Vec::new();
-        if self.era == ServerEra::Modern {
-            params["_meta"] = self.meta();
-            more = vec![
-                ("mcp-method", "tools/call".to_owned()),
-                ("mcp-name", format!("{server}__echo")),
-            ];
-        }
+        let more = self.add_meta("tools/call", &mut params);
         let body = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
         let Ok(response) = self.send("POST", &body, &more).await else {
             return false;

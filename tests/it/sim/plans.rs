@@ -144,8 +144,8 @@ pub(crate) fn changed(plan: &Plan, rng: &mut Rng) -> (&'static str, Plan) {
             "a key was taken out of the config"
         }
         2 => {
-            server.timeout = std::time::Duration::from_secs(15);
-            server.max_concurrency = 1;
+            server.live.timeout.0 = std::time::Duration::from_secs(15);
+            server.live.max_concurrency = 1;
             "a server's limits were changed"
         }
         3 => {

@@ -185,16 +185,7 @@ impl SimServer {
                 world.count("a call was answered twice");
                 self.echo(id, &arguments).await;
             }
-            3 => {
-                world.count("a server broke down");
-                tokio::time::sleep(rng.time(Duration::from_secs(2))).await;
-                if rng.one_in(2) {
-                    // In the middle of a line.
-                    self.out.write(br#"{"jsonrpc":"2.0","id":"#.to_vec()).await;
-                    tokio::task::yield_now().await;
-                }
-                return self.broken.cancel();
-            }
+            3 => return self.break_down(rng).await,
             4 => return self.error(id, "no").await,
             5 => {
                 world.count("a list changed");
@@ -220,16 +211,7 @@ impl SimServer {
                 }
             }
             8..=11 => {
-                world.count("a call told of its progress");
-                for n in 0..rng.below(20) {
-                    let params = json!({"progressToken": params["_meta"]["progressToken"],
-                        "progress": n, "message": nonce});
-                    self.say(
-                        &json!({"jsonrpc": "2.0", "method": "notifications/progress",
-                        "params": params}),
-                    )
-                    .await;
-                }
+                self.tell_of_progress(params, &nonce, rng.below(20)).await;
             }
             12..=14 if self.kind.carrier != SimCarrier::HttpSse => {
                 return self.ask(id, &arguments, &nonce, rng).await;
@@ -248,6 +230,31 @@ impl SimServer {
             return;
         }
         self.echo(id, &arguments).await;
+    }
+
+    /// Ends in the middle of what it does, or of a line.
+    async fn break_down(&self, mut rng: Rng) {
+        self.world.count("a server broke down");
+        tokio::time::sleep(rng.time(Duration::from_secs(2))).await;
+        if rng.one_in(2) {
+            // In the middle of a line.
+            self.out.write(br#"{"jsonrpc":"2.0","id":"#.to_vec()).await;
+            tokio::task::yield_now().await;
+        }
+        self.broken.cancel();
+    }
+
+    async fn tell_of_progress(&self, params: &Value, nonce: &str, steps: u64) {
+        self.world.count("a call told of its progress");
+        for n in 0..steps {
+            let params = json!({"progressToken": params["_meta"]["progressToken"],
+                "progress": n, "message": nonce});
+            self.say(
+                &json!({"jsonrpc": "2.0", "method": "notifications/progress",
+                "params": params}),
+            )
+            .await;
+        }
     }
 
     /// Asks the user for something that names the call.

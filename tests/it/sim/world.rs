@@ -13,6 +13,7 @@ use moongate_telemetry::Metrics;
 use moongate_transport::LinkError;
 use moongate_transport::reaper::Reaper;
 use moongate_upstream::{MemoryPipe, UpstreamRuntime};
+use tokio::task::JoinHandle;
 
 use crate::sim::client::SimClient;
 use crate::sim::http::HttpHost;
@@ -228,17 +229,7 @@ pub(crate) async fn run(seed: u64, all: &Plan) -> EventCounts {
     let shared =
         Arc::new(UpstreamRuntime::new(metrics.clone(), Reaper::disabled()).with_dialer(dialing));
     let core = GatewayCore::new(&plan, shared.clone());
-    let routes = moongate_listener::router(core.shared_state.clone(), false);
-    let house = HttpHosts {
-        service: ConnectionService::new(routes.clone(), Some(core.shared_state.clone()), false),
-        routes,
-        settings: ListenSettings {
-            head: plan.limits.head.0,
-            read_timeout: plan.limits.read_timeout.0,
-            write_timeout: plan.limits.write_timeout.0,
-        },
-        draining: core.draining.clone(),
-    };
+    let house = hosts_of(&core, &plan);
     core.gateway.start();
     let parking = core.shared_state.load().downstream.parked_calls.clone();
     let sessions = core.shared_state.load().downstream.sessions.clone();
@@ -248,20 +239,7 @@ pub(crate) async fn run(seed: u64, all: &Plan) -> EventCounts {
         tokio::spawn(parking.expire_forever()),
         tokio::spawn(reaping),
     ];
-    let mut living = Vec::new();
-    for number in 0..2 + rng.below(3) {
-        let era = if rng.one_in(2) {
-            ServerEra::Legacy
-        } else {
-            ServerEra::Modern
-        };
-        let who = rng.pick(2);
-        let able = !rng.one_in(4);
-        let listener = ListenerStub::new(&house, &world, &mut rng);
-        let mut client = SimClient::new(&world, listener, era, who, number, able);
-        let rng = rng.fork();
-        living.push(tokio::spawn(async move { client.live(rng).await }));
-    }
+    let living = start_clients(&world, &house, &mut rng);
     // Two of them, who know nothing of each other.
     let operating = [rng.fork(), rng.fork()].map(|rng| operate(&world, &core, &plan, rng));
     let lives = async {
@@ -290,12 +268,46 @@ pub(crate) async fn run(seed: u64, all: &Plan) -> EventCounts {
     tokio::time::timeout(Duration::from_secs(60), shared.wait_closed())
         .await
         .expect("it stops");
-    keeping.iter().for_each(tokio::task::JoinHandle::abort);
+    keeping.iter().for_each(JoinHandle::abort);
     drop((core, shared));
     nothing_runs(&world).await;
     let failures = std::mem::take(&mut *world.failures.lock().unwrap());
     assert!(failures.is_empty(), "{failures:#?}");
     std::mem::take(&mut *world.seen.lock().unwrap())
+}
+
+/// Ways in of a gateway over HTTP.
+fn hosts_of(core: &GatewayCore, plan: &Plan) -> HttpHosts {
+    let routes = moongate_listener::router(core.shared_state.clone(), false);
+    HttpHosts {
+        service: ConnectionService::new(routes.clone(), Some(core.shared_state.clone()), false),
+        routes,
+        settings: ListenSettings {
+            head: plan.limits.head.0,
+            read_timeout: plan.limits.read_timeout.0,
+            write_timeout: plan.limits.write_timeout.0,
+        },
+        draining: core.draining.clone(),
+    }
+}
+
+/// Starts two to four clients, which do what chance says.
+fn start_clients(world: &Arc<SimWorld>, house: &HttpHosts, rng: &mut Rng) -> Vec<JoinHandle<()>> {
+    let mut living = Vec::new();
+    for number in 0..2 + rng.below(3) {
+        let era = if rng.one_in(2) {
+            ServerEra::Legacy
+        } else {
+            ServerEra::Modern
+        };
+        let who = rng.pick(2);
+        let able = !rng.one_in(4);
+        let listener = ListenerStub::new(house, world, rng);
+        let mut client = SimClient::new(world, listener, era, who, number, able);
+        let rng = rng.fork();
+        living.push(tokio::spawn(async move { client.live(rng).await }));
+    }
+    living
 }
 
 /// What an operator does meanwhile: the config changes, and back; servers are restarted.

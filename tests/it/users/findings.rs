@@ -134,26 +134,8 @@ async fn a_shared_filter_need_not_match_at_every_server() {
     }
 }
 
-#[tokio::test]
-async fn renamed_tools_are_reported_in_status_and_log() {
-    let long = "a_name_that_is_too_long_for_forty_five_characters";
-    let mock = serve(only(
-        legacy(),
-        &["search", "find", "plain", "x.y", "x_y", long],
-    ))
-    .await;
-    let config = "tools = { rename = { search = \"find\" }, deny = [\"delte_*\"] }";
-    let gateway = Setup::new()
-        .http("a", &mock.url)
-        .with("servers.a", config)
-        .spawn()
-        .await;
-    let status = until("it is listed", || async {
-        let status = gateway.status("a").await;
-        (status["state"] == "ready" && status["names"].as_array().is_some_and(|n| n.len() == 3))
-            .then_some(status)
-    });
-    let status = status.await;
+/// Checks that a status says of each tool under which name it is exposed, and why.
+fn assert_names_told(status: &Value, long: &str) {
     let names: Vec<&str> = status["names"]
         .as_array()
         .unwrap()
@@ -184,6 +166,29 @@ async fn renamed_tools_are_reported_in_status_and_log() {
         told(&[long, "cut to 45 bytes (names.max_length)"]),
         "{names:?}"
     );
+}
+
+#[tokio::test]
+async fn renamed_tools_are_reported_in_status_and_log() {
+    let long = "a_name_that_is_too_long_for_forty_five_characters";
+    let mock = serve(only(
+        legacy(),
+        &["search", "find", "plain", "x.y", "x_y", long],
+    ))
+    .await;
+    let config = "tools = { rename = { search = \"find\" }, deny = [\"delte_*\"] }";
+    let gateway = Setup::new()
+        .http("a", &mock.url)
+        .with("servers.a", config)
+        .spawn()
+        .await;
+    let status = until("it is listed", || async {
+        let status = gateway.status("a").await;
+        (status["state"] == "ready" && status["names"].as_array().is_some_and(|n| n.len() == 3))
+            .then_some(status)
+    });
+    let status = status.await;
+    assert_names_told(&status, long);
     let parts = [
         "name changed: tools search",
         "name changed: tools x_y",
@@ -289,6 +294,25 @@ fn schemas_of(list: &Value) -> Vec<(String, Value)> {
         .collect()
 }
 
+async fn listed_schemas(gateway: &Gateway, path: &str, era: Era) -> Vec<(String, Value)> {
+    let client = McpClient::open(&gateway.url(path), era).await;
+    schemas_of(&client.request("tools/list", json!({})).await.result())
+}
+
+/// Checks what became of each of the combined schemas where they are to be compatible.
+fn assert_compatible(other: &[(String, Value)], spelled: &[Value]) {
+    assert_eq!(
+        other[0].1,
+        json!({"type": "object", "properties": {"a": {}, "b": {}}, "required": ["b"]})
+    );
+    assert!(
+        other[1].1.get("anyOf").is_none() && other[1].1["if"]["anyOf"] == spelled[1]["anyOf"],
+        "{other:?}"
+    );
+    assert_eq!(other[2].1, spelled[2]);
+    assert_eq!(other[3].1, spelled[3]);
+}
+
 #[tokio::test]
 async fn schemas_that_model_apis_refuse_are_named_and_listed_otherwise_where_wanted() {
     let mock = serve(MockScript {
@@ -308,26 +332,17 @@ async fn schemas_that_model_apis_refuse_are_named_and_listed_otherwise_where_wan
         .start()
         .await;
     gateway.ready(&["a"]).await;
-    let listed = async |gateway: &Gateway, path: &str, era| {
-        let client = McpClient::open(&gateway.url(path), era).await;
-        schemas_of(&client.request("tools/list", json!({})).await.result())
-    };
     let is_as_spelled =
         |schemas: &[(String, Value)]| schemas.iter().map(|(_, schema)| schema).eq(&spelled);
     for era in ERAS {
         for path in ["/mcp", "/mcp/a", "/mcp/asis", "/mcp/plain"] {
-            assert!(is_as_spelled(&listed(&gateway, path, era).await), "{path}");
+            assert!(
+                is_as_spelled(&listed_schemas(&gateway, path, era).await),
+                "{path}"
+            );
         }
-        let other = listed(&gateway, "/mcp/other", era).await;
-        assert_eq!(
-            other[0].1,
-            json!({"type": "object", "properties": {"a": {}, "b": {}}, "required": ["b"]})
-        );
-        assert!(
-            other[1].1.get("anyOf").is_none() && other[1].1["if"]["anyOf"] == spelled[1]["anyOf"],
-            "{other:?}"
-        );
-        assert_eq!((&other[2].1, &other[3].1), (&spelled[2], &spelled[3]));
+        let other = listed_schemas(&gateway, "/mcp/other", era).await;
+        assert_compatible(&other, &spelled);
     }
     let notes = told(&gateway, "a", "schemas").await;
     let expected = [
@@ -342,12 +357,12 @@ async fn schemas_that_model_apis_refuse_are_named_and_listed_otherwise_where_wan
         .await;
     for path in ["/mcp", "/mcp/a", "/mcp/plain", "/mcp/other"] {
         assert!(
-            !is_as_spelled(&listed(&gateway, path, Era::Modern).await),
+            !is_as_spelled(&listed_schemas(&gateway, path, Era::Modern).await),
             "{path}"
         );
     }
     assert!(is_as_spelled(
-        &listed(&gateway, "/mcp/asis", Era::Modern).await
+        &listed_schemas(&gateway, "/mcp/asis", Era::Modern).await
     ));
     let called = gateway
         .client(Era::Modern)

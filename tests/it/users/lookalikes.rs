@@ -2,7 +2,7 @@
 //! read the other one.
 
 use http::HeaderMap;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
 use crate::harness::{ERAS, Era, Gateway, McpClient, Setup, legacy, modern_meta, serve, within};
@@ -149,11 +149,8 @@ fn refused(era: Era) -> Vec<(&'static str, String)> {
 }
 
 fn assert_refused(answer: &Value, body: &str) {
-    assert_eq!(
-        (&answer["error"]["code"], &answer["id"]),
-        (&json!(-32602), &json!(1)),
-        "{body}: {answer}"
-    );
+    assert_eq!(answer["error"]["code"], -32602, "{body}: {answer}");
+    assert_eq!(answer["id"], 1, "{body}: {answer}");
     let message = answer["error"]["message"].as_str().unwrap();
     assert!(
         message.contains("differs only by case"),

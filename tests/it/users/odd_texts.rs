@@ -107,11 +107,8 @@ async fn health_answers_name_no_error() {
         (admin, "/readyz", "ready"),
     ] {
         let reply = HttpClient::new().get(&format!("{base}{path}")).await;
-        assert_eq!(
-            (reply.status, reply.json()),
-            (200, json!({ "message": message })),
-            "{path}"
-        );
+        assert_eq!(reply.status, 200, "{path}");
+        assert_eq!(reply.json(), json!({ "message": message }), "{path}");
     }
 }
 

@@ -375,21 +375,8 @@ async fn results_of_tasks_are_wrapped_as_well() {
     }
 }
 
-#[tokio::test]
-async fn sampling_requests_have_objects_only_for_legacy_clients() {
-    let params = json!({
-        "maxTokens": 5,
-        "tools": [{"name": "t", "inputSchema": {"type": "object"},
-            "outputSchema": {"type": "array"}}],
-        "messages": [
-            {"role": "assistant",
-                "content": {"type": "tool_use", "id": "1", "name": "t", "input": {}}},
-            {"role": "user",
-                "content": [{"type": "tool_result", "toolUseId": "1", "content": [],
-                    "structuredContent": [1]}]},
-            {"role": "user",
-                "content": {"type": "tool_result", "toolUseId": "1", "content": [],
-                    "structuredContent": "x"}}]});
+/// A server whose tool `think` asks for sampling with these parameters.
+fn thinking(params: &Value) -> MockScript {
     let request = FlowRequest {
         method: "sampling/createMessage".into(),
         params: params.clone(),
@@ -409,11 +396,28 @@ async fn sampling_requests_have_objects_only_for_legacy_clients() {
         },
     )]
     .into();
-    let mock = serve(MockScript {
+    MockScript {
         flows,
         ..only(modern(), &["think"])
-    })
-    .await;
+    }
+}
+
+#[tokio::test]
+async fn sampling_requests_have_objects_only_for_legacy_clients() {
+    let params = json!({
+        "maxTokens": 5,
+        "tools": [{"name": "t", "inputSchema": {"type": "object"},
+            "outputSchema": {"type": "array"}}],
+        "messages": [
+            {"role": "assistant",
+                "content": {"type": "tool_use", "id": "1", "name": "t", "input": {}}},
+            {"role": "user",
+                "content": [{"type": "tool_result", "toolUseId": "1", "content": [],
+                    "structuredContent": [1]}]},
+            {"role": "user",
+                "content": {"type": "tool_result", "toolUseId": "1", "content": [],
+                    "structuredContent": "x"}}]});
+    let mock = serve(thinking(&params)).await;
     let gateway = Setup::new().http("a", &mock.url).start().await;
     gateway.ready(&["a"]).await;
     for revision in [LATEST_LEGACY, MODERN] {
@@ -431,10 +435,8 @@ async fn sampling_requests_have_objects_only_for_legacy_clients() {
         let (_, asked) = request.answering(|_, _| said.clone()).await;
         let got = &asked[0]["params"];
         if revision == MODERN {
-            assert_eq!(
-                (&got["tools"], &got["messages"]),
-                (&params["tools"], &params["messages"])
-            );
+            assert_eq!(got["tools"], params["tools"]);
+            assert_eq!(got["messages"], params["messages"]);
             continue;
         }
         assert_eq!(

@@ -57,10 +57,8 @@ async fn a_denied_app_page_cannot_be_read_from_any_server() {
             let list = client.request("tools/list", json!({})).await.result();
             let theirs = page_of(&list, "a__show");
             let denied = page_of(&list, "b__show");
-            assert_eq!(
-                (theirs.as_str(), denied.as_str()),
-                ("ui://page", "ui://moongate/b/page")
-            );
+            assert_eq!(theirs.as_str(), "ui://page");
+            assert_eq!(denied.as_str(), "ui://moongate/b/page");
             let read = client
                 .request("resources/read", json!({"uri": theirs}))
                 .await
@@ -105,10 +103,8 @@ async fn an_app_page_claims_no_uri_that_another_server_lists() {
                 .request("resources/read", json!({"uri": uri}))
                 .await
                 .result();
-            assert_eq!(
-                (&read["contents"][0]["uri"], &read["contents"][0]["text"]),
-                (&json!(uri), &json!(text))
-            );
+            assert_eq!(read["contents"][0]["uri"], json!(uri));
+            assert_eq!(read["contents"][0]["text"], json!(text));
         }
         assert_eq!(
             client.request("resources/list", json!({})).await.names(),
@@ -227,10 +223,8 @@ async fn a_result_and_an_output_template_name_the_page_that_can_be_read() {
                 );
                 for meta in [&result["_meta"], &result["content"][0]["_meta"]] {
                     assert_eq!(meta["ui"]["resourceUri"], uri, "{meta}");
-                    assert_eq!(
-                        (&meta["ui/resourceUri"], &meta["openai/outputTemplate"]),
-                        (&json!(uri), &json!(uri))
-                    );
+                    assert_eq!(meta["ui/resourceUri"], json!(uri));
+                    assert_eq!(meta["openai/outputTemplate"], json!(uri));
                 }
                 let read = client
                     .request("resources/read", json!({"uri": uri}))

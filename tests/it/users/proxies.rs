@@ -64,6 +64,24 @@ fn address(mock: &MockHandle) -> SocketAddr {
     mock.addr.unwrap()
 }
 
+/// Checks that the proxy got its own credentials, and none of a server with a tunnel.
+fn assert_each_gets_its_own_credentials(proxy: &ForwardProxy) {
+    for head in proxy.heads() {
+        let lower = head.to_ascii_lowercase();
+        assert!(
+            lower.contains(&format!(
+                "proxy-authorization: basic {}",
+                BASIC.to_ascii_lowercase()
+            )),
+            "{head}"
+        );
+        assert!(
+            !head.starts_with("CONNECT") || !head.contains("of-the-server"),
+            "{head}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn every_transport_goes_through_the_servers_proxy() {
     let authority = Authority::new("private");
@@ -114,20 +132,7 @@ async fn every_transport_goes_through_the_servers_proxy() {
             proxy.heads()
         );
     }
-    for head in proxy.heads() {
-        let lower = head.to_ascii_lowercase();
-        assert!(
-            lower.contains(&format!(
-                "proxy-authorization: basic {}",
-                BASIC.to_ascii_lowercase()
-            )),
-            "{head}"
-        );
-        assert!(
-            !head.starts_with("CONNECT") || !head.contains("of-the-server"),
-            "{head}"
-        );
-    }
+    assert_each_gets_its_own_credentials(&proxy);
     for mock in [&plain, &events, &socket, &inner, &inner_socket] {
         let seen = mock.recorded_requests();
         assert!(
@@ -139,6 +144,22 @@ async fn every_transport_goes_through_the_servers_proxy() {
         plain.recorded_requests()[0].header("authorization"),
         Some("Bearer of-the-server")
     );
+}
+
+/// Checks that the reason of a server behind a proxy has these words, the proxy's address and where
+/// that is from, and no credentials.
+async fn assert_refusal_named(proxy: SocketAddr, user: &str, url: &str, words: &[&str]) {
+    let lines = format!("proxy = \"http://{user}{proxy}\"\nconnect_timeout = \"300ms\"");
+    let (gateway, reason) = refusal(Setup::new().http("a", url).with("servers.a", &lines)).await;
+    let named = format!("{proxy} (from servers.a.proxy)");
+    for words in words.iter().copied().chain([&*named]) {
+        assert!(
+            reason.contains(words),
+            "{url} through {proxy}: {words:?} is not in {reason:?}"
+        );
+    }
+    let told = gateway.admin("/api/v1/status").await.text_body();
+    assert!(!reason.contains("hush") && !told.contains("hush"), "{told}");
 }
 
 #[tokio::test]
@@ -211,18 +232,7 @@ async fn a_proxy_that_refuses_or_is_away_is_named_without_its_credentials() {
             &["cannot be reached", "refused"],
         ),
     ] {
-        let lines = format!("proxy = \"http://{user}{proxy}\"\nconnect_timeout = \"300ms\"");
-        let (gateway, reason) =
-            refusal(Setup::new().http("a", url).with("servers.a", &lines)).await;
-        let named = format!("{proxy} (from servers.a.proxy)");
-        for words in words.iter().copied().chain([&*named]) {
-            assert!(
-                reason.contains(words),
-                "{url} through {proxy}: {words:?} is not in {reason:?}"
-            );
-        }
-        let told = gateway.admin("/api/v1/status").await.text_body();
-        assert!(!reason.contains("hush") && !told.contains("hush"), "{told}");
+        assert_refusal_named(proxy, user, url, words).await;
     }
 }
 
@@ -231,6 +241,27 @@ async fn among(setup: Setup, variables: &str) -> Process {
     setup
         .spawn_after(&format!("{UNSET}; export {variables}"))
         .await
+}
+
+/// Checks that a server with these lines is reached without the proxy, among these variables.
+async fn assert_looked_up_here(proxy: &ForwardProxy, lines: &str, variables: &str) {
+    let before = proxy.heads().len();
+    let setup = Setup::new()
+        .http("a", "http://mcp.test/mcp")
+        .with("servers.a", lines);
+    let gateway = among(setup, variables).await;
+    let direct = || {
+        gateway
+            .log()
+            .lines()
+            .any(|line| line.contains("not connected") && line.contains("dns"))
+    };
+    holds(
+        &format!("{variables} {lines}: the name is looked up"),
+        direct,
+    )
+    .await;
+    assert_eq!(proxy.heads().len(), before, "{variables} {lines}");
 }
 
 #[tokio::test]
@@ -286,23 +317,7 @@ async fn environment_proxies_apply_to_http_servers() {
             format!("HTTP_PROXY=http://localhost:{port} REQUEST_METHOD=GET"),
         ),
     ] {
-        let before = proxy.heads().len();
-        let setup = Setup::new()
-            .http("a", "http://mcp.test/mcp")
-            .with("servers.a", lines);
-        let gateway = among(setup, &variables).await;
-        let direct = || {
-            gateway
-                .log()
-                .lines()
-                .any(|line| line.contains("not connected") && line.contains("dns"))
-        };
-        holds(
-            &format!("{variables} {lines}: the name is looked up"),
-            direct,
-        )
-        .await;
-        assert_eq!(proxy.heads().len(), before, "{variables} {lines}");
+        assert_looked_up_here(&proxy, lines, &variables).await;
     }
     // The server's own proxy comes before the environment's, and before NO_PROXY.
     let setup = Setup::new()

@@ -327,7 +327,8 @@ async fn a_session_answers_its_own_key_only() {
     let stolen = everywhere(&thief).await;
     thief.session = Some("a-session-that-never-was".to_owned());
     for (stolen, unknown) in stolen.iter().zip(everywhere(&thief).await) {
-        assert_eq!((stolen.status, &stolen.body), (404, &unknown.body));
+        assert_eq!(stolen.status, 404);
+        assert_eq!(stolen.body, unknown.body);
     }
     // Neither the session nor its stream noticed.
     assert_eq!(owner.request("ping", json!({})).await.status, 200);

@@ -52,10 +52,8 @@ impl SseClient {
             "clientInfo": {"name": "t", "version": "1"}});
         assert_eq!(sse.post(&body_of(0, "initialize", params)).await, 202);
         let answer = sse.stream.message().await.unwrap();
-        assert_eq!(
-            (&answer["id"], &answer["result"]["protocolVersion"]),
-            (&json!(0), &json!("2024-11-05"))
-        );
+        assert_eq!(answer["id"], 0);
+        assert_eq!(answer["result"]["protocolVersion"], "2024-11-05");
         assert_eq!(
             sse.post(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#)
                 .await,
@@ -65,10 +63,14 @@ impl SseClient {
     }
 
     async fn post(&self, body: &str) -> u16 {
+        self.post_to(&self.to, self.key.as_deref(), body).await
+    }
+
+    async fn post_to(&self, url: &str, authorization: Option<&str>, body: &str) -> u16 {
         let mut headers = vec![JSON];
-        headers.extend(self.key.as_deref().map(|key| ("authorization", key)));
+        headers.extend(authorization.map(|value| ("authorization", value)));
         self.http
-            .send("POST", &self.to, &headers, body.to_owned())
+            .send("POST", url, &headers, body.to_owned())
             .await
             .status
     }
@@ -113,11 +115,8 @@ async fn every_endpoint_has_an_http_sse_path() {
     }
 }
 
-#[tokio::test]
-async fn http_sse_delivers_everything_on_one_stream() {
-    let (mock, gateway) = rig(legacy(), Setup::new()).await;
-    let mut client = SseClient::open(&gateway, "/sse", json!({"elicitation": {}})).await;
-    // A question, its answer by POST, and the end.
+/// Checks a question, its answer by POST, and the end of its call.
+async fn assert_question_is_answered(client: &mut SseClient) {
     assert_eq!(
         client
             .post(&body_of(
@@ -137,7 +136,39 @@ async fn http_sse_delivers_everything_on_one_stream() {
         end["id"] == 5 && end["result"].to_string().contains("Ada"),
         "{end}"
     );
-    // Progress, changes, a subscription, a cancelled call, a batch.
+}
+
+async fn assert_call_is_cancelled(client: &SseClient, mock: &MockHandle) {
+    assert_eq!(
+        client
+            .post(&body_of(
+                7,
+                "tools/call",
+                json!({"name": "a__hang", "arguments": {}})
+            ))
+            .await,
+        202
+    );
+    holds("the server has the call", || {
+        mock.recorded_requests()
+            .iter()
+            .any(|seen| seen.body.contains("\"hang\""))
+    })
+    .await;
+    let cancel =
+        json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}});
+    assert_eq!(client.post(&cancel.to_string()).await, 202);
+    holds("the server is told", || {
+        mock.counters().cancelled.len() == 1
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn http_sse_delivers_everything_on_one_stream() {
+    let (mock, gateway) = rig(legacy(), Setup::new()).await;
+    let mut client = SseClient::open(&gateway, "/sse", json!({"elicitation": {}})).await;
+    assert_question_is_answered(&mut client).await;
     let params =
         json!({"name": "a__progress", "arguments": {"steps": 2}, "_meta": {"progressToken": "t"}});
     assert_eq!(client.post(&body_of(6, "tools/call", params)).await, 202);
@@ -175,38 +206,13 @@ async fn http_sse_delivers_everything_on_one_stream() {
         .stream
         .notification("notifications/tools/list_changed")
         .await;
-    assert_eq!(
-        client
-            .post(&body_of(
-                7,
-                "tools/call",
-                json!({"name": "a__hang", "arguments": {}})
-            ))
-            .await,
-        202
-    );
-    holds("the server has the call", || {
-        mock.recorded_requests()
-            .iter()
-            .any(|seen| seen.body.contains("\"hang\""))
-    })
-    .await;
-    let cancel =
-        json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}});
-    assert_eq!(client.post(&cancel.to_string()).await, 202);
-    holds("the server is told", || {
-        mock.counters().cancelled.len() == 1
-    })
-    .await;
+    assert_call_is_cancelled(&client, &mock).await;
     let batch =
         r#"[{"jsonrpc":"2.0","id":8,"method":"ping"},{"jsonrpc":"2.0","id":9,"method":"nope"}]"#;
     assert_eq!(client.post(batch).await, 202);
     let answers = client.stream.message().await.unwrap();
-    assert_eq!(
-        (&answers[0]["result"], &answers[1]["error"]["code"]),
-        (&json!({}), &json!(-32601)),
-        "{answers}"
-    );
+    assert_eq!(answers[0]["result"], json!({}), "{answers}");
+    assert_eq!(answers[1]["error"]["code"], -32601, "{answers}");
     assert_eq!(client.ask("ping", json!({})).await["result"], json!({}));
 }
 
@@ -249,43 +255,37 @@ async fn the_session_ends_with_its_stream() {
     );
 }
 
+/// A gateway that takes two keys, and the keys.
+async fn rig_with_keys() -> (MockHandle, Gateway, [String; 2]) {
+    let setup = Setup::new()
+        .with("auth.keys.1", "name = \"one\"\nkey = \"${file:one}\"")
+        .with("auth.keys.2", "name = \"two\"\nkey = \"${file:two}\"");
+    let keys = ["1".repeat(32), "2".repeat(32)];
+    std::fs::write(setup.path("one"), &keys[0]).unwrap();
+    std::fs::write(setup.path("two"), &keys[1]).unwrap();
+    let (mock, gateway) = rig(legacy(), setup).await;
+    (mock, gateway, keys)
+}
+
+fn initialize() -> String {
+    body_of(
+        0,
+        "initialize",
+        json!({"protocolVersion": "2024-11-05", "capabilities": {}}),
+    )
+}
+
 #[tokio::test]
 async fn only_its_own_principal_on_its_own_endpoint_may_post() {
-    let keys = |setup: Setup| {
-        setup
-            .with("auth.keys.1", "name = \"one\"\nkey = \"${file:one}\"")
-            .with("auth.keys.2", "name = \"two\"\nkey = \"${file:two}\"")
-    };
-    let setup = keys(Setup::new());
-    let one = "1".repeat(32);
-    let two = "2".repeat(32);
-    std::fs::write(setup.path("one"), &one).unwrap();
-    std::fs::write(setup.path("two"), &two).unwrap();
-    let (_mock, gateway) = rig(legacy(), setup).await;
+    let (_mock, gateway, [one, two]) = rig_with_keys().await;
     assert_eq!(
         HttpClient::new().get(&gateway.url("/sse")).await.status,
         401
     );
     let mut owner = SseClient::connect(&gateway, "/sse", Some(&one)).await;
-    let initialize = body_of(
-        0,
-        "initialize",
-        json!({"protocolVersion": "2024-11-05", "capabilities": {}}),
-    );
-    let bearer = |key: &str| format!("Bearer {key}");
-    let mine = bearer(&one);
-    let other = bearer(&two);
-    let post = async |url: &str, key: Option<&str>| {
-        let headers: Vec<_> = [JSON]
-            .into_iter()
-            .chain(key.map(|key| ("authorization", key)))
-            .collect();
-        owner
-            .http
-            .send("POST", url, &headers, initialize.clone())
-            .await
-            .status
-    };
+    let mine = format!("Bearer {one}");
+    let other = format!("Bearer {two}");
+    let post = async |url: &str, key: Option<&str>| owner.post_to(url, key, &initialize()).await;
     assert_eq!(post(&owner.to, None).await, 401);
     assert_eq!(
         post(&owner.to, Some(&other)).await,
@@ -306,18 +306,27 @@ async fn only_its_own_principal_on_its_own_endpoint_may_post() {
         405,
         "a client of Streamable HTTP is told to begin with a GET"
     );
-    // Nor is it a session of Streamable HTTP, or the other way round.
+    assert_no_session_of_the_other_transport(&gateway, &owner, &mine).await;
+    assert_opens_with_initialize(&mut owner, &mine).await;
+}
+
+/// Checks that the session is none of Streamable HTTP, or the other way round.
+async fn assert_no_session_of_the_other_transport(
+    gateway: &Gateway,
+    owner: &SseClient,
+    mine: &str,
+) {
     let id = owner.to.split('=').nth(1).unwrap().to_owned();
     let ping = body_of(1, "ping", json!({}));
     let headers = [
         JSON,
-        ("authorization", mine.as_str()),
+        ("authorization", mine),
         ("mcp-session-id", id.as_str()),
     ];
     assert_eq!(
         owner
             .http
-            .send("POST", &gateway.url("/mcp"), &headers, ping.clone())
+            .send("POST", &gateway.url("/mcp"), &headers, ping)
             .await
             .status,
         404
@@ -327,26 +336,25 @@ async fn only_its_own_principal_on_its_own_endpoint_may_post() {
         .send(
             "POST",
             &gateway.url("/mcp"),
-            &[JSON, ("authorization", &mine)],
-            initialize.clone(),
+            &[JSON, ("authorization", mine)],
+            initialize(),
         )
         .await;
     let id = opened.header("mcp-session-id").to_owned();
-    assert_eq!(
-        post(&gateway.url(&format!("/sse?sessionId={id}")), Some(&mine)).await,
-        404
-    );
-    // Before initialize there is nothing to be had; a body of another type, or that is no message,
-    // is refused.
+    let url = gateway.url(&format!("/sse?sessionId={id}"));
+    assert_eq!(owner.post_to(&url, Some(mine), &initialize()).await, 404);
+}
+
+/// Checks that before `initialize` there is nothing to be had, and that a body of another type, or
+/// that is no message, is refused.
+async fn assert_opens_with_initialize(owner: &mut SseClient, mine: &str) {
     assert_eq!(
         owner.ask("tools/list", json!({})).await["error"]["code"],
         -32600
     );
     assert_eq!(owner.post("{").await, 400);
-    let plain = [
-        ("content-type", "text/plain"),
-        ("authorization", mine.as_str()),
-    ];
+    let plain = [("content-type", "text/plain"), ("authorization", mine)];
+    let ping = body_of(1, "ping", json!({}));
     assert_eq!(
         owner
             .http
@@ -355,7 +363,7 @@ async fn only_its_own_principal_on_its_own_endpoint_may_post() {
             .status,
         400
     );
-    assert_eq!(owner.post(&initialize).await, 202);
+    assert_eq!(owner.post(&initialize()).await, 202);
     assert_eq!(
         owner.stream.message().await.unwrap()["result"]["protocolVersion"],
         "2024-11-05"
@@ -371,10 +379,8 @@ async fn streams_have_a_limit() {
         SseClient::open(&gateway, "/sse", json!({})).await,
     ];
     let refused = HttpClient::new().get(&gateway.url("/sse")).await;
-    assert_eq!(
-        (refused.status, refused.error()["code"].clone()),
-        (503, json!(-32603))
-    );
+    assert_eq!(refused.status, 503);
+    assert_eq!(refused.error()["code"], -32603);
     assert_eq!(
         gateway
             .metric("moongate_refused_total{limit=\"streams\"}")

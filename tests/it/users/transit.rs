@@ -305,13 +305,8 @@ async fn a_legacy_client_without_a_level_gets_the_servers_default_logs() {
             .request("logging/setLevel", json!({"level": "error"}))
             .await
             .result();
-        assert_eq!(
-            (
-                logged(&strict, "error").await,
-                logged(&strict, "info").await
-            ),
-            (1, 0)
-        );
+        assert_eq!(logged(&strict, "error").await, 1);
+        assert_eq!(logged(&strict, "info").await, 0);
         assert_eq!(logged(&client, "debug").await, 1);
         // Nor does the order of their calls.
         let late = gateway.client(Era::Legacy).await;

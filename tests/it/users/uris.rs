@@ -3,7 +3,9 @@
 use moongate_mock::MockScript;
 use serde_json::{Value, json};
 
-use crate::harness::{ERAS, Era, EventStream, Gateway, Setup, legacy, modern, only, serve, until};
+use crate::harness::{
+    ERAS, Era, EventStream, Gateway, McpClient, Setup, legacy, modern, only, serve, until,
+};
 
 /// Waits until so many templates of a server are in the catalogue.
 async fn in_catalog(gateway: &Gateway, server: &str, templates: f64) {
@@ -34,6 +36,35 @@ fn server(script: MockScript, templates: &[&str], result: Value) -> MockScript {
         answers,
         ..only(script, &["links"])
     }
+}
+
+/// Checks that neither a read nor a completion takes a URI of this length.
+async fn assert_too_long(client: &McpClient, length: usize) {
+    let long = "a".repeat(length);
+    let error = client
+        .request("resources/read", json!({"uri": long}))
+        .await
+        .error();
+    assert_eq!(error["code"], -32602);
+    assert!(
+        error["message"].as_str().unwrap().contains("limits.uri"),
+        "{error}"
+    );
+    let reference = json!({"type": "ref/resource", "uri": long});
+    let argument = json!({"name": "a", "value": ""});
+    let completed = client
+        .request(
+            "completion/complete",
+            json!({"ref": reference, "argument": argument}),
+        )
+        .await;
+    assert!(
+        completed.error()["message"]
+            .as_str()
+            .unwrap()
+            .contains("limits.uri"),
+        "{completed:?}"
+    );
 }
 
 #[tokio::test]
@@ -84,36 +115,12 @@ async fn a_long_uri_reaches_only_the_server_that_lists_it() {
         } else {
             vec![9000]
         } {
-            let long = "a".repeat(length);
-            let error = client
-                .request("resources/read", json!({"uri": long}))
-                .await
-                .error();
-            assert_eq!(error["code"], -32602);
-            assert!(
-                error["message"].as_str().unwrap().contains("limits.uri"),
-                "{error}"
-            );
-            let reference = json!({"type": "ref/resource", "uri": long});
-            let argument = json!({"name": "a", "value": ""});
-            let completed = client
-                .request(
-                    "completion/complete",
-                    json!({"ref": reference, "argument": argument}),
-                )
-                .await;
-            assert!(
-                completed.error()["message"]
-                    .as_str()
-                    .unwrap()
-                    .contains("limits.uri"),
-                "{completed:?}"
-            );
+            assert_too_long(&client, length).await;
         }
     }
     assert_eq!(a.counters().of("resources/read"), 0);
     // An endpoint of one server looks nothing up.
-    let client = crate::harness::McpClient::open(&gateway.url("/mcp/a"), Era::Legacy).await;
+    let client = McpClient::open(&gateway.url("/mcp/a"), Era::Legacy).await;
     let read = client
         .request(
             "resources/read",
@@ -149,6 +156,38 @@ async fn long_links_in_results_pass_as_they_are() {
             .map(|block| &block["uri"])
             .collect();
         assert_eq!(uris, ["moongate:a:x:short", &long, &data], "{era:?}");
+    }
+}
+
+/// Checks that a client can neither read, complete nor subscribe to a URI.
+async fn assert_refused(client: &McpClient, uri: &str) {
+    client
+        .request("resources/read", json!({"uri": uri}))
+        .await
+        .error();
+    let reference = json!({"type": "ref/resource", "uri": uri});
+    let argument = json!({"name": "path", "value": ""});
+    client
+        .request(
+            "completion/complete",
+            json!({"ref": reference, "argument": argument}),
+        )
+        .await
+        .error();
+    match client.era() {
+        Era::Legacy => drop(
+            client
+                .request("resources/subscribe", json!({"uri": uri}))
+                .await
+                .error(),
+        ),
+        Era::Modern => {
+            let params = json!({"notifications": {"resourceSubscriptions": [uri]}});
+            let mut stream =
+                EventStream::new(client.start("l", "subscriptions/listen", params).await);
+            let agreed = stream.message().await.unwrap();
+            assert_eq!(agreed["params"]["notifications"], json!({}), "{agreed}");
+        }
     }
 }
 
@@ -189,38 +228,10 @@ async fn a_uri_that_patterns_would_read_differently_is_refused() {
     ];
     for endpoint in ["/mcp", "/mcp/a"] {
         for era in ERAS {
-            let client = crate::harness::McpClient::open(&gateway.url(endpoint), era).await;
+            let client = McpClient::open(&gateway.url(endpoint), era).await;
             for uri in other_paths {
                 for uri in [uri.to_owned(), format!("moongate:a:{uri}")] {
-                    client
-                        .request("resources/read", json!({"uri": uri}))
-                        .await
-                        .error();
-                    let reference = json!({"type": "ref/resource", "uri": uri});
-                    let argument = json!({"name": "path", "value": ""});
-                    client
-                        .request(
-                            "completion/complete",
-                            json!({"ref": reference, "argument": argument}),
-                        )
-                        .await
-                        .error();
-                    match era {
-                        Era::Legacy => drop(
-                            client
-                                .request("resources/subscribe", json!({"uri": uri}))
-                                .await
-                                .error(),
-                        ),
-                        Era::Modern => {
-                            let params = json!({"notifications": {"resourceSubscriptions": [uri]}});
-                            let mut stream = EventStream::new(
-                                client.start("l", "subscriptions/listen", params).await,
-                            );
-                            let agreed = stream.message().await.unwrap();
-                            assert_eq!(agreed["params"]["notifications"], json!({}), "{agreed}");
-                        }
-                    }
+                    assert_refused(&client, &uri).await;
                 }
             }
             client
@@ -233,13 +244,8 @@ async fn a_uri_that_patterns_would_read_differently_is_refused() {
         4,
         "nothing else reached it"
     );
-    assert_eq!(
-        (
-            a.counters().of("resources/subscribe"),
-            a.counters().of("completion/complete")
-        ),
-        (0, 0)
-    );
+    assert_eq!(a.counters().of("resources/subscribe"), 0);
+    assert_eq!(a.counters().of("completion/complete"), 0);
     for era in ERAS {
         let client = gateway.client(era).await;
         client
@@ -272,11 +278,6 @@ async fn a_template_with_a_longer_prefix_is_found_first() {
             .await
             .result();
     }
-    assert_eq!(
-        (
-            a.counters().of("resources/read"),
-            b.counters().of("resources/read")
-        ),
-        (2, 1)
-    );
+    assert_eq!(a.counters().of("resources/read"), 2);
+    assert_eq!(b.counters().of("resources/read"), 1);
 }

@@ -220,69 +220,72 @@ impl<'de: 'a, 'a> Deserialize<'de> for Keys<'a> {
 mod tests {
     use super::*;
 
+    /// Texts with one fault, and its description.
+    const FAULTS: [(&str, &str); 16] = [
+        ("5", "a message is an object, not a number"),
+        (" \"a\"", "a message is an object, not a string"),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"a"}"#,
+            "the member id occurs twice",
+        ),
+        (
+            r#"{"id":1,"method":"a"}"#,
+            r#"the member jsonrpc must be "2.0", and it is missing"#,
+        ),
+        (
+            r#"{"jsonrpc":2.0,"id":1,"method":"a"}"#,
+            r#"the member jsonrpc must be "2.0", not 2.0"#,
+        ),
+        (
+            r#"{"jsonrpc":"1.0","id":1,"method":"a"}"#,
+            r#"the member jsonrpc must be "2.0", not "1.0""#,
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"method":7}"#,
+            "the method must be a string, not a number",
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"method":"a","params":[1]}"#,
+            "the member params must be an object, not an array",
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{"n":1,"\u006e":2}}"#,
+            r#"the member params has "n" twice"#,
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"result":true}"#,
+            "the member result must be an object, not a boolean",
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1}"#,
+            "a message has a method, a result or an error, and this has none of them",
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"method":"a","result":{}}"#,
+            "a message has either method or result, and this has both",
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"error":{"code":"x","message":"m"}}"#,
+            "the error must be an object with a whole number as its code and a string as its \
+             message",
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1.5,"method":"a"}"#,
+            "the id must be a string or a whole number, not a fraction",
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":null,"method":"a"}"#,
+            "the id must be a string or a whole number, not null",
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":[],"method":"a"}"#,
+            "the id must be a string or a whole number, not an array",
+        ),
+    ];
+
     #[test]
     fn each_fault_is_named() {
-        for (text, words) in [
-            ("5", "a message is an object, not a number"),
-            (" \"a\"", "a message is an object, not a string"),
-            (
-                r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"a"}"#,
-                "the member id occurs twice",
-            ),
-            (
-                r#"{"id":1,"method":"a"}"#,
-                r#"the member jsonrpc must be "2.0", and it is missing"#,
-            ),
-            (
-                r#"{"jsonrpc":2.0,"id":1,"method":"a"}"#,
-                r#"the member jsonrpc must be "2.0", not 2.0"#,
-            ),
-            (
-                r#"{"jsonrpc":"1.0","id":1,"method":"a"}"#,
-                r#"the member jsonrpc must be "2.0", not "1.0""#,
-            ),
-            (
-                r#"{"jsonrpc":"2.0","id":1,"method":7}"#,
-                "the method must be a string, not a number",
-            ),
-            (
-                r#"{"jsonrpc":"2.0","id":1,"method":"a","params":[1]}"#,
-                "the member params must be an object, not an array",
-            ),
-            (
-                r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{"n":1,"\u006e":2}}"#,
-                r#"the member params has "n" twice"#,
-            ),
-            (
-                r#"{"jsonrpc":"2.0","id":1,"result":true}"#,
-                "the member result must be an object, not a boolean",
-            ),
-            (
-                r#"{"jsonrpc":"2.0","id":1}"#,
-                "a message has a method, a result or an error, and this has none of them",
-            ),
-            (
-                r#"{"jsonrpc":"2.0","id":1,"method":"a","result":{}}"#,
-                "a message has either method or result, and this has both",
-            ),
-            (
-                r#"{"jsonrpc":"2.0","id":1,"error":{"code":"x","message":"m"}}"#,
-                "the error must be an object with a whole number as its code and a string as its \
-                 message",
-            ),
-            (
-                r#"{"jsonrpc":"2.0","id":1.5,"method":"a"}"#,
-                "the id must be a string or a whole number, not a fraction",
-            ),
-            (
-                r#"{"jsonrpc":"2.0","id":null,"method":"a"}"#,
-                "the id must be a string or a whole number, not null",
-            ),
-            (
-                r#"{"jsonrpc":"2.0","id":[],"method":"a"}"#,
-                "the id must be a string or a whole number, not an array",
-            ),
-        ] {
+        for (text, words) in FAULTS {
             assert_eq!(describe(text.as_bytes()), words, "{text}");
         }
         let long = format!(

@@ -5,6 +5,7 @@ use futures_util::FutureExt;
 
 use super::*;
 use moongate_jsonrpc::json::JsonObject;
+use moongate_jsonrpc::message::RpcMessage;
 use moongate_model::{Call, McpMethod};
 
 /// Returns a caller that can be asked for samples.
@@ -22,6 +23,12 @@ fn able(principal: u32, session: Option<&str>) -> Caller {
 fn ask() -> RpcMessage {
     let json = r#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}"#;
     RpcMessage::parse(&Bytes::from_static(json.as_bytes())).unwrap()
+}
+
+/// Ends a call whose client no longer waits for it.
+fn abandon(call: CallEntry) {
+    call.mark_cancelled();
+    drop(call);
 }
 
 #[test]
@@ -76,8 +83,7 @@ async fn an_input_request_of_an_abandoned_call_reaches_no_other_caller() {
         |session: &str| calls.open(&caller(session), LogInterest::Never, CallTarget::default());
     let left = open("a");
     let beside = open("a");
-    left.mark_cancelled();
-    drop(left);
+    abandon(left);
     assert_eq!(
         find(&ask),
         Some(beside.id),
@@ -117,8 +123,7 @@ async fn an_input_request_of_an_abandoned_call_reaches_no_other_caller() {
         "a later request was answered"
     );
     assert_eq!(find(&ask), Some(same.id), "the same client");
-    same.mark_cancelled();
-    drop(same);
+    abandon(same);
     let same = open("a");
     assert!(
         calls.has_unread_cancellations(&caller("a"))

@@ -113,43 +113,79 @@ fn what_clients_take_is_not_touched() {
     }
 }
 
+/// Members of a tool, and what they become. An empty text means that the member is dropped.
+const MENDED_TOOLS: [(&str, &str); 13] = [
+    (r#""description":null"#, ""),
+    (r#""title":7"#, r#""title":"7""#),
+    (r#""_meta":[]"#, ""),
+    (
+        r#""annotations":{"title":null,"readOnlyHint":"true","x":null}"#,
+        r#""annotations":{"readOnlyHint":true,"x":null}"#,
+    ),
+    (
+        r#""annotations":{"idempotentHint":0,"openWorldHint":"perhaps"}"#,
+        r#""annotations":{"idempotentHint":false}"#,
+    ),
+    (r#""annotations":"none""#, ""),
+    (
+        r#""icons":["https://example.com/a.png"]"#,
+        r#""icons":[{"src":"https://example.com/a.png"}]"#,
+    ),
+    (
+        r#""icons":{"src":"a","sizes":"any","theme":"blue"}"#,
+        r#""icons":[{"src":"a","sizes":["any"]}]"#,
+    ),
+    (r#""icons":[null,{"sizes":[]}]"#, ""),
+    (
+        r#""execution":{"taskSupport":"sometimes"}"#,
+        r#""execution":{}"#,
+    ),
+    (r#""outputSchema":[]"#, ""),
+    (
+        r#""outputSchema":{"$schema":null,"type":"array"}"#,
+        r#""outputSchema":{"type":"array"}"#,
+    ),
+    (r#""description":"\ud800""#, r#""description":"\ufffd""#),
+];
+
+/// Other definitions, and what they become.
+const MENDED_ITEMS: [(ItemKind, &str, &str); 6] = [
+    (
+        ItemKind::Resources,
+        r#"{"uri":"x:y"}"#,
+        r#"{"uri":"x:y","name":"x:y"}"#,
+    ),
+    (
+        ItemKind::Resources,
+        r#"{"uri":"x:y","name":3,"size":"10"}"#,
+        r#"{"uri":"x:y","name":"3","size":10}"#,
+    ),
+    (
+        ItemKind::Resources,
+        r#"{"uri":"x:y","name":"a","size":1.5,"mimeType":null}"#,
+        r#"{"uri":"x:y","name":"a"}"#,
+    ),
+    (
+        ItemKind::Templates,
+        r#"{"uriTemplate":"x:{y}","name":"a","annotations":{"audience":"user","priority":7,"lastModified":"today"}}"#,
+        r#"{"uriTemplate":"x:{y}","name":"a","annotations":{"audience":["user"]}}"#,
+    ),
+    (
+        ItemKind::Prompts,
+        r#"{"name":"a","arguments":{}}"#,
+        r#"{"name":"a"}"#,
+    ),
+    (
+        ItemKind::Prompts,
+        r#"{"name":"a","arguments":["b",{"name":"c","required":"yes","title":null}]}"#,
+        r#"{"name":"a","arguments":[{"name":"b"},{"name":"c","required":true}]}"#,
+    ),
+];
+
 #[test]
 fn members_with_a_clear_meaning_are_mended() {
-    let tools = [
-        (r#""description":null"#, ""),
-        (r#""title":7"#, r#""title":"7""#),
-        (r#""_meta":[]"#, ""),
-        (
-            r#""annotations":{"title":null,"readOnlyHint":"true","x":null}"#,
-            r#""annotations":{"readOnlyHint":true,"x":null}"#,
-        ),
-        (
-            r#""annotations":{"idempotentHint":0,"openWorldHint":"perhaps"}"#,
-            r#""annotations":{"idempotentHint":false}"#,
-        ),
-        (r#""annotations":"none""#, ""),
-        (
-            r#""icons":["https://example.com/a.png"]"#,
-            r#""icons":[{"src":"https://example.com/a.png"}]"#,
-        ),
-        (
-            r#""icons":{"src":"a","sizes":"any","theme":"blue"}"#,
-            r#""icons":[{"src":"a","sizes":["any"]}]"#,
-        ),
-        (r#""icons":[null,{"sizes":[]}]"#, ""),
-        (
-            r#""execution":{"taskSupport":"sometimes"}"#,
-            r#""execution":{}"#,
-        ),
-        (r#""outputSchema":[]"#, ""),
-        (
-            r#""outputSchema":{"$schema":null,"type":"array"}"#,
-            r#""outputSchema":{"type":"array"}"#,
-        ),
-        (r#""description":"\ud800""#, r#""description":"\ufffd""#),
-    ];
     let rest = r#","inputSchema":{"type":"object"}}"#;
-    for (given, expected) in tools {
+    for (given, expected) in MENDED_TOOLS {
         let expected = if expected.is_empty() {
             String::new()
         } else {
@@ -158,39 +194,7 @@ fn members_with_a_clear_meaning_are_mended() {
         let given = mended(ItemKind::Tools, &format!(r#"{{"name":"a",{given}{rest}"#));
         assert_eq!(given, format!(r#"{{"name":"a"{expected}{rest}"#));
     }
-    let others = [
-        (
-            ItemKind::Resources,
-            r#"{"uri":"x:y"}"#,
-            r#"{"uri":"x:y","name":"x:y"}"#,
-        ),
-        (
-            ItemKind::Resources,
-            r#"{"uri":"x:y","name":3,"size":"10"}"#,
-            r#"{"uri":"x:y","name":"3","size":10}"#,
-        ),
-        (
-            ItemKind::Resources,
-            r#"{"uri":"x:y","name":"a","size":1.5,"mimeType":null}"#,
-            r#"{"uri":"x:y","name":"a"}"#,
-        ),
-        (
-            ItemKind::Templates,
-            r#"{"uriTemplate":"x:{y}","name":"a","annotations":{"audience":"user","priority":7,"lastModified":"today"}}"#,
-            r#"{"uriTemplate":"x:{y}","name":"a","annotations":{"audience":["user"]}}"#,
-        ),
-        (
-            ItemKind::Prompts,
-            r#"{"name":"a","arguments":{}}"#,
-            r#"{"name":"a"}"#,
-        ),
-        (
-            ItemKind::Prompts,
-            r#"{"name":"a","arguments":["b",{"name":"c","required":"yes","title":null}]}"#,
-            r#"{"name":"a","arguments":[{"name":"b"},{"name":"c","required":true}]}"#,
-        ),
-    ];
-    for (kind, given, expected) in others {
+    for (kind, given, expected) in MENDED_ITEMS {
         assert_eq!(mended(kind, given), expected);
     }
 }

@@ -12,9 +12,10 @@ mod mirrored_headers;
 pub(crate) mod tasks;
 mod upstream;
 
-pub(super) use downstream::dialect::{DIALECT, RequestSender, notify_extension};
+pub(super) use downstream::dialect::DIALECT;
 pub(super) use downstream::encode::rpc_error;
 pub(super) use downstream::open_requests::OpenRequests;
+pub(super) use downstream::validated_request::{RequestSender, notify_extension};
 pub(super) use example_call::example_call;
 pub(super) use meta_keys::{
     CLIENT_CAPABILITIES, CLIENT_INFO, LOG_LEVEL, PROTOCOL_VERSION, SUBSCRIPTION_ID,

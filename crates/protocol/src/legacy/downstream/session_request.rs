@@ -150,73 +150,88 @@ impl SessionRequest<'_> {
 
     /// Starts one request. `stream` is true if other messages may precede its response.
     pub(crate) fn start(&self, request: RpcRequest, stream: bool) -> LegacyStarted {
-        let RpcRequest {
-            id,
-            method,
-            mut params,
-        } = request;
-        let now = |end: Result<JsonObject, Error>| {
-            LegacyStarted::Ready(encode::encode_outcome(
-                &id,
-                &McpMethod::Complete,
-                end.map(Outcome::from_result),
-            ))
-        };
-        // These methods never reach a server, so their metrics are counted here.
-        let answer = |method: &'static str, end: Result<JsonObject, Error>| {
-            let revision = self.session.identity.revision();
-            let took = self.received.elapsed();
-            count_local_answer(
-                &self.state.metrics,
-                method,
-                end.as_ref().err(),
-                revision,
-                took,
-            );
-            now(end)
-        };
+        let RpcRequest { id, method, params } = request;
         // Once for all below: each view of the name as text checks its encoding.
         let method: &str = &method;
         // Before any member is read: a checked name must be the only one that a server can read.
         if let Err(error) = reject_lookalikes(method, &params) {
-            return now(Err(error));
+            return end_request(&id, Err(error));
         }
-        match method {
-            // Answered here: a ping tests the connection of this hop.
-            "ping" => return answer("ping", Ok(JsonObject::new())),
-            "logging/setLevel" => {
-                return answer(
-                    "logging/setLevel",
-                    session_methods::set_level(&self.session, &params),
-                );
-            }
-            "resources/subscribe" => {
-                return match session_methods::subscribe(&self.session, &self.endpoint, &params) {
-                    Ok(subscribing) => self.start_subscribing(id, subscribing),
-                    Err(error) => answer("resources/subscribe", Err(error)),
-                };
-            }
-            "resources/unsubscribe" => {
-                return answer(
-                    "resources/unsubscribe",
-                    session_methods::unsubscribe(&self.session, &params),
-                );
-            }
-            _ => {}
+        if let Some(started) = self.start_session_method(&id, method, &params) {
+            return started;
         }
         let method = McpMethod::from_name(method);
         // Not forwarded: some spelling of a method that has rules.
         if let McpMethod::Other(name) = &method
             && !extends_protocol(name)
         {
-            return answer(
-                "_OTHER",
-                Err(Error::new(
-                    McpErrorKind::UnknownMethod,
-                    format!("Method not found: {name}"),
-                )),
+            let error = Error::new(
+                McpErrorKind::UnknownMethod,
+                format!("Method not found: {name}"),
             );
+            return self.end_counted(&id, "_OTHER", Err(error));
         }
+        self.start_forwarded(id, method, params, stream)
+    }
+
+    /// Starts a method of the session. Returns `None` for all others.
+    fn start_session_method(
+        &self,
+        id: &RequestId,
+        method: &str,
+        params: &JsonObject,
+    ) -> Option<LegacyStarted> {
+        let (method, end) = match method {
+            // Answered here: a ping tests the connection of this hop.
+            "ping" => ("ping", Ok(JsonObject::new())),
+            "logging/setLevel" => (
+                "logging/setLevel",
+                session_methods::set_level(&self.session, params),
+            ),
+            "resources/subscribe" => {
+                match session_methods::subscribe(&self.session, &self.endpoint, params) {
+                    Ok(subscribing) => {
+                        return Some(self.start_subscribing(id.clone(), subscribing));
+                    }
+                    Err(error) => ("resources/subscribe", Err(error)),
+                }
+            }
+            "resources/unsubscribe" => (
+                "resources/unsubscribe",
+                session_methods::unsubscribe(&self.session, params),
+            ),
+            _ => return None,
+        };
+        Some(self.end_counted(id, method, end))
+    }
+
+    /// Ends a request of a method that never reaches a server, and counts it, since no server does.
+    fn end_counted(
+        &self,
+        id: &RequestId,
+        method: &'static str,
+        end: Result<JsonObject, Error>,
+    ) -> LegacyStarted {
+        let revision = self.session.identity.revision();
+        let took = self.received.elapsed();
+        count_local_answer(
+            &self.state.metrics,
+            method,
+            end.as_ref().err(),
+            revision,
+            took,
+        );
+        end_request(id, end)
+    }
+
+    /// Starts a request that becomes a call, unless it is about a task of the gateway.
+    fn start_forwarded(
+        &self,
+        id: RequestId,
+        method: McpMethod,
+        mut params: JsonObject,
+        stream: bool,
+    ) -> LegacyStarted {
         let caller = self.caller();
         let offered = || self.endpoint.describe(&caller).capabilities.tasks.is_some();
         let task_augmentation = match task_augmentation::take_augmentation(
@@ -226,7 +241,7 @@ impl SessionRequest<'_> {
             offered,
         ) {
             Ok(task_augmentation) => task_augmentation,
-            Err(error) => return now(Err(error)),
+            Err(error) => return end_request(&id, Err(error)),
         };
         if let Some(end) = gateway_tasks::serve_task_method(
             &self.state.sessions.task_results,
@@ -234,16 +249,16 @@ impl SessionRequest<'_> {
             &method,
             &params,
         ) {
-            return now(end);
+            return end_request(&id, end);
         }
         let mut meta = match take_meta(&mut params) {
             Ok(meta) => meta,
-            Err(error) => return now(Err(error)),
+            Err(error) => return end_request(&id, Err(error)),
         };
         trace_context::copy_headers(&mut meta, self.headers);
         let call_guard = match self.begin_call(&id) {
             Ok(call_guard) => call_guard,
-            Err(error) => return now(Err(error)),
+            Err(error) => return end_request(&id, Err(error)),
         };
         // The client's token stays on this hop. The request to the server gets one of its own.
         let token = meta.remove("progressToken");
@@ -275,13 +290,7 @@ impl SessionRequest<'_> {
     ) -> LegacyStarted {
         let call_guard = match self.begin_call(&id) {
             Ok(call_guard) => call_guard,
-            Err(error) => {
-                return LegacyStarted::Ready(encode::encode_outcome(
-                    &id,
-                    &McpMethod::Complete,
-                    Err(error),
-                ));
-            }
+            Err(error) => return end_request(&id, Err(error)),
         };
         let caller = self.caller();
         let received = self.received;
@@ -366,6 +375,15 @@ impl SessionRequest<'_> {
             ..(*caller).clone()
         })
     }
+}
+
+/// Ends a request that becomes no call.
+fn end_request(id: &RequestId, end: Result<JsonObject, Error>) -> LegacyStarted {
+    LegacyStarted::Ready(encode::encode_outcome(
+        id,
+        &McpMethod::Complete,
+        end.map(Outcome::from_result),
+    ))
 }
 
 /// Collects the responses of a batch into one array.

@@ -1,8 +1,11 @@
 //! Call on a legacy server, from its request to its response.
 //!
 //! Owns the request of one call and its progress token. Does not own the session; that is
-//! `LegacyConnection`. Invariant: a call that may have run and may change something is not sent
-//! twice.
+//! `LegacyConnection`. Invariant: a call has one response, and the server hears of a call that is
+//! given up.
+
+mod sending;
+mod server_requests;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,7 +13,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream;
-use tokio::sync::oneshot;
 use tokio::task::coop;
 use tokio_util::sync::CancellationToken;
 
@@ -18,25 +20,21 @@ use crate::client_headers;
 use crate::correlation::{CallEntry, LogInterest};
 use crate::input_recipient::CallTarget;
 use crate::legacy::tasks;
-use crate::legacy::upstream::call_deadline::{CallDeadline, INPUT_REQUESTS_MAX};
+use crate::legacy::upstream::call_deadline::CallDeadline;
 use crate::legacy::upstream::call_task::CallTask;
 use crate::legacy::upstream::connection::LegacyConnection;
-use crate::legacy::upstream::forward_responses::{InputEndings, forward_responses};
-use crate::legacy::upstream::reply_stream::{IncomingItem, ReplyStream, SendResult};
+use crate::legacy::upstream::reply_stream::{IncomingItem, ReplyStream};
 use crate::legacy::upstream::server_stream::route_again;
-use crate::legacy::upstream::session_loss::{
-    SessionLoss, classify_loss, mentions_lost_session, renewal_error, without_message,
-};
+use crate::legacy::upstream::session_loss::mentions_lost_session;
 use crate::open_inputs::{self, Withdrawal};
-use crate::{call_error, connect_error, notifications, pipe_routes};
+use crate::{call_error, notifications};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_jsonrpc::message::{
-    RequestId, RpcError, RpcMessage, RpcNotification, RpcRequest, RpcResponse, code, echoed_number,
-    encode_with, write_request,
+    RequestId, RpcMessage, RpcNotification, RpcResponse, echoed_number, encode_with, write_request,
 };
 use moongate_model::{
-    Call, Caller, CancelReason, Error, Exchange, ExchangeEvent, InputKind, InputRequest,
-    InputRequired, LogFilter, McpMethod, Notification, Outcome, Principal, StateHolder, TaskMethod,
+    Call, Caller, CancelReason, Error, Exchange, ExchangeEvent, LogFilter, McpMethod, Notification,
+    Outcome, Principal, TaskMethod,
 };
 use moongate_transport::{HeaderList, LinkError};
 
@@ -338,35 +336,6 @@ impl LegacyCall {
         call_error::from_link(&self.server.options.server, error)
     }
 
-    // === sending ===
-
-    /// Sends the request, and sends it again if the session turns out to be lost.
-    fn send(&self) -> impl Future<Output = SendResult> + Send + 'static {
-        let server = self.server.clone();
-        let body = self.body.clone();
-        let id = self.entry.id;
-        let forwarded = self.forwarded.clone();
-        let changes = matches!(self.method, McpMethod::CallTool);
-        async move {
-            // Read before the request: of two calls that lose one session, only the first one
-            // renews it.
-            let sent_in = server.session.generation();
-            match server.send(body.clone(), Some(id), &forwarded).await {
-                Ok(reply) => (Ok(reply.messages), sent_in),
-                // Boxed: no call that succeeds has room for this.
-                Err(error) => {
-                    Box::pin(send_again(
-                        server,
-                        (body, id, forwarded),
-                        changes,
-                        (sent_in, error),
-                    ))
-                    .await
-                }
-            }
-        }
-    }
-
     // === receiving ===
 
     async fn on_message(&mut self, message: RpcMessage) -> Option<ExchangeEvent> {
@@ -462,112 +431,6 @@ impl LegacyCall {
         }
     }
 
-    async fn on_request(&mut self, request: RpcRequest) -> Option<ExchangeEvent> {
-        let about = tasks::task_of(&request.params);
-        if self.task.is_other(about.as_ref()) {
-            // The request belongs to another task, which may be another client's.
-            self.server
-                .on_task_request(about.unwrap_or(ByteString::literal("")), request)
-                .await;
-            return None;
-        }
-        if &*request.method == "ping" {
-            self.server
-                .send_reply(&request.id, Ok(JsonObject::new()))
-                .await;
-            return None;
-        }
-        let kind = InputKind::classify(&request.method, &request.params);
-        if kind == InputKind::Other || (kind == InputKind::Extension && !self.extensions) {
-            self.server
-                .send_reply(&request.id, Err(pipe_routes::unsupported_request(&request)))
-                .await;
-            return None;
-        }
-        self.server.calls.record_roots(kind);
-        if !self.server.calls.claim_roots(&self.caller, kind) {
-            let message =
-                "Not available: other clients use this connection, and roots are one client's"
-                    .into();
-            let error = RpcError {
-                code: code::METHOD_NOT_FOUND,
-                message,
-                data: None,
-            };
-            self.server.send_reply(&request.id, Err(error)).await;
-            return None;
-        }
-        let RpcRequest {
-            id,
-            method,
-            mut params,
-        } = request;
-        tasks::untag_task(&mut params);
-        let Some(guard) = self
-            .deadline
-            .begin_input(|| self.server.calls.begin_input(self.entry.id))
-        else {
-            let message = format!(
-                "This call asked for input {INPUT_REQUESTS_MAX} times already, and no more \
-                         is allowed"
-            )
-            .into();
-            self.server
-                .send_reply(
-                    &id,
-                    Err(RpcError {
-                        code: code::INVALID_REQUEST,
-                        message,
-                        data: None,
-                    }),
-                )
-                .await;
-            return None;
-        };
-        let (responder, responses) = oneshot::channel();
-        // On a shared pipe, the request may belong to another call of the same client.
-        let redeliverable = (about.is_none() && self.server.link.is_multiplexed()).then(|| {
-            let request = RpcRequest {
-                id: id.clone(),
-                method: method.clone(),
-                params: params.clone(),
-            };
-            (self.entry.id, self.caller.clone(), request)
-        });
-        let progress = self.server.input_progress(&params);
-        let key = open_inputs::key_of(&id);
-        let endings = InputEndings {
-            withdrawn: self.server.calls.open_inputs().add_asked(
-                &id,
-                (Some(self.entry.id), self.entry.stray_messages.as_ref()),
-            ),
-            abandoned: self.abandoned.get_or_insert_default().clone(),
-            roots: self.server.begin_roots_request(kind),
-        };
-        tokio::spawn(forward_responses(
-            self.server.clone(),
-            (id, about),
-            redeliverable,
-            responses,
-            (endings, guard),
-        ));
-        let requests = vec![(
-            key,
-            InputRequest {
-                kind,
-                method,
-                params,
-                progress,
-            },
-        )];
-        Some(ExchangeEvent::InputRequired(InputRequired {
-            requests,
-            state_holder: StateHolder::Server,
-            server: None,
-            responder,
-        }))
-    }
-
     /// Cancels the call at the server, for the reason that the client gave, or else for the
     /// gateway's own.
     fn cancel(&mut self, own_reason: &str) {
@@ -629,41 +492,6 @@ fn withdrawn_event(notification: &RpcNotification) -> Option<ExchangeEvent> {
     Some(ExchangeEvent::Notification(Notification::InputWithdrawn(
         key, reason,
     )))
-}
-
-/// Sends a request again if its session was lost. `changes`: the request may change something.
-async fn send_again(
-    server: Arc<LegacyConnection>,
-    (body, id, forwarded): (Bytes, u64, HeaderList),
-    changes: bool,
-    (sent_in, error): (u64, LinkError),
-) -> SendResult {
-    let fault = |error: &LinkError| call_error::from_link(&server.options.server, error);
-    let proof = classify_loss(&error, server.session.has_id());
-    if proof == SessionLoss::No {
-        return (Err(fault(&error)), sent_in);
-    }
-    // The error is about the session, which is no matter of the caller's. Its words are in the
-    // hint.
-    let error = without_message(error);
-    if let Err(e) = server.renew_session(sent_in).await {
-        let failed = match e {
-            connect_error::ConnectError::Link(e) => fault(&e),
-            e => call_error::server_down(&server.options.server, &e.to_string()),
-        };
-        return (Err(renewal_error(failed, &proof, changes)), sent_in);
-    }
-    // Only a 404 proves that the call never ran. After other errors, only calls that change nothing
-    // are sent again.
-    if proof == SessionLoss::Maybe && changes {
-        return (Err(fault(&error)), sent_in);
-    }
-    let sent_in = server.session.generation();
-    let again = server.send(body, Some(id), &forwarded).await;
-    (
-        again.map(|reply| reply.messages).map_err(|e| fault(&e)),
-        sent_in,
-    )
 }
 
 /// Adds `_meta` as a legacy server expects it: the client's members and the gateway's progress

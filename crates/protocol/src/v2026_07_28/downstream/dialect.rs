@@ -1,8 +1,8 @@
 //! Dialect of the stateless revision for clients: no POST depends on an earlier one.
 //!
-//! Owns reading a request and checking that its headers agree with it. Does not keep state between
-//! requests. Invariant: authorisation and routing use the body alone; a header only ever causes a
-//! refusal.
+//! Owns the start of requests, and those that reach no server. Does not read requests
+//! (`validated_request.rs`) or encode results (`response_encoder.rs`). Invariant: nothing is kept
+//! between requests.
 
 use std::sync::Arc;
 
@@ -10,7 +10,6 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Method as Verb, Response, header};
-use tokio::time::Instant;
 
 use crate::admitted::Admitted;
 use crate::body::Body;
@@ -18,34 +17,29 @@ use crate::dialect::{BodyHint, Dialect, DownstreamState, McpRequest, RequestHead
 use crate::era::VERSION_HEADER;
 use crate::error_labels::count_local_answer;
 use crate::http_response::{accepted_response, json_response};
-use crate::lookalike_members::reject_lookalikes;
-use crate::request_checks::{check_content_type, malformed_error, take_meta};
-use crate::respond::{InputAction, ResponseEncoder, ResponseOptions, respond};
+use crate::respond::{ResponseOptions, respond};
 use crate::v2026_07_28::REVISION;
-use crate::v2026_07_28::downstream::input_rounds::{self, InputRound, RetryParams, RetryPurpose};
+use crate::v2026_07_28::downstream::input_rounds::{RetryParams, RetryPurpose};
 use crate::v2026_07_28::downstream::request_state::StateContext;
+use crate::v2026_07_28::downstream::response_encoder::{FrameFn, ModernEncoder};
+use crate::v2026_07_28::downstream::validated_request::{
+    ParsedPost, ValidatedRequest, carries_version, notify_extension, read_request,
+};
 use crate::v2026_07_28::downstream::{encode, subscriptions};
-use crate::v2026_07_28::meta_keys::PROTOCOL_VERSION;
-use crate::v2026_07_28::{meta, mirrored_headers, tasks};
-use crate::{legacy, notifications, server_capabilities, trace_context};
+use crate::v2026_07_28::{mirrored_headers, tasks};
+use crate::{legacy, server_capabilities};
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
-use moongate_jsonrpc::message::{RequestId, RpcMessage, RpcNotification, RpcPayload, RpcRequest};
+use moongate_jsonrpc::message::{RequestId, RpcMessage};
 use moongate_jsonrpc::sse;
 use moongate_model::{
-    CacheHint, Call, Caller, CancelReason, DeferredCheck, Error, Exchange, InputRequired,
-    McpErrorKind, McpMethod, McpServer, Notification, Outcome, Principal, ServerCapabilities,
-    StateHolder, TaskMethod, TaskMode, extends_protocol,
+    CacheHint, Call, DeferredCheck, Error, Exchange, McpErrorKind, McpMethod, McpServer,
+    ServerCapabilities, TaskMethod, TaskMode, extends_protocol,
 };
-use moongate_session::StateUse;
-use moongate_telemetry::{DroppedItem, InputOutcome, MemoryHolder};
 
 /// Dialect of this revision.
 pub(crate) static DIALECT: ModernDialect = ModernDialect;
 
 pub(crate) struct ModernDialect;
-
-/// Function that delimits a message on a stream.
-type FrameFn = fn(&[u8]) -> Bytes;
 
 impl Dialect for ModernDialect {
     // basic/versioning.mdx: "A request carrying modern per-request `_meta` is served statelessly
@@ -114,230 +108,6 @@ impl Dialect for ModernDialect {
         json_response(status, [encode::encode_error(id, error)])
     }
 }
-
-// === reading ===
-
-/// True if a request carries the `_meta` of this revision.
-pub(crate) fn carries_version(request: &RpcRequest) -> bool {
-    request.params.get("_meta").is_some_and(|meta| {
-        // A cheap search first: most legacy requests fail it and are never parsed.
-        memchr::memmem::find(meta.bytes(), PROTOCOL_VERSION.as_bytes()).is_some()
-            && meta
-                .as_object()
-                .is_some_and(|meta| meta.get(PROTOCOL_VERSION).is_some())
-    })
-}
-
-enum ParsedPost {
-    Nothing,
-    Notification(RpcNotification, Arc<Principal>),
-    Request(Box<ValidatedRequest>),
-}
-
-/// Request whose headers and `_meta` were validated.
-pub(crate) struct ValidatedRequest {
-    id: RequestId,
-    method: ByteString,
-    params: JsonObject,
-    meta: JsonObject,
-    /// Name of the tool or prompt, or URI of the resource.
-    target: Option<ByteString>,
-    caller: Arc<Caller>,
-    holder: MemoryHolder,
-    scope: ByteString,
-    /// HTTP headers. A pipe has none: "There is no header layer" (basic/transports/stdio.mdx,
-    /// Request Metadata).
-    headers: Option<HeaderMap>,
-    /// Reason of a cancellation. Over HTTP a client has no way to give one.
-    pub(crate) cancel_reason: Option<CancelReason>,
-    received: Instant,
-}
-
-/// Principal of a request, and its endpoint.
-pub(crate) struct RequestSender {
-    pub(crate) principal: Arc<Principal>,
-    /// Holder of the memory that the request takes.
-    pub(crate) holder: MemoryHolder,
-    pub(crate) scope: ByteString,
-}
-
-type ModernRefusal = (u16, Option<RequestId>, Error);
-
-fn read_request(inbound: McpRequest, state: &DownstreamState) -> Result<ParsedPost, ModernRefusal> {
-    let McpRequest {
-        headers,
-        payload,
-        principal,
-        holder,
-        scope,
-        received,
-        ..
-    } = inbound;
-    let payload = payload.map_err(|e| {
-        let (id, error) = malformed_error(&e);
-        (400, id, error)
-    })?;
-    check_content_type(&headers).map_err(|error| (400, None, error))?;
-    let request = match payload {
-        RpcPayload::One(RpcMessage::Request(request)) => request,
-        RpcPayload::One(RpcMessage::Notification(notification))
-            if extends_protocol(&notification.method) =>
-        {
-            return Ok(ParsedPost::Notification(notification, principal));
-        }
-        // Over HTTP a disconnect cancels (basic/patterns/cancellation.mdx), so that no other
-        // notification has a meaning here.
-        RpcPayload::One(RpcMessage::Notification(_)) => return Ok(ParsedPost::Nothing),
-        // "The body of the HTTP POST MUST be a single JSON-RPC request or notification."
-        RpcPayload::One(RpcMessage::Response(_)) => {
-            return Err(neither("a response, and this revision has none of clients"));
-        }
-        RpcPayload::Batch(_) => {
-            return Err(neither(
-                "a batch, and this revision has none; send each message by itself",
-            ));
-        }
-    };
-    let id = request.id.clone();
-    let checked = validate(
-        request,
-        Some(headers),
-        RequestSender {
-            principal,
-            holder,
-            scope,
-        },
-        received,
-        state,
-    );
-    checked
-        .map(|checked| ParsedPost::Request(Box::new(checked)))
-        .map_err(|error| (400, Some(id), error))
-}
-
-/// Passes a client's notification on, if it is an extension's.
-pub(crate) fn notify_extension(
-    notification: RpcNotification,
-    principal: Arc<Principal>,
-    endpoint: &Arc<dyn McpServer>,
-    state: &DownstreamState,
-) {
-    let RpcNotification { method, params } = notification;
-    if !extends_protocol(&method) {
-        return;
-    }
-    if params.size_hint() > notifications::NOTIFICATION_BYTES_MAX {
-        return state
-            .metrics
-            .calls
-            .dropped
-            .inc(DroppedItem::LargeNotification);
-    }
-    let caller = Caller {
-        revision: REVISION,
-        ..Caller::without_capabilities(principal)
-    };
-    endpoint.notify(&Arc::new(caller), Notification::Extension(method, params));
-}
-
-/// Builds the refusal of a body that is no single request or notification.
-fn neither(found: &str) -> ModernRefusal {
-    (
-        400,
-        None,
-        Error::new(
-            McpErrorKind::InvalidRequest,
-            format!("Invalid request: the body is {found}"),
-        ),
-    )
-}
-
-/// Validates the members of a request, and its headers if it has any.
-pub(crate) fn validate(
-    request: RpcRequest,
-    headers: Option<HeaderMap>,
-    sender: RequestSender,
-    received: Instant,
-    state: &DownstreamState,
-) -> Result<ValidatedRequest, Error> {
-    let RpcRequest {
-        id,
-        method,
-        mut params,
-    } = request;
-    // Once for all below: each view of the name as text checks its encoding.
-    let name: &str = &method;
-    reject_lookalikes(name, &params)?;
-    let mut meta = take_meta(&mut params)?;
-    let version = meta::take_version(&mut meta)?;
-    check_version(headers.as_ref(), &version)?;
-    let none = HeaderMap::new();
-    let caller = meta::take_caller(
-        &mut meta,
-        sender.principal,
-        headers.as_ref().unwrap_or(&none),
-        state,
-    )?;
-    let target = match name {
-        "tools/call" | "prompts/get" => params.get_string("name"),
-        "resources/read" => params.get_string("uri"),
-        // SEP-2663, Routing Headers: "the client MUST set the `Mcp-Name` header […] to the value of
-        // `params.taskId`".
-        "tasks/get" | "tasks/update" | "tasks/cancel" => params.get_string("taskId"),
-        _ => None,
-    };
-    if let Some(headers) = &headers {
-        mirrored_headers::check_headers(headers, name, target.as_deref())?;
-        trace_context::copy_headers(&mut meta, headers);
-    }
-    let RequestSender { holder, scope, .. } = sender;
-    let cancel_reason = None;
-    Ok(ValidatedRequest {
-        id,
-        method,
-        params,
-        meta,
-        target,
-        caller,
-        holder,
-        scope,
-        headers,
-        cancel_reason,
-        received,
-    })
-}
-
-/// Checks the revision in header and body.
-///
-/// basic/transports/streamable-http.mdx, Protocol Version Header: the header MUST be there, MUST
-/// match the body, and an unsupported one is answered with the supported ones.
-fn check_version(headers: Option<&HeaderMap>, version: &ByteString) -> Result<(), Error> {
-    let header = headers.map(|headers| headers.get(VERSION_HEADER).and_then(|v| v.to_str().ok()));
-    if let Some(header) = header
-        && header != Some(version.as_str())
-    {
-        let shown = header.unwrap_or("missing");
-        return Err(Error::new(
-            McpErrorKind::HeaderMismatch,
-            format!(
-                "Header mismatch: MCP-Protocol-Version is {shown:?}, the body says {version:?}"
-            ),
-        ));
-    }
-    if version.as_str() == REVISION {
-        return Ok(());
-    }
-    let data = JsonObject::new()
-        .with("supported", RawJson::from_value(&[REVISION]))
-        .with("requested", RawJson::string(version));
-    Err(Error::new(
-        McpErrorKind::UnsupportedRevision,
-        "Unsupported protocol version",
-    )
-    .with_data(data.to_raw()))
-}
-
-// === answering ===
 
 /// Outcome of starting a request.
 pub(crate) enum ModernStarted {
@@ -580,123 +350,4 @@ fn discover(request: &ValidatedRequest, endpoint: &dyn McpServer) -> Vec<Bytes> 
         public: false,
     };
     encode::encode_result_from(description.info, &request.id, result, Some(hint))
-}
-
-/// Encoder of one exchange for a client of this revision.
-///
-/// Dropping it cancels the exchange: "The server MUST treat a client disconnect as cancellation of
-/// that request" (basic/patterns/cancellation.mdx).
-pub(crate) struct ModernEncoder {
-    id: RequestId,
-    context: StateContext,
-    token: Option<RawJson>,
-    caller: Arc<Caller>,
-    holder: MemoryHolder,
-    scope: ByteString,
-    frame: FrameFn,
-    state: Arc<DownstreamState>,
-    /// Error of the first input request that the client did not declare. The response, if the
-    /// server fails without it.
-    undeclared: Option<Box<Error>>,
-    /// Use of the state that the request brought. It is taken back if the call had no effect.
-    used_state: Option<StateUse>,
-}
-
-impl ModernEncoder {
-    fn input_round(&self) -> InputRound<'_> {
-        InputRound {
-            id: &self.id,
-            context: &self.context,
-            caller: &self.caller,
-            holder: &self.holder,
-            scope: &self.scope,
-            state: &self.state,
-        }
-    }
-}
-
-/// Returns true if a call failed, at the server or by its tool's own account.
-fn has_failed(end: &Result<Outcome, Error>) -> bool {
-    end.as_ref().map_or(true, |outcome| {
-        outcome
-            .result
-            .get("isError")
-            .is_some_and(|failed| failed.bytes() == "true")
-    })
-}
-
-impl ResponseEncoder for ModernEncoder {
-    fn notification(&mut self, notification: Notification) -> Option<Bytes> {
-        match notification {
-            Notification::Progress(params) => self
-                .token
-                .as_ref()
-                .map(|token| notifications::encode_progress(params, token)),
-            Notification::Log(level, params) if self.caller.log_filter.allows(level) => Some(
-                notifications::encode_notification("notifications/message", &params),
-            ),
-            Notification::Extension(method, params) => {
-                Some(notifications::encode_notification(&method, &params))
-            }
-            // "These notifications MUST relate to the originating client request": other
-            // notifications do not.
-            _ => None,
-        }
-    }
-
-    fn input_required(&mut self, input: InputRequired) -> InputAction {
-        let round = self.input_round();
-        if let Some(error) = round.check_declared(&input) {
-            if matches!(input.state_holder, StateHolder::Server) {
-                round.refuse(input, &error);
-                self.undeclared.get_or_insert_with(|| Box::new(error));
-                return InputAction::Refused;
-            }
-            round.count(&input, InputOutcome::Refused);
-            return InputAction::End(
-                encode::http_status(&error),
-                vec![encode::encode_error(Some(&self.id), &error)],
-            );
-        }
-        round.count(&input, InputOutcome::Asked);
-        match input.state_holder {
-            StateHolder::Client(state) => {
-                InputAction::End(200, round.forward(&input.requests, input.server, state))
-            }
-            StateHolder::Server => InputAction::Park(input),
-        }
-    }
-
-    fn frame(&mut self, message: &[u8], _: bool) -> Bytes {
-        (self.frame)(message)
-    }
-
-    async fn park(
-        &mut self,
-        exchange: Exchange,
-        input: InputRequired,
-    ) -> Result<(u16, Vec<Bytes>), Exchange> {
-        self.input_round().park(exchange, input).await
-    }
-
-    fn result(&mut self, end: Result<Outcome, Error>) -> (u16, Vec<Bytes>) {
-        if let Err(error) = &end
-            && let Some(input) = input_rounds::from_error(error)
-            && let InputAction::End(status, parts) = self.input_required(input)
-        {
-            return (status, parts);
-        }
-        // A server that could do without the input has answered. One that failed needs the
-        // capability.
-        let end = match self.undeclared.take().filter(|_| has_failed(&end)) {
-            Some(missing) => Err(*missing),
-            None => end,
-        };
-        if let (Some(used), Err(error)) = (self.used_state.take(), &end)
-            && input_rounds::was_never_sent(error)
-        {
-            used.give_back();
-        }
-        encode::encode_outcome(&self.id, self.context.method(), end)
-    }
 }

@@ -8,4 +8,6 @@ pub(super) mod encode;
 pub(super) mod input_rounds;
 pub(super) mod open_requests;
 pub(super) mod request_state;
+mod response_encoder;
 pub(super) mod subscriptions;
+pub(super) mod validated_request;

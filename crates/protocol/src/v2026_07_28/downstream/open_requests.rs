@@ -15,8 +15,9 @@ use tokio_util::task::TaskTracker;
 
 use crate::dialect::DownstreamState;
 use crate::respond;
-use crate::v2026_07_28::downstream::dialect::{self, ModernStarted, RequestSender};
+use crate::v2026_07_28::downstream::dialect::{self, ModernStarted};
 use crate::v2026_07_28::downstream::encode;
+use crate::v2026_07_28::downstream::validated_request::{self, RequestSender};
 use moongate_jsonrpc::json::RawJson;
 use moongate_jsonrpc::message::{RequestId, RpcRequest, encode_line};
 use moongate_model::{CancelReason, Error, McpErrorKind, McpServer};
@@ -42,7 +43,7 @@ pub(crate) struct OpenRequests {
 impl OpenRequests {
     /// True if a request belongs to this revision.
     pub(crate) fn is_modern(request: &RpcRequest) -> bool {
-        dialect::carries_version(request)
+        validated_request::carries_version(request)
     }
 
     /// Starts a request. Returns an immediate response; later ones go to `out` from a task of
@@ -57,7 +58,7 @@ impl OpenRequests {
     ) -> Option<Vec<Bytes>> {
         let id = request.id.clone();
         // No headers on a pipe, so the body alone is validated.
-        let checked = dialect::validate(request, None, sender, Instant::now(), state);
+        let checked = validated_request::validate(request, None, sender, Instant::now(), state);
         let mut checked = match checked {
             Ok(checked) => checked,
             Err(error) => return Some(vec![encode::encode_error(Some(&id), &error)]),
