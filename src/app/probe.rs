@@ -13,8 +13,9 @@ use moongate_telemetry::logs;
 use moongate_transport::LinkError;
 use moongate_transport::metadata_address::MetadataAccess;
 use moongate_transport::socket::SocketAddress;
+use moongate_units::SizeSetting;
 use moongate_upstream::{
-    ConnectIdentity, ConnectTarget, ListLimits, ServerSettings, UpstreamRuntime, gateway_caller,
+    ConnectIdentity, ConnectTarget, ListOptions, ServerSettings, UpstreamRuntime, gateway_caller,
 };
 
 /// Longest time of a probe for an operator.
@@ -22,11 +23,11 @@ const TIME_MAX: Duration = Duration::from_secs(10);
 /// Names of tools that a report has.
 const NAMES_MAX: usize = 20;
 /// Limits of what is read, far below those of a configured server: a probe only counts.
-const LIMITS: ListLimits = ListLimits {
-    items: 5000,
-    pages: 100,
-    bytes: 8 << 20,
-    depth: 100,
+const LIMITS: ListOptions = ListOptions {
+    max_items: 5000,
+    max_pages: 100,
+    max_list: SizeSetting(8 << 20),
+    max_depth: 100,
 };
 /// Largest message that is read.
 const MESSAGE_MAX: usize = 8 << 20;
@@ -53,7 +54,8 @@ pub(crate) async fn probe_server(
         let active = moongate_upstream::open_connection(settings, shared, identity).await;
         let active = active.map_err(ProbeFailure::Connect)?;
         let listed =
-            moongate_upstream::list_all(&*active.server, ItemKind::Tools, &settings.lists).await;
+            moongate_upstream::list_all(&*active.server, ItemKind::Tools, &settings.options.lists)
+                .await;
         // Closed before the result is looked at, or a child would outlive a list that failed.
         active.link.close(Vec::new()).await;
         let tools = listed.map_err(|error| ProbeFailure::List(error.message.to_string()))?;
@@ -88,13 +90,17 @@ pub(super) async fn probe_for_operator(
     shared: &UpstreamRuntime,
     allow_commands: bool,
 ) -> ProbeReport {
-    let limit = settings.connect_timeout.min(TIME_MAX);
+    let limit = settings.live.connect_timeout.0.min(TIME_MAX);
     if let Some(refused) = refusal(&settings, allow_commands, limit).await {
         return refused;
     }
     // Within the probe's own limit, so that a slow start is closed in order.
-    (settings.connect_timeout, settings.start_timeout) = (limit, limit);
-    (settings.lists, settings.max_message) = (LIMITS, settings.max_message.min(MESSAGE_MAX));
+    (
+        settings.live.connect_timeout.0,
+        settings.live.start_timeout.0,
+    ) = (limit, limit);
+    (settings.options.lists, settings.options.max_message.0) =
+        (LIMITS, settings.options.max_message.0.min(MESSAGE_MAX));
     match probe_server(&settings, shared, limit + Duration::from_secs(1)).await {
         Ok(answer) => ProbeReport::Answered(answer),
         Err(ProbeFailure::Connect(ConnectError::Link(LinkError::Status {

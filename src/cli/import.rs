@@ -124,15 +124,7 @@ pub async fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
     // The names are those after renaming, as the list shows them, so the filter comes after the
     // plan.
     if !args.only.is_empty() {
-        let unknown = args
-            .only
-            .iter()
-            .find(|name| !rows.iter().any(|(_, row)| row.server.name == **name));
-        if let Some(name) = unknown {
-            bail!("--only {name:?}: there is no such server");
-        }
-        rows.retain(|(_, row)| args.only.contains(&row.server.name));
-        rows.iter_mut().for_each(|(_, row)| row.choose());
+        choose_only(&mut rows, &args.only)?;
     }
     let (places, rows): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
     let shown = match args.format {
@@ -156,20 +148,40 @@ pub async fn run(args: ImportArgs) -> anyhow::Result<ExitCode> {
         .flat_map(client_entries)
         .collect();
     if args.dry_run {
-        entries
-            .iter()
-            .filter(|entry| entry.server.is_ok())
-            .for_each(|entry| {
-                print_message(&format!(
-                    "{}: `{}` would be replaced, if it is ready",
-                    entry.taken.place.path.display(),
-                    entry.taken.name
-                ));
-            });
+        print_replacements(&entries);
         return Ok(ExitCode::SUCCESS);
     }
     let taken = ready_entries(entries, &args.config).await?;
     take_over(&taken, &args.config, &config.own, args.yes).await
+}
+
+/// Keeps the servers of these names alone, and chooses them. Fails if one of them was not found.
+fn choose_only(
+    rows: &mut Vec<(Vec<EntryPlace>, ImportRow)>,
+    only: &[String],
+) -> anyhow::Result<()> {
+    let unknown = only
+        .iter()
+        .find(|name| !rows.iter().any(|(_, row)| row.server.name == **name));
+    if let Some(name) = unknown {
+        bail!("--only {name:?}: there is no such server");
+    }
+    rows.retain(|(_, row)| only.contains(&row.server.name));
+    rows.iter_mut().for_each(|(_, row)| row.choose());
+    Ok(())
+}
+
+/// Prints which entries a take-over would replace.
+fn print_replacements(entries: &[ClientEntry]) {
+    for ClientEntry { taken, server } in entries {
+        if server.is_ok() {
+            print_message(&format!(
+                "{}: `{}` would be replaced, if it is ready",
+                taken.place.path.display(),
+                taken.name
+            ));
+        }
+    }
 }
 
 /// Writes the new servers into the config, and their keys into the env file if there is to be one.

@@ -175,24 +175,7 @@ async fn serve(loaded: LoadedConfig, source: ReloadSource, demo: bool) -> anyhow
     if demo {
         print_message("no config found: serving a built-in demo server");
     }
-    for address in &app.addresses {
-        let version = env!("CARGO_PKG_VERSION");
-        let scheme = if app.is_secure() { "https" } else { "http" };
-        let servers = if servers == 1 {
-            "1 server".to_owned()
-        } else {
-            format!("{servers} servers")
-        };
-        print_message(&format!(
-            "moongate {version} listening on {scheme}://{address}/mcp ({servers})"
-        ));
-    }
-    for socket in &app.sockets {
-        print_message(&format!("listening on {socket}, at /mcp"));
-    }
-    for address in &app.line_addresses {
-        print_message(&format!("listening on tcp:{address}, a message a line"));
-    }
+    print_listeners(&app, servers);
     if let Some(url) = public {
         print_message(&format!(
             "clients connect to {}/mcp",
@@ -222,6 +205,28 @@ async fn serve(loaded: LoadedConfig, source: ReloadSource, demo: bool) -> anyhow
         record.remove(&folder, &files);
     }
     Ok(())
+}
+
+/// Prints where clients connect, and to how many servers.
+fn print_listeners(app: &GatewayApp, servers: usize) {
+    for address in &app.addresses {
+        let version = env!("CARGO_PKG_VERSION");
+        let scheme = if app.is_secure() { "https" } else { "http" };
+        let servers = if servers == 1 {
+            "1 server".to_owned()
+        } else {
+            format!("{servers} servers")
+        };
+        print_message(&format!(
+            "moongate {version} listening on {scheme}://{address}/mcp ({servers})"
+        ));
+    }
+    for socket in &app.sockets {
+        print_message(&format!("listening on {socket}, at /mcp"));
+    }
+    for address in &app.line_addresses {
+        print_message(&format!("listening on tcp:{address}, a message a line"));
+    }
 }
 
 /// Stops the gateway, at once after a second signal.

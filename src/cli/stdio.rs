@@ -246,20 +246,22 @@ fn from_url(args: &StdioArgs, url: &str) -> Result<StdioPlan, StdioUnusable> {
     plan.auth = AuthSettings::default();
     plan.views.clear();
     plan.limits.body.0 = plan.limits.body.0.max(BRIDGE_MESSAGE_MAX);
-    plan.servers = vec![ServerSettings {
+    let mut server = ServerSettings {
         name: BRIDGED.to_owned(),
-        prefix: String::new(),
         as_client: true,
         is_gateway: true,
-        // The client gets a session of its own there, with its capabilities, roots and log level.
-        share: SharingMode::Session,
-        timeout: args.timeout,
         input_timeout: plan.times.input_timeout.0,
-        max_message: BRIDGE_MESSAGE_MAX.max(server.max_message),
-        max_concurrency: BRIDGE_CALLS,
-        queue: BRIDGE_CALLS,
         ..server
-    }];
+    };
+    server.presentation.prefix.clear();
+    // The client gets a session of its own there, with its capabilities, roots and log level.
+    server.options.share = SharingMode::Session;
+    let max_message = &mut server.options.max_message.0;
+    *max_message = BRIDGE_MESSAGE_MAX.max(*max_message);
+    server.live.timeout.0 = args.timeout;
+    server.live.max_concurrency = BRIDGE_CALLS;
+    server.live.queue = BRIDGE_CALLS;
+    plan.servers = vec![server];
     // The endpoint of that one server keeps names, URIs and task ids unchanged.
     let warnings = loaded.warnings;
     let failed = loaded.failed;
@@ -284,6 +286,14 @@ async fn read_opening(input: &mut Stdin, opening: &mut Vec<u8>) {
     }
 }
 
+/// Returns true if the client's first line is the handshake of the legacy era.
+fn opens_session(opening: &[u8]) -> bool {
+    opening
+        .split(|byte| *byte == b'\n')
+        .next()
+        .is_some_and(moongate_protocol::opens_session)
+}
+
 async fn serve(mut built: StdioPlan, wait: Duration) -> anyhow::Result<ExitCode> {
     let mut stop = StopSignals::listen()?;
     let mut input = tokio::io::stdin();
@@ -295,16 +305,10 @@ async fn serve(mut built: StdioPlan, wait: Duration) -> anyhow::Result<ExitCode>
             _ = tokio::time::timeout(wait, read_opening(&mut input, &mut opening)) => {}
             () = stop.recv() => return Ok(ExitCode::SUCCESS),
         }
-        if opening
-            .split(|byte| *byte == b'\n')
-            .next()
-            .is_some_and(moongate_protocol::opens_session)
-        {
-            built
-                .plan
-                .servers
-                .iter_mut()
-                .for_each(|server| server.first_era = Some(Era::Legacy));
+        if opens_session(&opening) {
+            for server in &mut built.plan.servers {
+                server.first_era = Some(Era::Legacy);
+            }
         }
     }
     tokio::spawn(moongate_platform::child_process::reap_orphans());

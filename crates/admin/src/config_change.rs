@@ -130,7 +130,7 @@ fn check_tools(
         return None;
     }
     // A rule may outlive its tool, and can still be taken back.
-    let rules = &entry.settings.tools;
+    let rules = &entry.settings.presentation.tools;
     let patterns = rules.deny.patterns().iter().chain(rules.allow.patterns());
     let ruled: BTreeSet<&str> = patterns
         .map(|pattern| pattern.strip_prefix('!').unwrap_or(pattern))

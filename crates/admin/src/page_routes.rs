@@ -75,6 +75,15 @@ const HEADERS: [(HeaderName, HeaderValue); 6] = [
 /// Builds the routes of the page.
 pub(super) fn routes() -> Router<Arc<AdminState>> {
     Router::new()
+        .merge(view_routes())
+        .merge(part_routes())
+        .route("/assets/{*path}", get(asset))
+        .layer(middleware::map_response(add_headers))
+}
+
+/// Builds the routes of whole pages.
+fn view_routes() -> Router<Arc<AdminState>> {
+    Router::new()
         .route(
             "/",
             get(async |viewer: PageViewer| {
@@ -111,7 +120,6 @@ pub(super) fn routes() -> Router<Arc<AdminState>> {
             }),
         )
         .route("/add", get(add_page))
-        .route("/parts/preview", post(preview_part))
         .route("/explain", get(explain_page))
         .route(
             "/keys",
@@ -119,13 +127,19 @@ pub(super) fn routes() -> Router<Arc<AdminState>> {
                 whole(&viewer, "Keys", keys_view(&viewer, |view| view.page()))
             }),
         )
+        .route("/try/{server}/{tool}", get(try_page))
+        .route("/signin", get(signin_page))
+}
+
+/// Builds the routes of fragments, which replace parts of a page.
+fn part_routes() -> Router<Arc<AdminState>> {
+    Router::new()
+        .route("/parts/preview", post(preview_part))
         .route(
             "/parts/keys",
             get(async |viewer: PageViewer| part(keys_view(&viewer, |view| view.lists()))),
         )
-        .route("/try/{server}/{tool}", get(try_page))
         .route("/parts/try/{id}/{ask}", get(question_part))
-        .route("/signin", get(signin_page))
         .route("/parts/summary", get(summary_part))
         .route(
             "/parts/notices",
@@ -148,8 +162,6 @@ pub(super) fn routes() -> Router<Arc<AdminState>> {
             "/parts/context",
             get(async |viewer: PageViewer| part(context_view(&viewer, context::table))),
         )
-        .route("/assets/{*path}", get(asset))
-        .layer(middleware::map_response(add_headers))
 }
 
 async fn add_page(viewer: PageViewer) -> Response {

@@ -358,7 +358,7 @@ pub(super) fn find_tried(admin: &AdminState, server: &str, tool: &str) -> Option
             body_after: example.body_after,
         }
     });
-    let timeout = entry.settings.timeout;
+    let timeout = entry.settings.live.timeout.0;
     Some(TriedTool {
         server: server.to_owned(),
         tool: tool.to_owned(),

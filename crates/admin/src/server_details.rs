@@ -38,9 +38,13 @@ pub(super) fn describe_identity(
     };
     ServerIdentity {
         name: settings.name.clone(),
-        title: settings.title.clone().or_else(|| text("title")),
-        icon: settings.icon.clone(),
-        prefix: settings.prefix.clone(),
+        title: settings
+            .presentation
+            .title
+            .clone()
+            .or_else(|| text("title")),
+        icon: settings.presentation.icon.clone(),
+        prefix: settings.presentation.prefix.clone(),
         name_prefix,
         server: ServerVersion {
             name: text("name"),
@@ -48,8 +52,8 @@ pub(super) fn describe_identity(
         },
         transport: Some(server.transport().to_owned()),
         target: Some(target(&settings.connect)).filter(|target| !target.is_empty()),
-        start: Some(settings.start),
-        share: Some(settings.share),
+        start: Some(settings.options.start),
+        share: Some(settings.options.share),
         enabled: true,
     }
 }
@@ -101,11 +105,11 @@ pub(super) fn effective_settings(admin: &AdminState, name: &str) -> Option<Effec
         _ => format!("{}ms", time.as_millis()),
     };
     Some(EffectiveSettings {
-        prefix: settings.prefix.clone(),
-        timeout: time(settings.timeout),
-        share: settings.share,
-        start: settings.start,
-        idle_stop: time(settings.idle_stop),
+        prefix: settings.presentation.prefix.clone(),
+        timeout: time(settings.live.timeout.0),
+        share: settings.options.share,
+        start: settings.options.start,
+        idle_stop: time(settings.options.idle_stop.0),
     })
 }
 

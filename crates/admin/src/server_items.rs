@@ -73,7 +73,7 @@ pub(super) fn with_rule(
     let table = RuleTable {
         server: &server.settings.name,
         kind: "tools",
-        rules: &server.settings.tools,
+        rules: &server.settings.presentation.tools,
     };
     let rule = describe_rule(config, table, &tool.name, tool.state == ItemState::Hidden);
     ServerItem { rule, ..tool }
@@ -189,9 +189,11 @@ fn state_by_rules(rules: &ItemRules, local: &str) -> ItemState {
 /// Returns the rules for a server's items of a kind, with the table of the config that has them.
 fn rules_of(server: &RunningServer, kind: ItemKind) -> (&'static str, &ItemRules) {
     match kind {
-        ItemKind::Tools => ("tools", &server.settings.tools),
-        ItemKind::Prompts => ("prompts", &server.settings.prompts),
-        ItemKind::Resources | ItemKind::Templates => ("resources", &server.settings.resources),
+        ItemKind::Tools => ("tools", &server.settings.presentation.tools),
+        ItemKind::Prompts => ("prompts", &server.settings.presentation.prompts),
+        ItemKind::Resources | ItemKind::Templates => {
+            ("resources", &server.settings.presentation.resources)
+        }
     }
 }
 

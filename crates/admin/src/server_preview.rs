@@ -100,21 +100,7 @@ pub(super) async fn preview_servers(
             .flat_map(|change| &change.problems)
             .map(entry_problem),
     );
-    let mut servers: Vec<FoundServer> = found
-        .rows
-        .iter()
-        .map(|row| describe_row(&found, row, &refused))
-        .collect();
-    for (row, described) in found.rows.iter().zip(&mut servers) {
-        differing_server::describe(admin, row, described).await;
-        let prefix = row
-            .server
-            .settings
-            .get("prefix")
-            .and_then(Value::as_str)
-            .unwrap_or(&row.server.name);
-        described.name_prefix = admin.gateway.name_beginning(prefix);
-    }
+    let mut servers = describe_rows(admin, &found, &refused).await;
     if slot.is_some() {
         let is_probed = |row: &&ImportRow| is_known_in_part(row) || row.is_added;
         // The probe itself refuses references, and says which. A program is not even that.
@@ -293,6 +279,30 @@ fn failed_probe(message: &str, hint: &str) -> ServerProbe {
         fault: Some(fault),
         ..ServerProbe::default()
     }
+}
+
+/// Describes the servers of a source as they are, without their probes.
+async fn describe_rows(
+    admin: &AdminState,
+    found: &FoundServers,
+    refused: &[String],
+) -> Vec<FoundServer> {
+    let mut servers: Vec<FoundServer> = found
+        .rows
+        .iter()
+        .map(|row| describe_row(found, row, refused))
+        .collect();
+    for (row, described) in found.rows.iter().zip(&mut servers) {
+        differing_server::describe(admin, row, described).await;
+        let prefix = row
+            .server
+            .settings
+            .get("prefix")
+            .and_then(Value::as_str)
+            .unwrap_or(&row.server.name);
+        described.name_prefix = admin.gateway.name_beginning(prefix);
+    }
+    servers
 }
 
 fn describe_row(found: &FoundServers, row: &ImportRow, refused: &[String]) -> FoundServer {

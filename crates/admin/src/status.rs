@@ -102,7 +102,10 @@ struct GatheredFacts<'a> {
 impl GatheredFacts<'_> {
     fn describe_running(&self, server: &RunningServer) -> ServerStatus {
         let name = server.settings.name.as_str();
-        let name_prefix = self.admin.gateway.name_beginning(&server.settings.prefix);
+        let name_prefix = self
+            .admin
+            .gateway
+            .name_beginning(&server.settings.presentation.prefix);
         ServerStatus {
             identity: server_details::describe_identity(server, name_prefix),
             condition: self.describe_condition(server),

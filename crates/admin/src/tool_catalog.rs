@@ -156,7 +156,7 @@ impl CatalogView<'_> {
         let settings = &server.settings;
         ToolOwner {
             name: settings.name.clone(),
-            title: settings.title.clone(),
+            title: settings.presentation.title.clone(),
             source: entry_source(self.config, &settings.name),
         }
     }

@@ -3,10 +3,10 @@
 //! Owns the messages about durations, sizes and rates. Does not know keys: the schema says the unit
 //! and the least value of each. Invariant: no message quotes a value that may be secret.
 
-use super::parse_units;
 use super::redact::quoted_value;
 use super::schema::SchemaRule;
 use super::tree::{ConfigNode, ConfigPath, ConfigValue};
+use moongate_units as units;
 
 /// Message about a value, and its fix.
 type UnitProblem = (String, String);
@@ -37,7 +37,7 @@ fn check_duration(
     rule: SchemaRule,
     path: &ConfigPath,
 ) -> Result<(), UnitProblem> {
-    match parse_units::duration(text) {
+    match units::duration(text) {
         Ok(duration) if duration.is_zero() && !rule.allows_zero() => Err((
             format!("`{path}` cannot be zero"),
             "write at least \"1ms\"".to_owned(),
@@ -72,9 +72,9 @@ fn check_size(
 ) -> Result<(), UnitProblem> {
     // Less than one KiB would not hold any message.
     let least = rule.least().unwrap_or("1KiB");
-    match parse_units::size(text) {
+    match units::size(text) {
         Ok(0) if rule.allows_zero() => Ok(()),
-        Ok(size) if parse_units::size(least).is_ok_and(|least| size < least) => Err((
+        Ok(size) if units::size(least).is_ok_and(|least| size < least) => Err((
             format!("`{path}` is too small"),
             format!("use at least \"{least}\""),
         )),
@@ -90,7 +90,7 @@ fn check_size(
 }
 
 fn check_rate(text: &str, node: &ConfigNode, path: &ConfigPath) -> Result<(), UnitProblem> {
-    parse_units::rate(text).map(drop).map_err(|wrong| {
+    units::rate(text).map(drop).map_err(|wrong| {
         let fix = "write a number in a time, such as \"100/min\" or \"10/s\"; \"0\" for any number";
         (
             format!("`{path}`: {} {wrong}", quoted_value(node, path)),

@@ -74,28 +74,6 @@ impl ServerKind {
 
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Share {
-    /// All clients.
-    Auto,
-    /// Each client session has its own.
-    Session,
-    /// Each principal has its own.
-    Principal,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
-#[cfg_attr(test, derive(JsonSchema))]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Start {
-    /// With the gateway.
-    Eager,
-    /// When somebody needs it.
-    Lazy,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
-#[cfg_attr(test, derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Schemas {
     /// As their servers spell them.

@@ -125,9 +125,26 @@ fn schema() -> Value {
         .into_generator()
         .into_root_schema_for::<ConfigFile>();
     let mut derived = derived.to_value();
+    for table in DEFAULTED {
+        let keys = derived["$defs"][table]["properties"].as_object_mut();
+        for key in keys.into_iter().flat_map(Map::values_mut) {
+            key.as_object_mut().map(|key| key.shift_remove("default"));
+        }
+    }
     tidy(&mut derived);
     derived
 }
+
+/// Tables of a server whose keys have their defaults in `[defaults]`, so not in themselves.
+const DEFAULTED: [&str; 7] = [
+    "Server",
+    "ServerOptions",
+    "Backoff",
+    "Retry",
+    "Breaker",
+    "Ping",
+    "WebSocketPing",
+];
 
 fn tidy(schema: &mut Value) {
     match schema {

@@ -18,7 +18,7 @@ use super::limits::LimitSettings;
 use super::server_keys::{Server, ServerOptions};
 
 /// Moongate's configuration.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(test, derive(JsonSchema))]
 #[serde(default)]
 #[cfg_attr(test, schemars(title = "Moongate configuration"))]
@@ -41,22 +41,6 @@ pub(super) struct ConfigFile {
     pub(super) limits: LimitSettings,
     /// What the gateway tells about itself.
     pub(super) telemetry: Telemetry,
-}
-
-impl Default for ConfigFile {
-    fn default() -> Self {
-        ConfigFile {
-            gateway: Gateway::default(),
-            names: NameSettings::default(),
-            defaults: ServerOptions::built_in(),
-            servers: BTreeMap::new(),
-            views: BTreeMap::new(),
-            auth: Auth::default(),
-            admin: Admin::default(),
-            limits: LimitSettings::default(),
-            telemetry: Telemetry::default(),
-        }
-    }
 }
 
 /// How the servers' names are exposed.

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::choices::{AddressOrSwitch, DiscoveryMode, OneOrMore, Schemas, StateKind};
-use super::schema_types::DurationSetting;
+use moongate_units::DurationSetting;
 
 /// The gateway's own endpoints.
 #[derive(Clone, Debug, Deserialize, Serialize)]

@@ -7,7 +7,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::schema_types::RateSetting;
+use moongate_units::RateSetting;
 
 /// List of keys in the config.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

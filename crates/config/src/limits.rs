@@ -7,8 +7,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::schema_types::{DurationSetting, RateSetting, SizeSetting};
 use moongate_telemetry::MemoryLimit;
+use moongate_units::{DurationSetting, RateSetting, SizeSetting};
 
 /// What clients can make grow.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]

@@ -14,6 +14,7 @@ use super::places::ConfigPlaces;
 use super::plan::Plan;
 use super::problem::{ConfigProblem, ConfigProblems, ProblemKind};
 use super::resolve;
+use super::server_keys::layer_defaults;
 use super::source::ConfigSources;
 use super::tree::{ConfigNode, ConfigPath, SourceSpan};
 use super::{advice, check, failed_servers, merge, redact};
@@ -92,7 +93,8 @@ pub fn load(options: &LoadOptions<'_>) -> Result<LoadedConfig, ConfigProblems> {
         &|path| merged.is_unused(path, &options.only),
         &mut faults,
     );
-    let json = checked.to_json(&|_, _| None);
+    let mut json = checked.to_json(&|_, _| None);
+    layer_defaults(&mut json);
     let file: ConfigFile = serde_json::from_value(json).unwrap_or_else(|error| {
         // The check keeps only values that the types of the keys accept.
         report_bug(&mut faults, &error.to_string());
@@ -109,48 +111,17 @@ pub fn load(options: &LoadOptions<'_>) -> Result<LoadedConfig, ConfigProblems> {
         platform: options.platform,
     };
     let mut plan = resolver.plan(&file);
-    // A start without any file serves the demo, so no server is missing there.
-    if let Some(last) = options.paths.len().checked_sub(1)
-        && faults.errors.is_empty()
-        && file.servers.is_empty()
-    {
-        let fix =
-            "add `[servers.NAME]` with a `url` or a `command`, or use the config file of a client";
-        let place = SourceSpan {
-            source: last,
-            start: 0,
-            end: 0,
-        };
-        faults.warn(
-            ProblemKind::Missing,
-            place,
-            "no server is configured: clients find nothing here",
-            fix,
-        );
+    if file.servers.is_empty() {
+        warn_of_no_server(options, &mut faults);
     }
     let problems = faults.finish(&sources);
-    let tolerable = |problem: &ConfigProblem| {
-        let is_failing = |name: &String| options.failing.contains(name);
-        problem
-            .server
-            .as_ref()
-            .is_some_and(|name| options.tolerance == ErrorTolerance::PerServer || is_failing(name))
-    };
-    if !problems.errors.iter().all(tolerable) {
+    let errors = &problems.errors;
+    if !errors.iter().all(|problem| is_tolerated(problem, options)) {
         return Err(ConfigProblems { files, ..problems });
     }
     // With `PerServer`, these servers stay visible and state their problems.
     failed_servers::replace_failed_servers(&mut plan, &problems.errors);
-    // A referenced value may be secret, although its key does not sound so.
-    let mut resolved = merged.to_json(&|path, node| {
-        let masked = || redact::masked_node(path, node, before(&merged, path), "***");
-        if node.secret {
-            Some("***".to_owned())
-        } else {
-            masked()
-        }
-    });
-    escape(&mut resolved);
+    let resolved = masked_config(&merged);
     let ConfigProblems {
         errors: failed,
         warnings,
@@ -167,6 +138,52 @@ pub fn load(options: &LoadOptions<'_>) -> Result<LoadedConfig, ConfigProblems> {
         places,
         resolved,
     })
+}
+
+/// Warns of a config without servers.
+fn warn_of_no_server(options: &LoadOptions<'_>, faults: &mut ProblemCollector) {
+    // A start without any file serves the demo, so no server is missing there.
+    if let Some(last) = options.paths.len().checked_sub(1)
+        && faults.errors.is_empty()
+    {
+        let fix =
+            "add `[servers.NAME]` with a `url` or a `command`, or use the config file of a client";
+        let place = SourceSpan {
+            source: last,
+            start: 0,
+            end: 0,
+        };
+        faults.warn(
+            ProblemKind::Missing,
+            place,
+            "no server is configured: clients find nothing here",
+            fix,
+        );
+    }
+}
+
+/// True if a problem costs only the server that it names.
+fn is_tolerated(problem: &ConfigProblem, options: &LoadOptions<'_>) -> bool {
+    let is_failing = |name: &String| options.failing.contains(name);
+    problem
+        .server
+        .as_ref()
+        .is_some_and(|name| options.tolerance == ErrorTolerance::PerServer || is_failing(name))
+}
+
+/// Returns the merged config as JSON, with secrets as `***` and dollar signs doubled.
+fn masked_config(merged: &ConfigNode) -> serde_json::Value {
+    // A referenced value may be secret, although its key does not sound so.
+    let mut resolved = merged.to_json(&|path, node| {
+        let masked = || redact::masked_node(path, node, before(merged, path), "***");
+        if node.secret {
+            Some("***".to_owned())
+        } else {
+            masked()
+        }
+    });
+    escape(&mut resolved);
+    resolved
 }
 
 /// Reports an internal mistake. An error is better than a gateway that runs with less than its

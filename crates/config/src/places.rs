@@ -66,6 +66,17 @@ impl ReadFile {
     }
 }
 
+/// Finds a list of patterns in the table at `path`.
+fn list_at<'a>(
+    layer: &'a ConfigNode,
+    path: &[&str],
+    kind_and_list: [&str; 2],
+) -> Option<&'a ConfigNode> {
+    path.iter()
+        .chain(&kind_and_list)
+        .try_fold(layer, |node, key| node.child(key))
+}
+
 /// Lists the variables that values come from.
 fn collect_variables(node: &ConfigNode, sources: &ConfigSources, found: &mut Vec<String>) {
     match &node.value {
@@ -78,81 +89,90 @@ fn collect_variables(node: &ConfigNode, sources: &ConfigSources, found: &mut Vec
     }
 }
 
-impl ConfigPlaces {
-    /// Finds the places. The weakest layer comes first.
-    pub(super) fn find(layers: &[ConfigNode], sources: &ConfigSources) -> Self {
-        let files: Vec<ReadFile> = sources
-            .files()
-            .map(|(path, tag)| ReadFile::new(path, tag))
-            .collect();
-        let starts: Vec<Vec<usize>> = sources.line_starts();
-        let line_of = |span: SourceSpan| {
-            let line = starts
-                .get(span.source)?
-                .partition_point(|start| *start <= span.start);
-            Some(FileLine {
-                file: span.source,
-                line,
-            })
-        };
-        let rules = |path: &[&str]| {
-            let mut found = RuleLines::new();
-            for (kind, list) in KINDS
-                .into_iter()
-                .flat_map(|kind| LISTS.map(|list| (kind, list)))
-            {
-                let at = |layer: &&ConfigNode| {
-                    path.iter()
-                        .chain(&[kind, list])
-                        .try_fold(*layer, |node, key| node.child(key))
-                        .is_some()
-                };
-                let Some(layer) = layers.iter().rev().find(at) else {
-                    continue;
-                };
-                let node = path
-                    .iter()
-                    .chain(&[kind, list])
-                    .try_fold(layer, |node, key| node.child(key));
-                let items = (0..)
-                    .map_while(|at| node?.child(&format!("[{at}]")))
-                    .map(|item| line_of(item.span));
-                found.insert((kind, list), items.collect());
-            }
-            found
-        };
-        let mut servers = BTreeMap::new();
-        for (name, node) in layers
+/// Search for places in the layers of a config, the weakest of which comes first.
+struct LayerSearch<'a> {
+    layers: &'a [ConfigNode],
+    sources: &'a ConfigSources,
+    /// Starts of the lines of each file.
+    starts: Vec<Vec<usize>>,
+}
+
+impl LayerSearch<'_> {
+    fn line_of(&self, span: SourceSpan) -> Option<FileLine> {
+        let line = self
+            .starts
+            .get(span.source)?
+            .partition_point(|start| *start <= span.start);
+        Some(FileLine {
+            file: span.source,
+            line,
+        })
+    }
+
+    /// Finds the rules of the table at `path`. A later list replaces an earlier one.
+    fn rules(&self, path: &[&str]) -> RuleLines {
+        let mut found = RuleLines::new();
+        for (kind, list) in KINDS
+            .into_iter()
+            .flat_map(|kind| LISTS.map(|list| (kind, list)))
+        {
+            let mut layers = self.layers.iter().rev();
+            let Some(node) = layers.find_map(|layer| list_at(layer, path, [kind, list])) else {
+                continue;
+            };
+            let items = (0..)
+                .map_while(|at| node.child(&format!("[{at}]")))
+                .map(|item| self.line_of(item.span));
+            found.insert((kind, list), items.collect());
+        }
+        found
+    }
+
+    /// Finds the entries of servers, with their rules and variables.
+    fn servers(&self) -> BTreeMap<String, ServerPlace> {
+        let mut lines: BTreeMap<&String, FileLine> = BTreeMap::new();
+        for (name, node) in self
+            .layers
             .iter()
             .filter_map(|layer| layer.child("servers")?.as_table())
             .flatten()
         {
             // A later file is stronger. Variables are no place to edit.
-            if let Some(line) = line_of(node.key) {
-                servers.insert(
-                    name.clone(),
-                    ServerPlace {
-                        line,
-                        rules: RuleLines::new(),
-                        variables: Vec::new(),
-                    },
-                );
+            if let Some(line) = self.line_of(node.key) {
+                lines.insert(name, line);
             }
         }
-        for (name, place) in &mut servers {
-            place.rules = rules(&["servers", name]);
-            let path = ConfigPath::of(&["servers", name]);
-            layers
-                .iter()
-                .filter_map(|layer| layer.at(&path))
-                .for_each(|node| {
-                    collect_variables(node, sources, &mut place.variables);
-                });
+        lines
+            .into_iter()
+            .map(|(name, line)| (name.clone(), self.server(name, line)))
+            .collect()
+    }
+
+    fn server(&self, name: &str, line: FileLine) -> ServerPlace {
+        ServerPlace {
+            line,
+            rules: self.rules(&["servers", name]),
+            variables: self.variables(name),
         }
+    }
+
+    /// Lists the variables that decide about keys of a server's entry.
+    fn variables(&self, server: &str) -> Vec<String> {
+        let path = ConfigPath::of(&["servers", server]);
+        let mut found = Vec::new();
+        for node in self.layers.iter().filter_map(|layer| layer.at(&path)) {
+            collect_variables(node, self.sources, &mut found);
+        }
+        found
+    }
+
+    /// Finds the entries of keys.
+    fn keys(&self) -> BTreeMap<(KeyList, String), FileLine> {
         let mut keys = BTreeMap::new();
         for list in [KeyList::Clients, KeyList::Operators] {
             // A later list replaces an earlier one as a whole.
-            let found = layers
+            let found = self
+                .layers
                 .iter()
                 .rev()
                 .find_map(|layer| layer.child(list.table())?.child("keys"));
@@ -160,17 +180,33 @@ impl ConfigPlaces {
                 // The line of the name: a table of TOML may begin elsewhere.
                 let name = item.child("name");
                 if let Some((name, line)) =
-                    name.and_then(|name| Some((name.as_text()?, line_of(name.span)?)))
+                    name.and_then(|name| Some((name.as_text()?, self.line_of(name.span)?)))
                 {
                     keys.insert((list, name.replace("$$", "$")), line);
                 }
             }
         }
+        keys
+    }
+}
+
+impl ConfigPlaces {
+    /// Finds the places. The weakest layer comes first.
+    pub(super) fn find(layers: &[ConfigNode], sources: &ConfigSources) -> Self {
+        let files: Vec<ReadFile> = sources
+            .files()
+            .map(|(path, tag)| ReadFile::new(path, tag))
+            .collect();
+        let search = LayerSearch {
+            layers,
+            sources,
+            starts: sources.line_starts(),
+        };
         ConfigPlaces {
             files,
-            servers,
-            defaults: rules(&["defaults"]),
-            keys,
+            servers: search.servers(),
+            defaults: search.rules(&["defaults"]),
+            keys: search.keys(),
         }
     }
 

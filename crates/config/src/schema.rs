@@ -185,6 +185,11 @@ impl<'a> SchemaRule<'a> {
             .is_some_and(|reload| reload == "restart")
     }
 
+    /// What an operator of the admin API may do with the key.
+    pub(super) fn operator(self) -> Option<&'a str> {
+        self.declared.get("x-operator")?.as_str()
+    }
+
     /// Least value with a unit, if it is not that of all.
     pub(super) fn least(self) -> Option<&'a str> {
         self.declared.get("x-least")?.as_str()

@@ -290,7 +290,7 @@ fn exposed_keys(
         ItemKind::Tools | ItemKind::Prompts => {
             let wanting = found.iter().map(|t| NameRequest {
                 server: &t.upstream.settings.name,
-                prefix: &t.upstream.settings.prefix,
+                prefix: &t.upstream.settings.presentation.prefix,
                 name: &t.base_name,
                 local: &t.local,
             });

@@ -171,9 +171,11 @@ fn legacy_form(kind: ItemKind, form: &ItemForm, listed: RawJson) -> Option<RawJs
 /// Renders an item under its server's own key, with the config's description.
 fn render_local(kind: ItemKind, route: &CatalogRoute, form: &ItemForm) -> RawJson {
     let rules = match kind {
-        ItemKind::Tools => &route.upstream.settings.tools,
-        ItemKind::Prompts => &route.upstream.settings.prompts,
-        ItemKind::Resources | ItemKind::Templates => &route.upstream.settings.resources,
+        ItemKind::Tools => &route.upstream.settings.presentation.tools,
+        ItemKind::Prompts => &route.upstream.settings.presentation.prompts,
+        ItemKind::Resources | ItemKind::Templates => {
+            &route.upstream.settings.presentation.resources
+        }
     };
     expose::render_item(
         kind,

@@ -54,7 +54,7 @@ impl EndpointUnion {
         for name in names {
             match scopes.get(name) {
                 Some(EndpointScope::Server(entry)) => {
-                    drop(union.servers.insert(entry.settings.name.clone()))
+                    union.servers.insert(entry.settings.name.clone());
                 }
                 Some(EndpointScope::View(view)) => union.views.push(view.clone()),
                 Some(EndpointScope::All | EndpointScope::Union(_)) | None => {}

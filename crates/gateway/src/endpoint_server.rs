@@ -72,8 +72,8 @@ impl McpServer for Endpoint {
         let info = match &self.scope {
             EndpointScope::Server(only) if !servers.is_empty() => {
                 moongate_protocol::gateway_info_with(
-                    only.settings.title.as_deref(),
-                    only.settings.icon.as_deref(),
+                    only.settings.presentation.title.as_deref(),
+                    only.settings.presentation.icon.as_deref(),
                 )
             }
             _ => moongate_protocol::gateway_info(),

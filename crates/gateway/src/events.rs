@@ -100,7 +100,8 @@ impl EventBus {
         let known = subscribed.get(&upstream.name).map(|server| &server.uris);
         let is_new = known.is_none_or(|uris| !uris.contains(uri));
         if is_new
-            && known.map_or(0, DemandCounter::len) >= upstream.live_settings().max_subscriptions
+            && known.map_or(0, DemandCounter::len)
+                >= upstream.live_settings().live.max_subscriptions
         {
             return false;
         }

@@ -309,10 +309,9 @@ mod tests {
             env: Vec::new(),
             cwd: None,
         };
-        ServerSettings {
-            tools,
-            ..ServerSettings::new(name, connect)
-        }
+        let mut settings = ServerSettings::new(name, connect);
+        settings.presentation.tools = tools;
+        settings
     }
 
     fn key(tools: GlobList, views: Option<Vec<String>>, is_expired: bool) -> KeySettings {
@@ -406,111 +405,138 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn each_rule_that_can_decide_is_named() {
-        let all = || key(GlobList::all(), None, false);
-        let rules = |allow: &[&str], deny: &[&str]| ItemRules {
+    /// Name of the case, its gateway, endpoint and tool, and the key of the rule that decides.
+    type ExplainCase = (
+        &'static str,
+        ExplainRig,
+        &'static str,
+        &'static str,
+        &'static str,
+    );
+
+    fn rig_of(server: ServerSettings, view: ViewRules, key: KeySettings) -> ExplainRig {
+        ExplainRig::new(vec![server], vec![view], vec![key])
+    }
+
+    fn plain_server() -> ServerSettings {
+        server("a", ItemRules::allow_all())
+    }
+
+    fn whole_view() -> ViewRules {
+        view(None, GlobList::all())
+    }
+
+    fn whole_key() -> KeySettings {
+        key(GlobList::all(), None, false)
+    }
+
+    fn key_of_view() -> KeySettings {
+        key(GlobList::all(), Some(vec!["v".to_owned()]), false)
+    }
+
+    fn with_rules(allow: &[&str], deny: &[&str]) -> ExplainRig {
+        let rules = ItemRules {
             allow: globs(allow),
             deny: globs(deny),
             ..ItemRules::default()
         };
-        let plain = || server("a", ItemRules::allow_all());
-        let with = |server, view, key| ExplainRig::new(vec![server], vec![view], vec![key]);
-        let every = || view(None, GlobList::all());
-        let only_v = |tools| key(tools, Some(vec!["v".to_owned()]), false);
-        let cases: [(&str, ExplainRig, &str, &str, &str); 14] = [
-            ("yes", with(plain(), every(), all()), "", "a__get", ""),
-            (
-                "expired",
-                with(plain(), every(), key(GlobList::all(), None, true)),
-                "",
-                "a__get",
-                "auth.keys.ci.expires",
-            ),
-            (
-                "key's views",
-                with(plain(), every(), only_v(GlobList::all())),
-                "a",
-                "get",
-                "auth.keys.ci.views",
-            ),
+        rig_of(server("a", rules), whole_view(), whole_key())
+    }
+
+    /// Cases that neither a view nor a key decides.
+    fn cases_of_servers() -> [ExplainCase; 8] {
+        let without_rules = || rig_of(plain_server(), whole_view(), whole_key());
+        [
+            ("yes", without_rules(), "", "a__get", ""),
             (
                 "off",
-                with(plain(), every(), all()),
+                without_rules(),
                 "",
                 "away__get",
                 "servers.off.enabled",
             ),
-            ("nowhere", with(plain(), every(), all()), "", "x__get", ""),
-            (
-                "not listed",
-                with(plain(), every(), all()),
-                "",
-                "a__nothing",
-                "servers.a",
-            ),
-            (
-                "left out",
-                with(plain(), every(), all()),
-                "",
-                "a__bad",
-                "servers.a",
-            ),
+            ("nowhere", without_rules(), "", "x__get", ""),
+            ("not listed", without_rules(), "", "a__nothing", "servers.a"),
+            ("left out", without_rules(), "", "a__bad", "servers.a"),
             (
                 "allow",
-                with(server("a", rules(&["put"], &[])), every(), all()),
+                with_rules(&["put"], &[]),
                 "",
                 "a__get",
                 "servers.a.tools.allow",
             ),
             (
                 "deny",
-                with(server("a", rules(&["*"], &["g*"])), every(), all()),
+                with_rules(&["*"], &["g*"]),
                 "",
                 "a__get",
                 "servers.a.tools.deny",
             ),
             (
+                "own names",
+                with_rules(&["*"], &["get"]),
+                "a",
+                "get",
+                "servers.a.tools.deny",
+            ),
+        ]
+    }
+
+    /// Cases that a view or a key decides.
+    fn cases_of_views_and_keys() -> [ExplainCase; 6] {
+        let with = |view, key| rig_of(plain_server(), view, key);
+        [
+            (
+                "expired",
+                with(whole_view(), key(GlobList::all(), None, true)),
+                "",
+                "a__get",
+                "auth.keys.ci.expires",
+            ),
+            (
+                "key's views",
+                with(whole_view(), key_of_view()),
+                "a",
+                "get",
+                "auth.keys.ci.views",
+            ),
+            (
                 "view's servers",
-                with(plain(), view(Some(&["b"]), GlobList::all()), all()),
+                with(view(Some(&["b"]), GlobList::all()), whole_key()),
                 "v",
                 "a__get",
                 "views.v.servers",
             ),
             (
                 "view's tools",
-                with(plain(), view(None, globs(&["*put"])), all()),
+                with(view(None, globs(&["*put"])), whole_key()),
                 "v",
                 "a__get",
                 "views.v.tools",
             ),
             (
                 "union",
-                with(
-                    plain(),
-                    view(None, globs(&["*put"])),
-                    only_v(GlobList::all()),
-                ),
+                with(view(None, globs(&["*put"])), key_of_view()),
                 "",
                 "a__get",
                 "auth.keys.ci.views",
             ),
             (
                 "key's tools",
-                with(plain(), every(), key(globs(&["*", "!*get"]), None, false)),
+                with(whole_view(), key(globs(&["*", "!*get"]), None, false)),
                 "",
                 "a__get",
                 "auth.keys.ci.tools",
             ),
-            (
-                "own names",
-                with(server("a", rules(&["*"], &["get"])), every(), all()),
-                "a",
-                "get",
-                "servers.a.tools.deny",
-            ),
-        ];
-        for (what, rig, endpoint, tool, expected) in &cases {
+        ]
+    }
+
+    #[tokio::test]
+    async fn each_rule_that_can_decide_is_named() {
+        let cases = cases_of_servers()
+            .into_iter()
+            .chain(cases_of_views_and_keys());
+        for (what, rig, endpoint, tool, expected) in cases {
             let explanation = rig.explain(endpoint, tool);
             let deciding = explanation.rules.iter().find(|rule| rule.decides);
             assert_eq!(
@@ -524,12 +550,12 @@ mod tests {
                 "{what}: {explanation:?}"
             );
             assert!(
-                *what != "expired" || explanation.other_endpoints.is_empty(),
+                what != "expired" || explanation.other_endpoints.is_empty(),
                 "{explanation:?}"
             );
             assert_eq!(
                 deciding.map(|rule| rule.key.join(".")).unwrap_or_default(),
-                *expected,
+                expected,
                 "{what}: {explanation:?}"
             );
         }

@@ -75,7 +75,7 @@ impl Endpoint {
             // Of several prefixes the longest is meant: the others only begin like it.
             let server = candidates
                 .into_iter()
-                .max_by_key(|server| server.settings.prefix.len())?;
+                .max_by_key(|server| server.settings.presentation.prefix.len())?;
             Some(self.guess_item(snapshot, server, name))
         })
     }
@@ -130,9 +130,9 @@ impl Endpoint {
         };
         let prefix = format!(
             "{}{}",
-            server.settings.prefix, self.generation.names.separator
+            server.settings.presentation.prefix, self.generation.names.separator
         );
-        let is_plain = self.keeps_local_names() || server.settings.prefix.is_empty();
+        let is_plain = self.keeps_local_names() || server.settings.presentation.prefix.is_empty();
         let base = if is_plain {
             name
         } else {
@@ -140,6 +140,7 @@ impl Endpoint {
         };
         let renamed = server
             .settings
+            .presentation
             .tools
             .rename
             .iter()

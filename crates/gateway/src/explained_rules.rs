@@ -87,8 +87,8 @@ pub(super) fn server_rules(item: &ExplainedItem) -> Vec<ExplainedRule> {
     let status = item.server.status();
     let name = settings.name.as_str();
     let local = item.local.as_str();
-    let allow = &settings.tools.allow;
-    let deny = &settings.tools.deny;
+    let allow = &settings.presentation.tools.allow;
+    let deny = &settings.presentation.tools.deny;
     let mut rules = Vec::new();
     let is_failed = matches!(
         status.state,
@@ -119,11 +119,11 @@ pub(super) fn server_rules(item: &ExplainedItem) -> Vec<ExplainedRule> {
         let key = ["servers", name, "tools", "deny"];
         rules.push(glob_rule(&key, deny, local, !deny.matches(local)));
     }
-    if settings.tools.hide.matches(local) {
+    if settings.presentation.tools.hide.matches(local) {
         let key = ["servers", name, "tools", "hide"];
         rules.push(ExplainedRule {
             reason: "no list has it".to_owned(),
-            ..glob_rule(&key, &settings.tools.hide, local, true)
+            ..glob_rule(&key, &settings.presentation.tools.hide, local, true)
         });
     }
     rules

@@ -118,13 +118,14 @@ impl Generation {
     pub(super) fn expected_name(&self, server: &RunningServer, local: &ByteString) -> ByteString {
         let settings = &server.settings;
         let name = settings
+            .presentation
             .tools
             .rename
             .get(local.as_str())
             .map_or(local.as_str(), String::as_str);
         let request = NameRequest {
             server: &settings.name,
-            prefix: &settings.prefix,
+            prefix: &settings.presentation.prefix,
             name,
             local,
         };

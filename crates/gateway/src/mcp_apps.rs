@@ -34,7 +34,12 @@ pub(super) fn unlisted_app_pages<'a>(
             .and_then(|other| other.definition.as_ref());
         let named = [Some(&tool.definition), other].into_iter().flatten();
         for uri in named.flat_map(|definition| moongate_protocol::app_pages(&definition.item)) {
-            let exists = tool.upstream.settings.resources.allows_uri(&uri);
+            let exists = tool
+                .upstream
+                .settings
+                .presentation
+                .resources
+                .allows_uri(&uri);
             if exists && known.insert((&tool.upstream.name, uri.clone())) {
                 pages.push(page(tool.upstream, uri));
             }

@@ -212,9 +212,9 @@ impl Endpoint {
             return None;
         };
         let rules = [
-            &only.settings.tools,
-            &only.settings.resources,
-            &only.settings.prompts,
+            &only.settings.presentation.tools,
+            &only.settings.presentation.resources,
+            &only.settings.presentation.prompts,
         ];
         let permits = rules.into_iter().all(ItemRules::leaves_all)
             && self.generation.access.allows_all_tools(principal);
@@ -260,7 +260,7 @@ impl Endpoint {
         // 2025-11-25/basic/utilities/tasks.mdx, Security Considerations: else "listing tasks would
         // expose task metadata to any requestor regardless of task ID entropy".
         let isolated = self.gateway.context().principals.is_single()
-            || server.settings.share != SharingMode::Auto;
+            || server.settings.options.share != SharingMode::Auto;
         (isolated && self.includes(&server.settings.name)).then(|| Permitted(server.clone()))
     }
 }
@@ -274,7 +274,7 @@ impl EndpointContext {
         server: &RunningServer,
         local: &ByteString,
     ) -> bool {
-        let rules = &server.settings.resources;
+        let rules = &server.settings.presentation.resources;
         if local.len() > self.uri_max() && rules.has_patterns() {
             return snapshot
                 .find_local(ItemKind::Resources, &server_name(server), local)

@@ -21,7 +21,7 @@ impl RunningServer {
     /// Returns the name for models, with the title that the config gives it.
     pub(super) fn display_title(&self) -> String {
         let name = &self.settings.name;
-        match &self.settings.title {
+        match &self.settings.presentation.title {
             Some(title) if title != name => format!("{name} ({title})"),
             _ => name.clone(),
         }
@@ -35,7 +35,7 @@ impl RunningServer {
                 .description()
                 .and_then(|description| description.instructions)
         };
-        self.settings.description.clone().or_else(own)
+        self.settings.presentation.description.clone().or_else(own)
     }
 }
 

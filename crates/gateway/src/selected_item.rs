@@ -66,9 +66,9 @@ pub(super) struct OtherDefinition {
 
 fn rules_of(upstream: &RunningServer, kind: ItemKind) -> &ItemRules {
     match kind {
-        ItemKind::Tools => &upstream.settings.tools,
-        ItemKind::Prompts => &upstream.settings.prompts,
-        ItemKind::Resources | ItemKind::Templates => &upstream.settings.resources,
+        ItemKind::Tools => &upstream.settings.presentation.tools,
+        ItemKind::Prompts => &upstream.settings.presentation.prompts,
+        ItemKind::Resources | ItemKind::Templates => &upstream.settings.presentation.resources,
     }
 }
 
@@ -93,8 +93,8 @@ pub(super) fn select_item<'a>(
     };
     // Clients parse a list as one document, with limited depth: one item must not cost them all the
     // others.
-    if item.to_raw().depth() > upstream.settings.lists.depth {
-        let most = upstream.settings.lists.depth;
+    if item.to_raw().depth() > upstream.settings.options.lists.max_depth {
+        let most = upstream.settings.options.lists.max_depth;
         let name = &upstream.settings.name;
         return Err(left_out(format!(
             "it is nested deeper than {most} levels (servers.{name}.max_depth)"

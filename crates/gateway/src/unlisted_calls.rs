@@ -96,9 +96,9 @@ impl Endpoint {
         let rest = match self.scope {
             // Names have no prefix on a single server's endpoint.
             EndpointScope::Server(_) => return true,
-            _ => name.strip_prefix(&*server.settings.prefix),
+            _ => name.strip_prefix(&*server.settings.presentation.prefix),
         };
-        server.settings.prefix.is_empty()
+        server.settings.presentation.prefix.is_empty()
             || rest.is_some_and(|rest| rest.starts_with(&self.generation.names.separator))
     }
 }

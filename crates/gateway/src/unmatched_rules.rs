@@ -11,6 +11,7 @@ use crate::endpoint_scope::EndpointScope;
 use crate::findings::{CatalogFinding, FindingTopic};
 use crate::generation::Generation;
 use crate::running_server::RunningServer;
+use crate::settings::ViewRules;
 use moongate_access::policy::{GlobList, ItemRules, literal_beginning};
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::ItemKind;
@@ -38,7 +39,9 @@ pub(super) fn unmatched(generation: &Generation, snapshot: &Snapshot) -> Vec<Cat
     // A pattern with a server's prefix in front can only match that server.
     let is_certain = |pattern: &str| {
         let is_of = |entry: &&RunningServer| {
-            let beginning = generation.names.beginning(&entry.settings.prefix);
+            let beginning = generation
+                .names
+                .beginning(&entry.settings.presentation.prefix);
             beginning.is_some_and(|beginning| literal_beginning(pattern).starts_with(&beginning))
         };
         whole || listed.iter().any(is_of)
@@ -58,18 +61,7 @@ pub(super) fn unmatched(generation: &Generation, snapshot: &Snapshot) -> Vec<Cat
             ));
         }
     };
-    let mut views: Vec<_> = generation.scopes.values().collect();
-    views.sort_by_key(|scope| {
-        if let EndpointScope::View(view) = scope {
-            view.name.clone()
-        } else {
-            String::new()
-        }
-    });
-    for scope in views {
-        let EndpointScope::View(view) = scope else {
-            continue;
-        };
+    for view in views_by_name(generation) {
         let names = exposed().filter(|(server, _)| {
             view.servers
                 .as_ref()
@@ -102,6 +94,19 @@ pub(super) fn unmatched(generation: &Generation, snapshot: &Snapshot) -> Vec<Cat
     found
 }
 
+fn views_by_name(generation: &Generation) -> Vec<&ViewRules> {
+    let mut views: Vec<&ViewRules> = generation
+        .scopes
+        .values()
+        .filter_map(|scope| match scope {
+            EndpointScope::View(view) => Some(&**view),
+            _ => None,
+        })
+        .collect();
+    views.sort_by(|one, other| one.name.cmp(&other.name));
+    views
+}
+
 /// Rule by its section, key and pattern. Servers get the same ones from `defaults`, which need not
 /// match at each server.
 type RuleKey = (&'static str, &'static str, String);
@@ -132,9 +137,9 @@ fn of_servers(generation: &Generation) -> Vec<CatalogFinding> {
 fn rules_of(entry: &RunningServer) -> [(&'static str, &ItemRules); 3] {
     let settings = &entry.settings;
     [
-        ("tools", &settings.tools),
-        ("prompts", &settings.prompts),
-        ("resources", &settings.resources),
+        ("tools", &settings.presentation.tools),
+        ("prompts", &settings.presentation.prompts),
+        ("resources", &settings.presentation.resources),
     ]
 }
 

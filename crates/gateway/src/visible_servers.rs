@@ -57,7 +57,7 @@ impl Endpoint {
                 let beginning = self
                     .generation
                     .names
-                    .beginning(&server.settings.prefix)
+                    .beginning(&server.settings.presentation.prefix)
                     .unwrap_or_default();
                 all == 0 && self.generation.access.may_allow_from(principal, &beginning)
             };

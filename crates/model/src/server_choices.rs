@@ -7,25 +7,31 @@ use serde::{Deserialize, Serialize};
 
 /// Mode of sharing connections between clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "Share"))]
 #[serde(rename_all = "lowercase")]
 pub enum SharingMode {
-    /// Shared connection for all clients. Clients get dedicated ones in the server's other era, and
-    /// where a server that sends input requests could mix them up.
+    /// All clients.
+    // They get dedicated connections in the server's other era, and where a server that sends input
+    // requests could mix them up.
     #[default]
     Auto,
-    /// Separate connection for each client session (legacy clients). Clients without one share.
+    /// Each client session has its own.
+    // Only legacy clients have sessions. The others share.
     Session,
-    /// Separate connection for each principal.
+    /// Each principal has its own.
     Principal,
 }
 
 /// Time of a server's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "Start"))]
 #[serde(rename_all = "lowercase")]
 pub enum ServerStart {
-    /// Starts with the gateway.
+    /// With the gateway.
     #[default]
     Eager,
-    /// Starts on use.
+    /// When somebody needs it.
     Lazy,
 }

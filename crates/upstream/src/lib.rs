@@ -3,6 +3,8 @@
 //! Invariant: a server that hangs or fails delays no call to another one.
 
 // In reading order. Each module may use only the ones above it; `tests/tidy.rs` checks that.
+mod supervision_options;
+mod options;
 mod settings;
 mod status;
 mod connection_owner;
@@ -59,11 +61,14 @@ pub use gateway_caller::gateway_caller;
 pub use lists::definition_checks::DefinitionCheck;
 pub use lists::eras::EraLists;
 pub use lists::fetch::{ItemList, ServerLists, list_all, offers_list};
+pub use options::{ConnectionOptions, ListOptions, LiveOptions};
 pub use settings::{
-    BackoffSettings, BreakerSettings, ConnectTarget, HttpTransport, ListLimits, NetworkSettings,
-    PingSettings, ServerSettings,
+    ConnectTarget, HttpTransport, NetworkSettings, ServerPresentation, ServerSettings,
 };
 pub use status::UpstreamStatus;
+pub use supervision_options::{
+    BackoffSettings, BreakerSettings, PingSettings, RetrySettings, WebSocketPingSettings,
+};
 
 /// Longest time of a stop. The supervisor closes the link, which takes a moment and never more than
 /// the link's steps.
@@ -249,7 +254,7 @@ impl Upstream {
     pub fn inflight(&self) -> usize {
         self.calls
             .concurrency
-            .in_use(self.live_settings().max_concurrency)
+            .in_use(self.live_settings().live.max_concurrency)
     }
 
     /// Returns the number of calls in the concurrency queue.

@@ -51,7 +51,10 @@ impl ServerContext {
         Arc::new(ServerContext {
             name: ByteString::from(settings.name.as_str()),
             live_settings: ArcSwap::from_pointee(settings.clone()),
-            timeouts: Arc::new(CallTimeouts::new(settings.timeout, settings.input_timeout)),
+            timeouts: Arc::new(CallTimeouts::new(
+                settings.live.timeout.0,
+                settings.input_timeout,
+            )),
             status: watch::Sender::new(UpstreamStatus::initial(&settings.connect)),
             settings: Arc::new(settings),
             common,
@@ -84,7 +87,7 @@ impl ServerContext {
             .live_settings
             .swap(Arc::new(self.settings.with_live_settings(settings)));
         self.timeouts
-            .update(settings.timeout, settings.input_timeout);
+            .update(settings.live.timeout.0, settings.input_timeout);
         before
     }
 

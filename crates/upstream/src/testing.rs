@@ -420,10 +420,8 @@ pub(super) mod memory {
                 env: Vec::new(),
                 cwd: None,
             };
-            let mut settings = ServerSettings {
-                share: SharingMode::Session,
-                ..ServerSettings::new("a", connect)
-            };
+            let mut settings = ServerSettings::new("a", connect);
+            settings.options.share = SharingMode::Session;
             settings.protocol = Some("2025-11-25".to_owned());
             change(&mut settings);
             let memory = self.clone();

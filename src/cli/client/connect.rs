@@ -98,8 +98,8 @@ impl VerbClient {
         if !moongate_upstream::offers_list(&capabilities, kind) {
             return Ok(Vec::new());
         }
-        let limit = self.target.settings.list_timeout;
-        let lists = &self.target.settings.lists;
+        let limit = self.target.settings.live.list_timeout.0;
+        let lists = &self.target.settings.options.lists;
         let listed = tokio::time::timeout(
             limit,
             moongate_upstream::list_all(&*self.active.server, kind, lists),
@@ -135,7 +135,7 @@ impl VerbClient {
     fn failure(&self, error: &Error) -> VerbFailure {
         if error.kind == McpErrorKind::ServerTimeout && self.target.is_ad_hoc() {
             let name = self.target.name();
-            let limit = self.target.settings.timeout;
+            let limit = self.target.settings.live.timeout.0;
             return VerbFailure::Failed(format!(
                 "{name} did not answer within {limit:?} (--timeout)"
             ));

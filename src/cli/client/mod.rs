@@ -234,19 +234,8 @@ async fn call(args: &CallArgs, given: CallArguments) -> Result<ExitCode, VerbFai
             Ok(outcome) => outcome,
             Err(failure) if definition.is_some() => return Err(failure),
             Err(failure) => {
-                // The server may list no such tool because it is disconnected. The admin listener
-                // knows.
-                let away = match client.target.admin() {
-                    Some(admin) => explain_missing::explain(&args.name, &admin).await,
-                    None => None,
-                };
-                return Err(match away {
-                    Some(away) => VerbFailure::Failed(away)
-                        .with_hint("`moongate status` says more".to_owned()),
-                    None => {
-                        failure.with_hint(unknown.unwrap_or_else(|| unlisted(&args.name, &tools)))
-                    }
-                });
+                let hint = unknown.unwrap_or_else(|| unlisted(&args.name, &tools));
+                return Err(missing_tool(client, &args.name, failure, hint).await);
             }
         };
         // A tool's own failure is a successful call with `isError`, so the result is shown first.
@@ -275,6 +264,25 @@ async fn call(args: &CallArgs, given: CallArguments) -> Result<ExitCode, VerbFai
         })
     };
     connect::with_client(&args.target, called).await
+}
+
+/// Returns the failure of a call to a tool that is not listed, with the reason if the gateway knows
+/// it.
+async fn missing_tool(
+    client: &VerbClient,
+    name: &str,
+    failure: VerbFailure,
+    hint: String,
+) -> VerbFailure {
+    // The server may list no such tool because it is disconnected. The admin listener knows.
+    let away = match client.target.admin() {
+        Some(admin) => explain_missing::explain(name, &admin).await,
+        None => None,
+    };
+    match away {
+        Some(away) => VerbFailure::Failed(away).with_hint("`moongate status` says more".to_owned()),
+        None => failure.with_hint(hint),
+    }
 }
 
 async fn get(args: &CallArgs, given: CallArguments) -> Result<ExitCode, VerbFailure> {

@@ -122,17 +122,17 @@ impl TargetArgs {
         };
         // A server of the config keeps the limits that the gateway would apply.
         if chosen != TargetChoice::Server {
-            settings.max_message = MAX_MESSAGE;
+            settings.options.max_message.0 = MAX_MESSAGE;
         }
         if self.protocol.is_some() {
             settings.protocol.clone_from(&self.protocol);
         }
         if let Some(time) = self.timeout {
-            settings.timeout = time;
-            settings.start_timeout = time;
-            settings.list_timeout = time;
+            settings.live.timeout.0 = time;
+            settings.live.start_timeout.0 = time;
+            settings.live.list_timeout.0 = time;
             // Connecting must not take longer than the whole call may.
-            settings.connect_timeout = settings.connect_timeout.min(time);
+            settings.live.connect_timeout.0 = settings.live.connect_timeout.0.min(time);
         }
         Ok(VerbTarget {
             settings,
@@ -401,7 +401,7 @@ impl VerbTarget {
     /// Explains a failed connection, with advice.
     pub(super) fn failure(&self, error: &ConnectError) -> VerbFailure {
         let name = self.name();
-        let limit = self.settings.start_timeout;
+        let limit = self.settings.live.start_timeout.0;
         match (error, self.chosen) {
             (
                 ConnectError::Link(LinkError::Timeout(_)),

@@ -65,31 +65,52 @@ fn may_be_narrow(keys: &[KeySettings], key: &str) -> bool {
     }
 }
 
+/// Returns why the servers of a file stay there, whatever they are.
+fn reason_to_stay(place: &EntryPlace) -> Option<&'static str> {
+    if !place.is_users {
+        Some("others may use this file, too")
+    } else if place.profile.method != ConnectMethod::File {
+        Some("the client is no longer developed")
+    } else {
+        None
+    }
+}
+
+fn print_stay(path: &Path, why: &str) {
+    print_message(&format!(
+        "{}: its servers stay there, since {why}",
+        path.display()
+    ));
+}
+
+/// Returns how much of this gateway the file's own entry reaches, and the entry's name.
+fn entry_reach(
+    file: &ClientFile,
+    config: &[PathBuf],
+    own: &SelfAddresses,
+) -> anyhow::Result<(GatewayReach, String)> {
+    let options = load_options(config);
+    let keys = moongate_config::load(&options)
+        .map(|loaded| loaded.plan.auth.keys)
+        .unwrap_or_default();
+    let reach_of = |entry: &Map<String, Value>| {
+        own.reach_of(entry, &options.paths, |key| may_be_narrow(&keys, key))
+    };
+    file.reach(reach_of)
+}
+
 async fn take_over_file(
     taken: &[&TakenServer],
     config: &[PathBuf],
     own: &SelfAddresses,
     is_confirmed: bool,
 ) -> anyhow::Result<()> {
-    let Some(EntryPlace {
-        profile,
-        path,
-        is_users,
-        ..
-    }) = taken.first().map(|taken| &taken.place)
-    else {
+    let Some(place) = taken.first().map(|taken| &taken.place) else {
         return Ok(());
     };
-    if !is_users || profile.method != ConnectMethod::File {
-        let why = if *is_users {
-            "the client is no longer developed"
-        } else {
-            "others may use this file, too"
-        };
-        print_message(&format!(
-            "{}: its servers stay there, since {why}",
-            path.display()
-        ));
+    let EntryPlace { profile, path, .. } = place;
+    if let Some(why) = reason_to_stay(place) {
+        print_stay(path, why);
         return Ok(());
     }
     let args = ConnectArgs::for_take_over(config);
@@ -107,23 +128,13 @@ async fn take_over_file(
         })
         .collect();
     let file = ClientFile::read(path.clone())?;
-    let options = load_options(config);
-    let keys = moongate_config::load(&options)
-        .map(|loaded| loaded.plan.auth.keys)
-        .unwrap_or_default();
-    let reach_of = |entry: &Map<String, Value>| {
-        own.reach_of(entry, &options.paths, |key| may_be_narrow(&keys, key))
-    };
-    let (reach, name) = file.reach(reach_of)?;
+    let (reach, name) = entry_reach(&file, config, &own)?;
     if reach == GatewayReach::Part {
         // Another entry would offer what is left out there on purpose.
         let why = format!(
             "its entry `{name}` reaches only a part of this gateway, or none of this config's"
         );
-        print_message(&format!(
-            "{}: its servers stay there, since {why}",
-            path.display()
-        ));
+        print_stay(path, &why);
         return Ok(());
     }
     let has_own = reach == GatewayReach::All;

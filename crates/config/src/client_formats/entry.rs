@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, HashSet};
 use super::super::collector::ProblemCollector;
 use super::super::problem::ProblemKind;
 use super::super::tree::{ConfigNode, ConfigPath, ConfigValue, SourceSpan};
-use super::client::{ClientFormat, OWN, TimeUnit, WITSY};
+use super::client::{ClientFormat, OWN, WITSY};
+use super::command_line::{is_file, split, windows_program};
 use super::ignored::IgnoredSettings;
 use super::references::{self, EditorContext};
 use super::tools;
@@ -56,27 +57,6 @@ const TYPES: [(&str, &str); 16] = [
     ("ws", "ws"),
     ("websocket", "ws"),
     ("remote", ""),
-];
-
-/// Keys with a time in a fixed unit, with our key.
-const TIMED: [(&str, &str, TimeUnit); 9] = [
-    (
-        "connectionTimeout",
-        "connect_timeout",
-        TimeUnit::Milliseconds,
-    ),
-    ("startup_timeout_sec", "start_timeout", TimeUnit::Seconds),
-    (
-        "startup_timeout_ms",
-        "start_timeout",
-        TimeUnit::Milliseconds,
-    ),
-    ("tool_timeout_sec", "timeout", TimeUnit::Seconds),
-    ("timeout_sec", "timeout", TimeUnit::Seconds),
-    ("timeoutSeconds", "timeout", TimeUnit::Seconds),
-    ("timeout_seconds", "timeout", TimeUnit::Seconds),
-    ("timeoutMs", "timeout", TimeUnit::Milliseconds),
-    ("timeout_ms", "timeout", TimeUnit::Milliseconds),
 ];
 
 /// Type here that a client's word means. Empty if the URL decides.
@@ -488,36 +468,6 @@ impl ClientEntry<'_> {
         }
     }
 
-    /// Gives numbers the client's unit of time.
-    fn times(&mut self, foreign: bool) {
-        for (key, ours, unit) in TIMED {
-            let Some(node) = self.table.remove(key) else {
-                continue;
-            };
-            let node = match with_unit(&node.value, unit) {
-                Some(value) => ConfigNode { value, ..node },
-                None => node,
-            };
-            self.table.entry(ours.to_owned()).or_insert(node);
-        }
-        let Some(unit) = self.format.unit.filter(|_| foreign) else {
-            return;
-        };
-        for key in ["timeout", "connect_timeout", "start_timeout"] {
-            if let Some(node) = self.table.get_mut(key)
-                && let Some(value) = with_unit(&node.value, unit)
-            {
-                node.value = value;
-            }
-        }
-        if let Some(node) = self.table.remove("initTimeout") {
-            let value = with_unit(&node.value, unit);
-            self.table.extend(
-                value.map(|value| ("start_timeout".to_owned(), ConfigNode { value, ..node })),
-            );
-        }
-    }
-
     /// Turns numbers and booleans into text where only text makes sense.
     fn scalars(&mut self) {
         for key in ["env", "headers", "args"] {
@@ -571,33 +521,6 @@ fn rewrite(
     }
 }
 
-/// Converts a number, or the text of one, into a time.
-fn with_unit(value: &ConfigValue, unit: TimeUnit) -> Option<ConfigValue> {
-    let number = match value {
-        #[allow(clippy::cast_precision_loss, reason = "no time is so long")]
-        ConfigValue::Int(number) => *number as f64,
-        ConfigValue::Float(number) => *number,
-        ConfigValue::Text(text) => text.trim().parse().ok()?,
-        _ => return None,
-    };
-    let milliseconds = match unit {
-        TimeUnit::Seconds => number * 1000.0,
-        TimeUnit::Milliseconds => number,
-    };
-    // No config means a time above this bound, and such numbers lose digits.
-    if !milliseconds.is_finite() || !(0.0..1e15).contains(&milliseconds) {
-        return None;
-    }
-    // Whole seconds are written as such, since messages may quote the value.
-    let whole = (milliseconds % 1000.0).abs() < f64::EPSILON;
-    let text = if whole {
-        format!("{:.0}s", milliseconds / 1000.0)
-    } else {
-        format!("{milliseconds:.0}ms")
-    };
-    Some(ConfigValue::Text(text))
-}
-
 fn as_text(node: &mut ConfigNode) {
     match node.value {
         ConfigValue::Int(number) => node.value = ConfigValue::Text(number.to_string()),
@@ -605,85 +528,6 @@ fn as_text(node: &mut ConfigNode) {
         ConfigValue::Float(number) => node.value = ConfigValue::Text(number.to_string()),
         _ => {}
     }
-}
-
-/// True if a program has this name, white space included.
-fn is_file(line: &str) -> bool {
-    line.contains(['/', '\\']) && std::path::Path::new(line).is_file()
-}
-
-/// Returns the length of a program's path at the start of a line, white space included: `C:\Program
-/// Files\x\y.cmd`.
-fn windows_program(line: &str) -> Option<usize> {
-    const ENDINGS: [&str; 4] = [".exe", ".cmd", ".bat", ".com"];
-    let lower = line.to_ascii_lowercase();
-    let is_end = |at: &usize| lower[*at..].chars().next().is_none_or(char::is_whitespace);
-    let ends = ENDINGS.iter().filter_map(|ending| {
-        lower
-            .match_indices(ending)
-            .map(|(at, _)| at + 4)
-            .find(is_end)
-    });
-    ends.min().filter(|_| is_windows_path(line))
-}
-
-/// True for the beginning of a path on a drive or in a share of Windows.
-fn is_windows_path(start: &str) -> bool {
-    start.starts_with("\\\\")
-        || start.as_bytes().get(1) == Some(&b':') && start.as_bytes()[0].is_ascii_alphabetic()
-}
-
-/// True for the rest of `\\server\x` behind its first backslash.
-fn is_share(rest: &str) -> bool {
-    rest.strip_prefix('\\')
-        .is_some_and(|name| name.starts_with(|c: char| c.is_ascii_alphanumeric()))
-}
-
-/// Returns the characters that a backslash takes the meaning from. Before any other it is one of a
-/// path of Windows.
-fn escapes(word: &str, quote: Option<char>) -> &'static str {
-    match quote {
-        // In a POSIX shell, a backslash has no meaning inside single quotes.
-        Some('\'') => "",
-        _ if is_windows_path(word) => " \t\"'\\",
-        Some(_) => "\"\\$`",
-        None => " \t\n\"'\\$`&|;<>()*?[]{}#~!",
-    }
-}
-
-/// Splits a command line into words as a shell does, without any other work of a shell.
-pub fn split(line: &str) -> Vec<String> {
-    let mut words = Vec::new();
-    let mut word = String::new();
-    let mut open = false;
-    let mut quote: Option<char> = None;
-    let mut chars = line.chars();
-    while let Some(c) = chars.next() {
-        let is_escaped = |next: char| escapes(&word, quote).contains(next);
-        match (c, quote) {
-            (c, Some(end)) if c == end => quote = None,
-            // A share begins with two of them.
-            ('\\', _) if word.is_empty() && is_share(chars.as_str()) => {
-                word.push_str("\\\\");
-                chars.next();
-            }
-            ('\\', _) if chars.as_str().starts_with(is_escaped) => word.extend(chars.next()),
-            (c, Some(_)) => word.push(c),
-            ('"' | '\'', None) => (quote, open) = (Some(c), true),
-            (c, None) if c.is_whitespace() => {
-                if open || !word.is_empty() {
-                    words.push(std::mem::take(&mut word));
-                }
-                open = false;
-            }
-            (c, None) => word.push(c),
-        }
-    }
-    // An open quote at the end counts as closed, and '' is an empty word.
-    if open || !word.is_empty() {
-        words.push(word);
-    }
-    words
 }
 
 #[cfg(test)]

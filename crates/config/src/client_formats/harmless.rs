@@ -11,7 +11,8 @@ use super::super::problem::ProblemKind;
 use super::super::resolve;
 use super::super::schema::{ConfigSchema, SchemaRule};
 use super::super::tree::{ConfigNode, ConfigValue};
-use super::entry::{ClientEntry, split, type_of};
+use super::command_line::split;
+use super::entry::{ClientEntry, type_of};
 
 /// Keys with the address of a server, under all names that clients have for them.
 const PLACES: [&str; 9] = [

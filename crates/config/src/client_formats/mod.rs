@@ -5,12 +5,14 @@
 //! file with only our keys stays as it is.
 
 mod client;
+mod command_line;
 mod entry;
 mod harmless;
 mod ignored;
 mod own_variables;
 mod references;
 mod switched_off;
+mod times;
 mod tools;
 mod wrappers;
 
@@ -18,7 +20,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::path::Path as FilePath;
 
-pub use entry::split as split_command;
+pub use command_line::split as split_command;
 pub(super) use entry::{ALIASES, type_names};
 pub(super) use wrappers::{SERVER_MAPS, has_plain_dollars};
 

@@ -97,43 +97,10 @@ fn parse_reference(
     editor: &EditorContext,
     asked: &mut Vec<String>,
 ) -> Result<Option<(String, usize)>, UnreadableReference> {
+    if let Some(found) = editor_reference(text, editor, asked) {
+        return Ok(Some(found));
+    }
     let has = |style: ReferenceStyle| styles.contains(&style);
-    if let Some((id, taken)) = between(text, "${input:", "}") {
-        let name = variable(id);
-        asked.push(name.clone());
-        return Ok(Some(match editor.inputs.get(id) {
-            // A default is plain text to the editor, so its dollar signs must survive our
-            // expansion.
-            Some(Some(default)) => (
-                format!("${{{name}:-{}}}", default.replace('$', "$$")),
-                taken,
-            ),
-            _ => (format!("${{{name}}}"), taken),
-        }));
-    }
-    if let Some(workspace) = &editor.workspace
-        && let Some((which, taken)) = between(text, "${workspaceFolder", "}")
-    {
-        let name = || workspace.rsplit(['/', '\\']).next().unwrap_or_default();
-        // `${workspaceFolder:NAME}` is one of several folders. The file is in the one that is meant
-        // most often.
-        let value = if which == "Basename" {
-            name()
-        } else {
-            workspace
-        };
-        return Ok(Some((value.replace('$', "$$"), taken)));
-    }
-    // VS Code's variables for the home directory, and for what separates names in a path.
-    if let Some(mark) = ["${pathSeparator}", "${/}"]
-        .into_iter()
-        .find(|mark| text.starts_with(mark))
-    {
-        return Ok(Some((std::path::MAIN_SEPARATOR.to_string(), mark.len())));
-    }
-    if text.starts_with("${userHome}") {
-        return Ok(Some(("${HOME}".to_owned(), "${userHome}".len())));
-    }
     if let Some((inside, taken)) =
         between(text, "${{", "}}").filter(|_| has(ReferenceStyle::Secrets))
     {
@@ -156,21 +123,7 @@ fn parse_reference(
         }
     }
     if let Some((inside, taken)) = between(text, "$(", ")").filter(|_| has(ReferenceStyle::Shell)) {
-        let words: Vec<&str> = inside.split_whitespace().collect();
-        return match words.as_slice() {
-            ["echo", name] if name.starts_with('$') => Ok(Some((
-                format!("${{{}}}", name.trim_matches(['$', '{', '}'])),
-                taken,
-            ))),
-            ["cat", path] if !path.starts_with('-') => {
-                Ok(Some((format!("${{file:{path}}}"), taken)))
-            }
-            // A gateway that runs commands from a copied file would be a trap.
-            _ => Err((
-                "a command in a value is not run here".to_owned(),
-                "use an environment variable, `${NAME}`, or a file, `${file:/path}`",
-            )),
-        };
+        return Ok(Some((shell_reference(inside)?, taken)));
     }
     if has(ReferenceStyle::Dollar) && text.starts_with('$') {
         let name = name(&text[1..]);
@@ -185,6 +138,65 @@ fn parse_reference(
         }
     }
     Ok(None)
+}
+
+/// Converts a reference that editors replace, in the files of all clients.
+fn editor_reference(
+    text: &str,
+    editor: &EditorContext,
+    asked: &mut Vec<String>,
+) -> Option<(String, usize)> {
+    if let Some((id, taken)) = between(text, "${input:", "}") {
+        let name = variable(id);
+        asked.push(name.clone());
+        return Some(match editor.inputs.get(id) {
+            // A default is plain text to the editor, so its dollar signs must survive our
+            // expansion.
+            Some(Some(default)) => (
+                format!("${{{name}:-{}}}", default.replace('$', "$$")),
+                taken,
+            ),
+            _ => (format!("${{{name}}}"), taken),
+        });
+    }
+    if let Some(workspace) = &editor.workspace
+        && let Some((which, taken)) = between(text, "${workspaceFolder", "}")
+    {
+        let name = || workspace.rsplit(['/', '\\']).next().unwrap_or_default();
+        // `${workspaceFolder:NAME}` is one of several folders. The file is in the one that is meant
+        // most often.
+        let value = if which == "Basename" {
+            name()
+        } else {
+            workspace
+        };
+        return Some((value.replace('$', "$$"), taken));
+    }
+    // VS Code's variables for the home directory, and for what separates names in a path.
+    if let Some(mark) = ["${pathSeparator}", "${/}"]
+        .into_iter()
+        .find(|mark| text.starts_with(mark))
+    {
+        return Some((std::path::MAIN_SEPARATOR.to_string(), mark.len()));
+    }
+    text.starts_with("${userHome}")
+        .then(|| ("${HOME}".to_owned(), "${userHome}".len()))
+}
+
+/// Converts the command of a shell's substitution, if it only reads a variable or a file.
+fn shell_reference(command: &str) -> Result<String, UnreadableReference> {
+    let words: Vec<&str> = command.split_whitespace().collect();
+    match words.as_slice() {
+        ["echo", name] if name.starts_with('$') => {
+            Ok(format!("${{{}}}", name.trim_matches(['$', '{', '}'])))
+        }
+        ["cat", path] if !path.starts_with('-') => Ok(format!("${{file:{path}}}")),
+        // A gateway that runs commands from a copied file would be a trap.
+        _ => Err((
+            "a command in a value is not run here".to_owned(),
+            "use an environment variable, `${NAME}`, or a file, `${file:/path}`",
+        )),
+    }
 }
 
 /// Name of a variable at the start of a text, empty if there is none.
@@ -226,20 +238,14 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::super::expand::expand_text;
     use super::super::super::reference_variables::ReferenceVariables;
-    use super::super::client::{CRUSH, GEMINI, LIBRECHAT, LIST, OPENCODE, SERVERS, SHARED};
+    use super::super::client::{
+        CRUSH, ClientFormat, GEMINI, LIBRECHAT, LIST, OPENCODE, SERVERS, SHARED,
+    };
     use super::*;
 
-    #[test]
-    fn each_client_s_references_become_ours_and_no_others() {
-        let inputs = EditorInputs::from([
-            ("a-key".to_owned(), None),
-            ("url".to_owned(), Some("x$y".to_owned())),
-        ]);
-        let editor = EditorContext {
-            inputs,
-            workspace: Some("/w/$x".to_owned()),
-        };
-        for (format, text, expected) in [
+    /// Texts of clients, with what they become.
+    fn converted_references() -> [(&'static ClientFormat, &'static str, &'static str); 15] {
+        [
             (&GEMINI, "Bearer $TOKEN!", "Bearer ${TOKEN}!"),
             (
                 &GEMINI,
@@ -291,7 +297,20 @@ mod tests {
             ),
             (&LIST, "${{ secrets.KEY }}", "${KEY}"),
             (&GEMINI, "\u{e9}$A\u{e9}%B%", "\u{e9}${A}\u{e9}${B}"),
-        ] {
+        ]
+    }
+
+    #[test]
+    fn each_client_s_references_become_ours_and_no_others() {
+        let inputs = EditorInputs::from([
+            ("a-key".to_owned(), None),
+            ("url".to_owned(), Some("x$y".to_owned())),
+        ]);
+        let editor = EditorContext {
+            inputs,
+            workspace: Some("/w/$x".to_owned()),
+        };
+        for (format, text, expected) in converted_references() {
             assert_eq!(
                 rewrite(text, format.references, &editor, &mut Vec::new()).as_deref(),
                 Ok(expected),

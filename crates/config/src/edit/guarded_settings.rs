@@ -1,100 +1,114 @@
-//! Settings of servers that an operator may write from elsewhere, and those that need
+//! Keys of servers that an operator may write from elsewhere, and those that need
 //! `admin.allow_commands`.
 //!
-//! Owns both lists. Does not know whether commands are allowed. Invariant: a setting of neither
-//! list is never written, so that no spelling of a client's format gets around the second one.
+//! Owns what each right allows. Does not list the keys: each has its right at its declaration, as
+//! `x-operator`. Does not know whether commands are allowed. Invariant: a key without a right is
+//! never written, so that no spelling of a client's format gets around the permission.
+
+use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
 use super::edit_error::ConfigEditError;
 use crate::expand::refers_to_file;
+use crate::schema::ConfigSchema;
 use moongate_search::nearest;
 
-/// Keys that say how a server looks, and its times and limits. None of them decides what runs or
-/// where it leads.
-pub(super) const SETTABLE: [&str; 28] = [
-    "title",
-    "icon",
-    "description",
-    "prefix",
-    "share",
-    "start",
-    "idle_stop",
-    "timeout",
-    "connect_timeout",
-    "start_timeout",
-    "list_timeout",
-    "relist",
-    "protocol",
-    "max_connections",
-    "max_concurrency",
-    "queue",
-    "max_message",
-    "max_backlog",
-    "max_notifications",
-    "max_items",
-    "max_pages",
-    "max_list",
-    "max_depth",
-    "max_subscriptions",
-    "backoff",
-    "retry",
-    "breaker",
-    "ping",
-];
-/// Keys that decide what runs, which file is read, which of the clients' headers a server gets, or
-/// whether it may be where clouds keep credentials. A new server with one of them needs the
-/// permission.
-const POWER_KEYS: [&str; 8] = [
-    "command",
-    "args",
-    "env",
-    "cwd",
-    "unix",
-    "ca",
-    "forward_headers",
-    "allow_metadata",
-];
-/// Keys that decide where a server leads, and what it is sent. A new server may have them. A change
-/// would send what the server was trusted with to another place.
-const TARGET_KEYS: [&str; 6] = ["url", "headers", "tcp", "proxy", "transport", "type"];
-/// Keys of a new server beside those above.
-const NEW_KEYS: [&str; 5] = ["enabled", "tools", "resources", "prompts", "websocket_ping"];
+/// Right of an operator to one key of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum KeyRight {
+    /// Any operator may set it (`set`): it says how a server looks, or its times and limits.
+    Set,
+    /// A new server may have it (`add`). Other operations change it later.
+    Add,
+    /// A new server may have it, and a change needs the permission (`target`): it decides where a
+    /// server leads and what it is sent. A change would send what the server was trusted with to
+    /// another place.
+    Target,
+    /// It needs the permission (`power`): it decides what runs, which file is read, which of the
+    /// clients' headers a server gets, or whether it may be where clouds keep credentials.
+    Power,
+}
+
+/// Rights to the keys of a server, in the order of their declarations.
+static RIGHTS: LazyLock<Vec<(String, KeyRight)>> = LazyLock::new(|| {
+    let schema = ConfigSchema::read();
+    let servers = schema.root().key("servers");
+    let server = servers.and_then(|servers| servers.key("any"));
+    let keys = server.and_then(|server| server.keys()).unwrap_or_default();
+    keys.into_iter()
+        .filter_map(|key| {
+            let right = server?.key(key)?.operator()?;
+            Some((key.to_owned(), KeyRight::parse(right)?))
+        })
+        .collect()
+});
+
+impl KeyRight {
+    fn parse(word: &str) -> Option<KeyRight> {
+        match word {
+            "set" => Some(KeyRight::Set),
+            "add" => Some(KeyRight::Add),
+            "target" => Some(KeyRight::Target),
+            "power" => Some(KeyRight::Power),
+            _ => None,
+        }
+    }
+
+    fn of(key: &str) -> Option<KeyRight> {
+        let known = RIGHTS.iter().find(|(name, _)| name == key);
+        known.map(|(_, right)| *right)
+    }
+}
 
 /// Returns true for a key whose change needs the permission.
 pub(super) fn is_guarded_key(key: &str) -> bool {
-    POWER_KEYS.contains(&key) || TARGET_KEYS.contains(&key)
+    matches!(KeyRight::of(key), Some(KeyRight::Power | KeyRight::Target))
+}
+
+/// Refuses to set a key that is set in another way, or that no server has.
+pub(super) fn check_set_key(key: &str) -> Result<(), ConfigEditError> {
+    match KeyRight::of(key) {
+        Some(KeyRight::Set | KeyRight::Target | KeyRight::Power) => Ok(()),
+        Some(KeyRight::Add) | None => {
+            let settable = RIGHTS
+                .iter()
+                .filter(|(_, right)| *right == KeyRight::Set)
+                .map(|(key, _)| key.as_str())
+                .collect::<Vec<_>>()
+                .join(", ");
+            let message = format!("`{key}` is no key that can be set here; those are {settable}");
+            Err(ConfigEditError::new("bad_value", message))
+        }
+    }
 }
 
 /// Finds the setting of a new server that needs `admin.allow_commands`, whatever it refers to.
 pub(super) fn power_setting(settings: &Map<String, Value>) -> Option<String> {
-    let power = POWER_KEYS
+    RIGHTS
         .iter()
-        .find(|key| settings.contains_key(**key))
-        .map(|key| (*key).to_owned());
-    // A file of the gateway's machine would be sent to the server.
-    power.or_else(|| {
-        settings
-            .iter()
-            .find_map(|(key, value)| file_reference(key, value))
-    })
+        .find(|(key, right)| *right == KeyRight::Power && settings.contains_key(key))
+        .map(|(key, _)| key.clone())
+        // A file of the gateway's machine would be sent to the server.
+        .or_else(|| {
+            settings
+                .iter()
+                .find_map(|(key, value)| file_reference(key, value))
+        })
 }
 
 /// Refuses keys of a new server that no server has. A client's spelling of `command` would be one.
 pub(super) fn check_new_keys(settings: &Map<String, Value>) -> Result<(), ConfigEditError> {
-    let known = [&SETTABLE[..], &POWER_KEYS, &TARGET_KEYS, &NEW_KEYS].concat();
-    match settings.keys().find(|key| !known.contains(&key.as_str())) {
-        None => Ok(()),
-        Some(key) => {
-            let near = nearest(key, &known)
-                .map(|near| format!("; did you mean `{near}`?"))
-                .unwrap_or_default();
-            Err(ConfigEditError::new(
-                "bad_value",
-                format!("`{key}` is no setting of a server{near}"),
-            ))
-        }
-    }
+    let Some(key) = settings.keys().find(|key| KeyRight::of(key).is_none()) else {
+        return Ok(());
+    };
+    let known: Vec<&str> = RIGHTS.iter().map(|(key, _)| key.as_str()).collect();
+    let near = nearest(key, &known).map(|near| format!("; did you mean `{near}`?"));
+    let message = format!(
+        "`{key}` is no setting of a server{}",
+        near.unwrap_or_default()
+    );
+    Err(ConfigEditError::new("bad_value", message))
 }
 
 fn file_reference(path: &str, value: &Value) -> Option<String> {
@@ -161,17 +175,14 @@ mod tests {
     }
 
     #[test]
-    fn each_key_of_a_server_is_in_one_list() {
-        let schema = crate::schema::ConfigSchema::read();
-        let rule = schema
+    fn each_key_of_a_server_declares_its_right() {
+        let schema = ConfigSchema::read();
+        let server = schema
             .root()
             .key("servers")
             .and_then(|rule| rule.key("a"))
             .unwrap();
-        let mut keys = rule.keys().unwrap();
-        let mut listed = [&SETTABLE[..], &POWER_KEYS, &TARGET_KEYS, &NEW_KEYS].concat();
-        keys.sort_unstable();
-        listed.sort_unstable();
-        assert_eq!(keys, listed);
+        let with_rights: Vec<&str> = RIGHTS.iter().map(|(key, _)| key.as_str()).collect();
+        assert_eq!(server.keys().unwrap(), with_rights);
     }
 }

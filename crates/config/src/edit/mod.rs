@@ -94,55 +94,7 @@ fn prepare_within(
         .filter(|operation| operation.added_server().is_none());
     let own: Vec<&str> = known.filter_map(ConfigOperation::server).collect();
     options.failing.retain(|name| !own.contains(&name.as_str()));
-    let mut edited: Option<EditedFile> = None;
-    for (at, operation) in operations.iter().enumerate() {
-        let EditTarget { path, edits } =
-            plain_dollars::respell(operation.target(&options, created)?, &options)?;
-        let mut file = match edited.take() {
-            Some(edited) if edited.file.path() == path => edited,
-            Some(edited) => {
-                let one = edited.file.path().display();
-                let other = path.display();
-                let message =
-                    format!("this would change {one} and {other}: make one change at a time");
-                return Err(ConfigEditError::new("cannot_edit", message));
-            }
-            None => EditedFile::read(&path)?,
-        };
-        let before = options
-            .texts
-            .get(&path)
-            .map_or(file.file.text(), String::as_str);
-        let text = file
-            .format
-            .map(|format| moongate_edit::edit(format, before, &edits));
-        file.record(operation, edits);
-        let text = match text {
-            Some(Ok(text)) => text,
-            failed => {
-                let why = failed.and_then(Result::err).map(|error| error.to_string());
-                // What the others would write belongs to the lines to paste.
-                for operation in &operations[at + 1..] {
-                    if let Some(target) = operation
-                        .target(&options, created)
-                        .ok()
-                        .filter(|target| target.path == path)
-                    {
-                        file.record(operation, target.edits);
-                    }
-                }
-                return Err(file.refuse(why));
-            }
-        };
-        options.texts.insert(path.clone(), text);
-        if options.paths.is_empty() {
-            options.paths.push(path);
-        }
-        edited = Some(file);
-    }
-    let Some(EditedFile { file, edits, .. }) = edited else {
-        return Err(ConfigEditError::new("bad_value", "this changes nothing"));
-    };
+    let EditedFile { file, edits, .. } = edit_file(&mut options, created, operations)?;
     if let (Some(rights), Some(after)) = (rights, options.texts.get(file.path())) {
         rights.check_written(file.path(), (file.text(), after), operations)?;
     }
@@ -177,6 +129,55 @@ fn prepare_within(
         servers,
         edits,
     })
+}
+
+/// Edits the text of one file by each operation in turn. `options` get the edited text.
+fn edit_file(
+    options: &mut LoadOptions<'_>,
+    created: Option<&Path>,
+    operations: &[ConfigOperation],
+) -> Result<EditedFile, ConfigEditError> {
+    let mut edited: Option<EditedFile> = None;
+    for (at, operation) in operations.iter().enumerate() {
+        let EditTarget { path, edits } =
+            plain_dollars::respell(operation.target(options, created)?, options)?;
+        let mut file = match edited.take() {
+            Some(edited) if edited.file.path() == path => edited,
+            Some(edited) => return Err(edited.refuse_other(&path)),
+            None => EditedFile::read(&path)?,
+        };
+        let before = options
+            .texts
+            .get(&path)
+            .map_or(file.file.text(), String::as_str);
+        let text = file
+            .format
+            .map(|format| moongate_edit::edit(format, before, &edits));
+        file.record(operation, edits);
+        let text = match text {
+            Some(Ok(text)) => text,
+            failed => {
+                let why = failed.and_then(Result::err).map(|error| error.to_string());
+                // What the others would write belongs to the lines to paste.
+                for operation in &operations[at + 1..] {
+                    if let Some(target) = operation
+                        .target(options, created)
+                        .ok()
+                        .filter(|target| target.path == path)
+                    {
+                        file.record(operation, target.edits);
+                    }
+                }
+                return Err(file.refuse(why));
+            }
+        };
+        options.texts.insert(path.clone(), text);
+        if options.paths.is_empty() {
+            options.paths.push(path);
+        }
+        edited = Some(file);
+    }
+    edited.ok_or_else(|| ConfigEditError::new("bad_value", "this changes nothing"))
 }
 
 /// Refuses new servers that variables have settings for: the two would be merged, key by key.
@@ -220,6 +221,14 @@ impl EditedFile {
         if !matches!(operation, ConfigOperation::AddKey { .. }) {
             self.edits.extend(edits);
         }
+    }
+
+    /// Refuses an edit of a second file.
+    fn refuse_other(&self, path: &Path) -> ConfigEditError {
+        let one = self.file.path().display();
+        let other = path.display();
+        let message = format!("this would change {one} and {other}: make one change at a time");
+        ConfigEditError::new("cannot_edit", message)
     }
 
     /// Refuses the edit, with the lines to paste.

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::edit_error::ConfigEditError;
 use super::file_entry::{self, FileEntry};
-use super::guarded_settings::{SETTABLE, check_new_keys, is_guarded_key};
+use super::guarded_settings::{check_new_keys, check_set_key, is_guarded_key};
 use super::tool_rules::ToolLists;
 use crate::keys::KeyList;
 use crate::options::LoadOptions;
@@ -335,13 +335,7 @@ fn set_keys(
     let entry = strongest_entry(options, server)?;
     let mut edits = Vec::new();
     for (key, value) in values {
-        if !SETTABLE.contains(&key.as_str()) && !is_guarded_key(key) {
-            let message = format!(
-                "`{key}` is no key that can be set here; those are {}",
-                SETTABLE.join(", ")
-            );
-            return Err(ConfigEditError::new("bad_value", message));
-        }
+        check_set_key(key)?;
         edits.push(match value {
             Value::Null if entry.node.child(key).is_none() => continue,
             Value::Null => Edit::new(entry.key(&[key]), EditAction::Remove),

@@ -19,6 +19,26 @@ fn dummy_arguments(server: &PopularServer) -> Vec<String> {
         .collect()
 }
 
+/// Checks that each argument of an entry has one place in its command.
+fn assert_arguments_have_places(server: &PopularServer) {
+    let name = &server.name;
+    let repeating = server
+        .arguments
+        .iter()
+        .rev()
+        .skip(1)
+        .any(|argument| argument.repeats);
+    assert!(!repeating, "{name}: only the last argument repeats");
+    for argument in &server.arguments {
+        let mark = format!("{{{}}}", argument.name);
+        assert_eq!(
+            server.args.iter().filter(|word| **word == mark).count(),
+            1,
+            "{name}: {mark} has one place"
+        );
+    }
+}
+
 #[test]
 fn every_entry_is_complete_and_names_one_server() {
     let parsed = toml::from_str::<PopularFile>(include_str!("popular.toml")).unwrap();
@@ -78,21 +98,7 @@ fn every_entry_is_complete_and_names_one_server() {
                 "{name}: the key is a reference"
             );
         }
-        let repeating = server
-            .arguments
-            .iter()
-            .rev()
-            .skip(1)
-            .any(|argument| argument.repeats);
-        assert!(!repeating, "{name}: only the last argument repeats");
-        for argument in &server.arguments {
-            let mark = format!("{{{}}}", argument.name);
-            assert_eq!(
-                server.args.iter().filter(|word| **word == mark).count(),
-                1,
-                "{name}: {mark} has one place"
-            );
-        }
+        assert_arguments_have_places(server);
     }
 }
 

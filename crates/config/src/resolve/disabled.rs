@@ -15,8 +15,10 @@ use crate::server_keys::Server;
 
 /// Describes the servers that are disabled by themselves or by the defaults.
 pub(super) fn disabled_servers(file: &ConfigFile) -> Vec<DisabledServer> {
-    let is_off = |server: &Server| server.options.enabled.or(file.defaults.enabled) == Some(false);
-    let disabled = file.servers.iter().filter(|(_, server)| is_off(server));
+    let disabled = file
+        .servers
+        .iter()
+        .filter(|(_, server)| !server.options.enabled);
     disabled
         .map(|(name, server)| DisabledServer {
             name: name.clone(),
@@ -29,8 +31,8 @@ pub(super) fn disabled_servers(file: &ConfigFile) -> Vec<DisabledServer> {
                 .map(without_escapes),
             prefix: server
                 .options
-                .with_defaults(&file.defaults)
                 .prefix
+                .clone()
                 .unwrap_or_else(|| name.clone()),
             target: target(server),
         })

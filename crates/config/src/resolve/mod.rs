@@ -6,6 +6,7 @@
 
 mod access;
 mod admin;
+mod connect;
 mod disabled;
 mod listen;
 mod log_levels;
@@ -15,8 +16,9 @@ mod server;
 mod state;
 mod system;
 
+pub(super) use connect::is_reserved_header;
 pub(super) use resolver::PlanResolver;
-pub(super) use server::{is_reserved_header, is_text_usable};
+pub(super) use server::is_text_usable;
 pub use state::usual_state_folder;
 
 use super::choices::{Calls, LogFormat};

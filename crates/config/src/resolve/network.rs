@@ -25,18 +25,24 @@ impl PlanResolver<'_> {
     pub(super) fn network(
         &mut self,
         path: &ConfigPath,
-        own: &ServerOptions,
-        base: &ServerOptions,
+        options: &ServerOptions,
     ) -> NetworkSettings {
-        let defaults = ConfigPath::of(&["defaults"]);
-        let place = |is_own: bool| if is_own { path } else { &defaults };
-        let proxy = own.proxy.as_ref().or(base.proxy.as_ref());
-        let proxy = proxy.map(|text| self.proxy(&place(own.proxy.is_some()).key("proxy"), text));
-        let ca = own.ca.as_ref().or(base.ca.as_ref());
-        let ca = ca.and_then(|text| self.ca(&place(own.ca.is_some()).key("ca"), text));
+        let proxy = options.proxy.as_deref();
+        let proxy = proxy.map(|text| self.proxy(&self.origin(path, "proxy"), text));
+        let ca = options.ca.as_deref();
+        let ca = ca.and_then(|text| self.ca(&self.origin(path, "ca"), text));
         NetworkSettings {
             proxy: proxy.unwrap_or_default(),
             ca,
+        }
+    }
+
+    /// Returns where a server's key is written: in its entry, or in the defaults.
+    fn origin(&self, path: &ConfigPath, key: &str) -> ConfigPath {
+        let own = path.key(key);
+        match self.is_written(&own) {
+            true => own,
+            false => ConfigPath::of(&["defaults", key]),
         }
     }
 

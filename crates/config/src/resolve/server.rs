@@ -1,78 +1,41 @@
 //! Servers of a config.
 //!
-//! Owns the meaning of a server's settings, and what it takes from the defaults. Does not connect.
-//! Invariant: a disabled server is checked only by its keys, so the variables and files that it
-//! needs may be missing.
+//! Owns the meaning of a server's settings, and what it takes from the defaults. Leaves the way to
+//! reach it to `connect`. Invariant: a disabled server is checked only by its keys, so the
+//! variables and files that it needs may be missing.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use http::header::AUTHORIZATION;
-use http::{HeaderName, HeaderValue};
 
 use super::network::NO_PROXY;
 use super::resolver::PlanResolver;
-use crate::choices::{ServerKind, Share as FileShare, Start as FileStart, Transport};
 use crate::file::ConfigFile;
 use crate::problem::ProblemKind;
 use crate::server_keys::{ItemFilters, Server, ServerOptions};
 use crate::server_names::{self, is_name_character};
 use crate::suggest::alternatives;
-use crate::supervision::Backoff;
 use crate::tree::ConfigPath;
 use moongate_access::policy::{GlobList, ItemRules};
-use moongate_model::{ServerStart, SharingMode};
+use moongate_model::ServerStart;
 use moongate_transport::metadata_address::MetadataAccess;
 use moongate_transport::proxy::ProxyAddress;
-use moongate_transport::socket::SocketAddress;
-use moongate_transport::websocket::WebSocketPing;
-use moongate_upstream::{
-    BackoffSettings, BreakerSettings, ConnectTarget, HttpTransport, ListLimits, NetworkSettings,
-    PingSettings, ServerSettings,
-};
-
-/// Headers that the transport itself sets.
-const RESERVED: [&str; 10] = [
-    "host",
-    "content-length",
-    "content-type",
-    "transfer-encoding",
-    "connection",
-    "accept",
-    "upgrade",
-    "te",
-    "trailer",
-    "keep-alive",
-];
-
-/// Ways to reach a server. The lists below have the settings of one way each.
-const CONNECT_KEYS: [&str; 4] = ["url", "command", "tcp", "unix"];
-const URL_ONLY: [&str; 6] = [
-    "headers",
-    "forward_headers",
-    "transport",
-    "auth",
-    "proxy",
-    "ca",
-];
-const PROGRAM_ONLY: [&str; 3] = ["args", "env", "cwd"];
-
-/// Limit of the path of a Unix socket in bytes. On Linux the address has 108 with a zero at the
-/// end, elsewhere a little less.
-const SOCKET_PATH_MAX: usize = 103;
+use moongate_upstream::{BackoffSettings, ConnectTarget, ServerPresentation, ServerSettings};
 
 /// Value of `protocol` for the newest era of the server, in spite of the client's.
 const NEWEST: &str = "newest";
 /// Limit of an icon in bytes. Each client gets it with the first response.
 const ICON_MAX: usize = 32 * 1024;
+/// Limit of a prefix in characters.
+const PREFIX_MAX: usize = 64;
 
 impl PlanResolver<'_> {
     pub(super) fn servers(&mut self, file: &ConfigFile) -> Vec<ServerSettings> {
         let defaults = ConfigPath::of(&["defaults"]);
         // Separately, so that a mistake in the defaults is reported once, and even without a
         // server.
-        self.server_options("", &defaults, &file.defaults, None);
-        self.network(&defaults, &file.defaults, &ServerOptions::default());
+        self.server_options("", &defaults, &file.defaults);
+        self.network(&defaults, &file.defaults);
         let mut servers = Vec::new();
         for (name, server) in &file.servers {
             let path = ConfigPath::of(&["servers", name]);
@@ -81,7 +44,7 @@ impl PlanResolver<'_> {
                 if !file.auth.is_open() {
                     self.warn_of_forwarded_keys(server, &path);
                 }
-                servers.extend(self.server(name, server, &path, &file.defaults));
+                servers.extend(self.server(name, server, &path));
             }
         }
         servers
@@ -122,34 +85,31 @@ impl PlanResolver<'_> {
         );
     }
 
-    fn server(
-        &mut self,
-        name: &str,
-        server: &Server,
-        path: &ConfigPath,
-        defaults: &ServerOptions,
-    ) -> Option<ServerSettings> {
+    fn server(&mut self, name: &str, server: &Server, path: &ConfigPath) -> Option<ServerSettings> {
         // Resolved without `?`: a problem of the connection must not hide those of other settings.
         let mut connect = self.connect(server, path);
         if let Some(ConnectTarget::Http { network, .. }) = &mut connect {
-            *network = self.network(path, &server.options, defaults);
+            *network = self.network(path, &server.options);
         }
-        let common = self.server_options(name, path, &server.options, Some(defaults));
-        // Only the server's own `idle_stop`: the built-in defaults always have one.
-        if server.options.idle_stop.is_some() && common.start == ServerStart::Eager {
-            let key = path.key("idle_stop");
+        let common = self.server_options(name, path, &server.options);
+        // Only the server's own `idle_stop`: the defaults always have one.
+        let idle_stop = path.key("idle_stop");
+        if common.options.start == ServerStart::Eager && self.is_written(&idle_stop) {
             let fix = "write `start = \"lazy\"` beside it, or remove it";
             self.error_at_key(
                 ProblemKind::Conflict,
-                &key,
-                format!("`{key}` is only for a server that is started on use"),
+                &idle_stop,
+                format!("`{idle_stop}` is only for a server that is started on use"),
                 fix,
             );
         }
         Some(ServerSettings {
-            title: server.title.clone(),
-            icon: self.icon(&path.key("icon"), server.icon.as_deref()),
-            description: server.description.clone(),
+            presentation: ServerPresentation {
+                title: server.title.clone(),
+                icon: self.icon(&path.key("icon"), server.icon.as_deref()),
+                description: server.description.clone(),
+                ..common.presentation
+            },
             connect: connect?,
             metadata: match server.allow_metadata {
                 Some(true) => MetadataAccess::Allowed,
@@ -184,99 +144,38 @@ impl PlanResolver<'_> {
         &mut self,
         name: &str,
         path: &ConfigPath,
-        own: &ServerOptions,
-        defaults: Option<&ServerOptions>,
+        options: &ServerOptions,
     ) -> ServerSettings {
-        // The built-in defaults have every key. One is absent only if the check removed a wrong
-        // value.
-        let all = own.with_defaults(defaults.unwrap_or(&ServerOptions::default()));
-        self.prefix(path, own.prefix.as_deref());
-        let protocol = self.protocol(path, own, all.protocol);
-        let breaker = all.breaker.unwrap_or_default();
-        let ping = all.ping.unwrap_or_default();
-        let websocket_ping = all.websocket_ping.unwrap_or_default();
+        self.backoff(path, options.connection.backoff);
+        let protocol = self.protocol(path, &options.protocol);
+        let connect = ConnectTarget::Stdio {
+            command: String::new(),
+            args: Vec::new(),
+            env: Vec::new(),
+            cwd: None,
+        };
         ServerSettings {
-            name: name.to_owned(),
-            prefix: all.prefix.unwrap_or_else(|| name.to_owned()),
-            title: None,
-            icon: None,
-            description: None,
-            connect: ConnectTarget::Stdio {
-                command: String::new(),
-                args: Vec::new(),
-                env: Vec::new(),
-                cwd: None,
+            presentation: ServerPresentation {
+                prefix: self.prefix(name, path, options.prefix.as_deref()),
+                title: None,
+                icon: None,
+                description: None,
+                tools: self.items(&path.key("tools"), &options.tools, true),
+                resources: self.items(&path.key("resources"), &options.resources, false),
+                prompts: self.items(&path.key("prompts"), &options.prompts, true),
             },
-            metadata: MetadataAccess::Refused,
+            live: options.live.clone(),
+            options: options.connection.clone(),
             as_client: protocol.is_none(),
-            is_gateway: false,
-            first_era: None,
             protocol: protocol.filter(|protocol| protocol != NEWEST),
-            tools: self.items(&path.key("tools"), own.tools.as_ref(), all.tools, true),
-            resources: self.items(
-                &path.key("resources"),
-                own.resources.as_ref(),
-                all.resources,
-                false,
-            ),
-            prompts: self.items(
-                &path.key("prompts"),
-                own.prompts.as_ref(),
-                all.prompts,
-                true,
-            ),
-            share: match all.share {
-                Some(FileShare::Session) => SharingMode::Session,
-                Some(FileShare::Principal) => SharingMode::Principal,
-                Some(FileShare::Auto) | None => SharingMode::Auto,
-            },
-            start: match all.start {
-                Some(FileStart::Lazy) => ServerStart::Lazy,
-                Some(FileStart::Eager) | None => ServerStart::Eager,
-            },
-            idle_stop: all.idle_stop.unwrap_or_default().0,
-            max_connections: all.max_connections.unwrap_or_default(),
-            backoff: self.backoff(path, all.backoff.unwrap_or_default()),
-            attempts: all.retry.unwrap_or_default().attempts.unwrap_or_default(),
-            breaker: BreakerSettings {
-                failures: breaker.failures.unwrap_or_default(),
-                open: breaker.open.unwrap_or_default().0,
-            },
-            ping: PingSettings {
-                interval: ping.interval.unwrap_or_default().0,
-                timeout: ping.timeout.unwrap_or_default().0,
-                misses: ping.misses.unwrap_or_default(),
-            },
-            websocket_ping: WebSocketPing {
-                interval: websocket_ping.interval.unwrap_or_default().0,
-                timeout: websocket_ping.timeout.unwrap_or_default().0,
-            },
-            timeout: all.timeout.unwrap_or_default().0,
             // Set later: it is the gateway's setting.
             input_timeout: Duration::ZERO,
-            connect_timeout: all.connect_timeout.unwrap_or_default().0,
-            start_timeout: all.start_timeout.unwrap_or_default().0,
-            list_timeout: all.list_timeout.unwrap_or_default().0,
-            relist: all.relist.unwrap_or_default().0,
-            max_message: all.max_message.unwrap_or_default().0,
-            max_concurrency: all.max_concurrency.unwrap_or_default(),
-            queue: all.queue.unwrap_or_default(),
-            max_backlog: all.max_backlog.unwrap_or_default().0,
-            max_notifications: all.max_notifications.unwrap_or_default().0,
-            lists: ListLimits {
-                items: all.max_items.unwrap_or_default(),
-                pages: all.max_pages.unwrap_or_default(),
-                bytes: all.max_list.unwrap_or_default().0,
-                depth: all.max_depth.unwrap_or_default(),
-            },
-            max_subscriptions: all.max_subscriptions.unwrap_or_default(),
+            ..ServerSettings::new(name, connect)
         }
     }
 
-    fn backoff(&mut self, path: &ConfigPath, backoff: Backoff) -> BackoffSettings {
-        let min = backoff.min.unwrap_or_default().0;
-        let max = backoff.max.unwrap_or_default().0;
-        if min > max && !max.is_zero() {
+    fn backoff(&mut self, path: &ConfigPath, BackoffSettings { min, max }: BackoffSettings) {
+        if min > max && !max.0.is_zero() {
             let path = path.key("backoff");
             let message = format!("`{path}`: the first pause is longer than the longest");
             self.error_at_key(
@@ -286,13 +185,15 @@ impl PlanResolver<'_> {
                 "make `min` at most as long as `max`",
             );
         }
-        BackoffSettings { min, max }
     }
 
-    fn prefix(&mut self, path: &ConfigPath, prefix: Option<&str>) {
+    fn prefix(&mut self, name: &str, path: &ConfigPath, prefix: Option<&str>) -> String {
+        let Some(prefix) = prefix else {
+            return name.to_owned();
+        };
         let path = path.key("prefix");
-        let Some(prefix) = prefix else { return };
-        if !prefix.chars().all(is_name_character) || prefix.len() > 64 {
+        let is_legal = prefix.chars().all(is_name_character) && prefix.len() <= PREFIX_MAX;
+        if !is_legal && self.is_written(&path) {
             let message = format!(
                 "`{path}`: {} cannot stand before names of tools",
                 self.quoted_value(&path)
@@ -304,24 +205,20 @@ impl PlanResolver<'_> {
                 "use at most 64 letters, digits, `-` and `_`; \"\" for no prefix",
             );
         }
+        prefix.to_owned()
     }
 
-    fn protocol(
-        &mut self,
-        path: &ConfigPath,
-        own: &ServerOptions,
-        text: Option<String>,
-    ) -> Option<String> {
-        let path = match own.protocol {
-            Some(_) => path.key("protocol"),
-            None => ConfigPath::of(&["defaults", "protocol"]),
+    fn protocol(&mut self, path: &ConfigPath, text: &str) -> Option<String> {
+        let own = path.key("protocol");
+        let path = match self.is_written(&own) {
+            true => own,
+            false => ConfigPath::of(&["defaults", "protocol"]),
         };
-        let text = text?;
         // `client` is the former name of `auto`.
         if text == "auto" || text == "client" {
             return None;
         }
-        if text != NEWEST && !self.revisions.contains(&text.as_str()) {
+        if text != NEWEST && !self.revisions.contains(&text) {
             let message = format!(
                 "`{path}`: {} is not a revision that Moongate speaks",
                 self.quoted_value(&path)
@@ -337,391 +234,52 @@ impl PlanResolver<'_> {
                 format!("use {}", alternatives(&words)),
             );
         }
-        Some(text)
+        Some(text.to_owned())
     }
 
-    /// Resolves how the server is reached. It must have exactly one way.
-    fn connect(&mut self, server: &Server, path: &ConfigPath) -> Option<ConnectTarget> {
-        // Written keys count, not valid ones: a `url` with a mistake is still the way that was
-        // meant.
-        let ways: Vec<&str> = CONNECT_KEYS
-            .into_iter()
-            .filter(|key| self.is_written(&path.key(key)))
-            .collect();
-        match ways[..] {
-            [] => {
-                let message = format!(
-                    "`{path}` has neither {}",
-                    CONNECT_KEYS.map(|way| format!("`{way}`")).join(" nor ")
-                );
-                let fix = "add the `url` of its endpoint, the `command` that starts it, or the \
-                           address of its socket";
-                self.error_at_key(ProblemKind::Missing, path, message, fix);
-            }
-            [way] => self.reject_foreign_keys(way, server, path),
-            [first, second, ..] => {
-                let message = format!(
-                    "`{path}` has both `{first}` and `{second}`: a server has one way to be reached"
-                );
-                let fix = "keep one of the two, or make it two servers";
-                self.error_at_key(ProblemKind::Conflict, &path.key(second), message, fix);
+    /// Resolves rules for items. Only what is written at `path` is checked here: the defaults are
+    /// checked at their own place.
+    fn items(&mut self, path: &ConfigPath, filters: &ItemFilters, renames: bool) -> ItemRules {
+        if self.is_written(&path.key("rename")) {
+            for (name, to) in filters.rename.iter().flatten() {
+                self.rename(&path.key("rename").key(name), to, renames);
             }
         }
-        match (&server.url, &server.command, &server.tcp, &server.unix) {
-            (Some(url), None, None, None) => self.http(url, server, path),
-            (None, Some(command), None, None) => self.program(command, server, path),
-            (None, None, Some(address), None) => self.tcp(&path.key("tcp"), address),
-            (None, None, None, Some(socket)) => self.unix(&path.key("unix"), socket),
-            _ => None,
-        }
-    }
-
-    /// Reports settings that belong to another way of reaching the server.
-    fn reject_foreign_keys(&mut self, way: &str, server: &Server, path: &ConfigPath) {
-        let (strange, owner, fix) = match way {
-            "url" => (
-                &PROGRAM_ONLY[..],
-                "command",
-                "remove it: a server with `url` is not started by the gateway",
-            ),
-            "command" => (
-                &URL_ONLY[..],
-                "url",
-                "remove it; a program gets its settings through `env` and `args`",
-            ),
-            _ => (
-                &URL_ONLY[..],
-                "url",
-                "remove it: nothing but messages goes over a socket",
-            ),
-        };
-        let also = if matches!(way, "tcp" | "unix") {
-            &PROGRAM_ONLY[..]
-        } else {
-            &[]
-        };
-        let also = also.iter().map(|key| {
-            (
-                key,
-                "command",
-                "remove it: who starts that server is not the gateway",
-            )
-        });
-        let metadata = path.key("allow_metadata");
-        if matches!(way, "command" | "unix") && self.is_written(&metadata) {
-            let message = format!("`{metadata}` is only for a server with `url` or `tcp`");
-            self.error_at_key(
-                ProblemKind::Conflict,
-                &metadata,
-                message,
-                "remove it: the gateway opens no connection",
-            );
-        }
-        for (key, owner, fix) in strange.iter().map(|key| (key, owner, fix)).chain(also) {
-            if self.is_written(&path.key(key)) {
-                let message = match way {
-                    "tcp" | "unix" => {
-                        format!(
-                            "`{}` is only for a server with `{owner}`, and this one has `{way}`",
-                            path.key(key)
-                        )
-                    }
-                    _ => format!("`{}` is only for a server with `{owner}`", path.key(key)),
-                };
-                self.error_at_key(ProblemKind::Conflict, &path.key(key), message, fix);
+        for (key, patterns) in filters.patterns() {
+            let path = path.key(key);
+            if self.is_written(&path) {
+                self.patterns(&path, patterns);
             }
         }
-        let strange = |kind: &ServerKind| match way {
-            "url" => *kind == ServerKind::Stdio,
-            "command" => *kind != ServerKind::Stdio,
-            _ => true,
-        };
-        let Some(kind) = server.kind.filter(strange) else {
-            return;
-        };
-        let message = format!("`{path}` is of type `{}`, but has a `{way}`", kind.name());
-        let fix = match way {
-            "url" => "write `type = \"http\"`, or leave `type` out",
-            "command" => "write `type = \"stdio\"`, or leave `type` out",
-            _ => "leave `type` out",
-        };
-        self.error_at_key(ProblemKind::Conflict, &path.key("type"), message, fix);
-    }
-
-    fn tcp(&mut self, path: &ConfigPath, text: &str) -> Option<ConnectTarget> {
-        // A host may be IPv6 in brackets, so the last colon separates the port.
-        let parsed = text.trim().rsplit_once(':').and_then(|(host, port)| {
-            let port = port.parse::<u16>().ok().filter(|port| *port > 0)?;
-            Some((url::Host::parse(host).ok()?, port))
-        });
-        let Some((host, port)) = parsed else {
-            let message = format!(
-                "`{path}`: {} is not a host and a port",
-                self.quoted_value(path)
-            );
-            let fix = "write both, such as \"ledger.internal:9000\" or \"127.0.0.1:9000\"; IPv6 \
-                       as \"[::1]:9000\"";
-            self.error(ProblemKind::Value, path, message, fix);
-            return None;
-        };
-        Some(ConnectTarget::Socket(SocketAddress::Tcp(format!(
-            "{host}:{port}"
-        ))))
-    }
-
-    fn unix(&mut self, path: &ConfigPath, text: &str) -> Option<ConnectTarget> {
-        if !self.has_unix_sockets(path, "use `tcp` or `url`") {
-            return None;
-        }
-        let wrong = if !text.starts_with('/') {
-            // A relative path would depend on the directory that the gateway was started in.
-            Some((
-                "is not a whole path",
-                "write it from the root on, such as \"/run/notes.sock\"; `${HOME}` is your home",
-            ))
-        } else if text.contains('\0') || text.len() > SOCKET_PATH_MAX {
-            Some((
-                "is longer than the path of a socket can be",
-                "use a path of at most 103 bytes",
-            ))
-        } else {
-            None
-        };
-        if let Some((wrong, fix)) = wrong {
-            let message = format!("`{path}`: {} {wrong}", self.quoted_value(path));
-            self.error(ProblemKind::Value, path, message, fix);
-            return None;
-        }
-        Some(ConnectTarget::Socket(SocketAddress::Unix(text.into())))
-    }
-
-    fn program(
-        &mut self,
-        command: &str,
-        server: &Server,
-        path: &ConfigPath,
-    ) -> Option<ConnectTarget> {
-        let key = path.key("command");
-        if command.trim().is_empty() {
-            self.error(
-                ProblemKind::Value,
-                &key,
-                format!("`{key}` is empty"),
-                "name the program that starts the server",
-            );
-        } else if command.contains(char::is_whitespace)
-            && server.args.is_none()
-            && !command.contains('/')
-        {
-            let message = format!("`{key}` is one program, not a line for a shell");
-            self.error(
-                ProblemKind::Value,
-                &key,
-                message,
-                "put what follows the program's name into `args`",
-            );
-        }
-        let env = server.env.clone().unwrap_or_default();
-        for (name, value) in &env {
-            let path = path.key("env").key(name);
-            // An environment is a list of `NAME=value` strings that end with a zero byte.
-            if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
-                let message = format!("`{path}` cannot be an environment variable");
-                self.error_at_key(
-                    ProblemKind::Value,
-                    &path,
-                    message,
-                    "use a name without `=`, and a value without zero bytes",
-                );
-            }
-        }
-        Some(ConnectTarget::Stdio {
-            command: command.to_owned(),
-            args: server.args.clone().unwrap_or_default(),
-            env: env.into_iter().collect(),
-            cwd: server.cwd.as_ref().map(|folder| self.below_home(folder)),
-        })
-    }
-
-    /// Expands `~/`, which a shell would do.
-    fn below_home(&self, folder: &str) -> PathBuf {
-        let home = ["HOME", "USERPROFILE"]
-            .iter()
-            .find_map(|name| self.env.get(*name))
-            .filter(|home| !home.is_empty());
-        let rest = folder
-            .strip_prefix('~')
-            .filter(|rest| rest.is_empty() || rest.starts_with(['/', '\\']));
-        match home.zip(rest) {
-            Some((home, rest)) => PathBuf::from(format!("{home}{rest}")),
-            None => PathBuf::from(folder),
+        let [allow, deny, hide] = filters
+            .patterns()
+            .map(|(_, patterns)| patterns.map_or_else(GlobList::default, |list| globs(list)));
+        ItemRules {
+            allow,
+            deny,
+            hide,
+            rename: filters.rename.clone().unwrap_or_default(),
+            describe: filters.describe.clone().unwrap_or_default(),
         }
     }
 
-    fn http(&mut self, url: &str, server: &Server, path: &ConfigPath) -> Option<ConnectTarget> {
-        let mut headers = Vec::new();
-        for (name, value) in server.headers.iter().flatten() {
-            let path = path.key("headers").key(name);
-            let name = self.header_name(&path, name);
-            match HeaderValue::from_str(value) {
-                Ok(mut value) => {
-                    // Sensitive values stay out of debug output and out of HPACK's table.
-                    value.set_sensitive(true);
-                    headers.extend(name.map(|name| (name, value)));
-                }
-                Err(_) => {
-                    let message =
-                        format!("the value of `{path}` has characters that a header cannot have");
-                    self.error(
-                        ProblemKind::Value,
-                        &path,
-                        message,
-                        "remove line breaks and control characters",
-                    );
-                }
-            }
-        }
-        let mut forward_headers = Vec::new();
-        for (from, to) in server.forward_headers.iter().flatten() {
-            let path = path.key("forward_headers").key(from);
-            let from = self.header_name(&path, from);
-            let to = self.header_name(&path, to);
-            forward_headers.extend(from.zip(to));
-        }
-        let url = self.url(&path.key("url"), url, &["https", "http", "wss", "ws"])?;
-        let transport = self.transport(&url, server, path)?;
-        let network = NetworkSettings::default();
-        Some(ConnectTarget::Http {
-            url,
-            socket: None,
-            transport,
-            headers,
-            forward_headers,
-            network,
-        })
-    }
-
-    /// Resolves the transport at a URL. It must agree with the URL's scheme.
-    fn transport(
-        &mut self,
-        url: &url::Url,
-        server: &Server,
-        path: &ConfigPath,
-    ) -> Option<HttpTransport> {
-        let said = match (server.transport, server.kind) {
-            (Some(Transport::Http), Some(ServerKind::Sse)) => {
-                let message = format!("`{path}` is of type `sse`, but its `transport` is `http`");
-                self.error_at_key(
-                    ProblemKind::Conflict,
-                    &path.key("transport"),
-                    message,
-                    "remove one of the two",
-                );
-                return None;
-            }
-            (Some(Transport::Http), _) => Some((HttpTransport::Streamable, "transport", "http")),
-            (Some(Transport::Sse), _) => Some((HttpTransport::Sse, "transport", "sse")),
-            (Some(Transport::Ws), _) => Some((HttpTransport::WebSocket, "transport", "ws")),
-            (_, Some(ServerKind::Sse)) => Some((HttpTransport::Sse, "type", "sse")),
-            (_, Some(ServerKind::Ws)) => Some((HttpTransport::WebSocket, "type", "ws")),
-            // Clients write `type = "http"` for both HTTP transports, and many of them try both.
-            _ => None,
-        };
-        let socket = matches!(url.scheme(), "ws" | "wss");
-        match said {
-            Some((transport, key, word)) if socket != transport.is_websocket() => {
-                let scheme = url.scheme();
-                let key = path.key(key);
-                let message =
-                    format!("`{key}` is `{word}`, but the `url` begins with `{scheme}://`");
-                let fix = "remove it: the URL says what is spoken there, `ws://` and `wss://` are \
-                           WebSocket";
-                self.error_at_key(ProblemKind::Conflict, &key, message, fix);
-                None
-            }
-            _ if socket && self.is_written(&path.key("forward_headers")) => {
-                let message = format!("`{}` is not for a WebSocket", path.key("forward_headers"));
-                let fix = "remove it: a WebSocket has headers only when it is opened, and clients \
-                           share it";
-                self.error_at_key(
-                    ProblemKind::Conflict,
-                    &path.key("forward_headers"),
-                    message,
-                    fix,
-                );
-                None
-            }
-            Some((transport, ..)) => Some(transport),
-            None if socket => Some(HttpTransport::WebSocket),
-            None => Some(HttpTransport::Auto),
-        }
-    }
-
-    fn header_name(&mut self, path: &ConfigPath, name: &str) -> Option<HeaderName> {
-        let Ok(name) = HeaderName::try_from(name) else {
-            let message = format!("`{path}` is not the name of a header");
+    fn rename(&mut self, path: &ConfigPath, to: &str, renames: bool) {
+        if !renames {
+            let message = format!("`{path}`: resources cannot be renamed");
             self.error_at_key(
                 ProblemKind::Value,
                 path,
                 message,
-                "use letters, digits and `-`, such as `X-Tenant`",
+                "remove it; resources keep their URIs",
             );
-            return None;
-        };
-        if is_reserved_header(&name) {
-            let message = format!("`{path}`: `{name}` is set by the gateway itself");
-            self.error_at_key(ProblemKind::Value, path, message, "remove it");
-            return None;
-        }
-        Some(name)
-    }
-
-    /// Resolves rules for items. Only the server's own are checked here: those of the defaults were
-    /// checked there.
-    fn items(
-        &mut self,
-        path: &ConfigPath,
-        own: Option<&ItemFilters>,
-        all: Option<ItemFilters>,
-        renames: bool,
-    ) -> ItemRules {
-        for (name, to) in own
-            .and_then(|own| own.rename.as_ref())
-            .into_iter()
-            .flatten()
-        {
-            let path = path.key("rename").key(name);
-            if !renames {
-                let message = format!("`{path}`: resources cannot be renamed");
-                self.error_at_key(
-                    ProblemKind::Value,
-                    &path,
-                    message,
-                    "remove it; resources keep their URIs",
-                );
-            } else if to.is_empty() || !to.chars().all(is_name_character) {
-                let message = format!("`{path}`: {} cannot be a name", self.quoted_value(&path));
-                self.error(
-                    ProblemKind::Value,
-                    &path,
-                    message,
-                    "use only letters, digits, `-` and `_`",
-                );
-            }
-        }
-        for (key, patterns) in own.into_iter().flat_map(ItemFilters::patterns) {
-            self.patterns(&path.key(key), patterns);
-        }
-        let all = all.unwrap_or_default();
-        let globs = |patterns: Option<Vec<String>>| {
-            GlobList::new(&patterns.unwrap_or_default()).unwrap_or_default()
-        };
-        ItemRules {
-            allow: globs(all.allow),
-            deny: globs(all.deny),
-            hide: globs(all.hide),
-            rename: all.rename.unwrap_or_default(),
-            describe: all.describe.unwrap_or_default(),
+        } else if to.is_empty() || !to.chars().all(is_name_character) {
+            let message = format!("`{path}`: {} cannot be a name", self.quoted_value(path));
+            self.error(
+                ProblemKind::Value,
+                path,
+                message,
+                "use only letters, digits, `-` and `_`",
+            );
         }
     }
 
@@ -749,20 +307,20 @@ impl PlanResolver<'_> {
                 );
             }
         }
-        Some(GlobList::new(patterns).unwrap_or_default())
+        Some(globs(patterns))
     }
 }
 
-/// Returns true for a header that the transport itself sets.
-pub(crate) fn is_reserved_header(name: &HeaderName) -> bool {
-    RESERVED.contains(&name.as_str())
+/// Compiles patterns. Invalid ones were reported.
+fn globs(patterns: &[String]) -> GlobList {
+    GlobList::new(patterns).unwrap_or_default()
 }
 
 /// Returns true if the text of a server's key means something here.
 pub(crate) fn is_text_usable(key: &str, text: &str) -> bool {
     match key {
         "icon" => is_icon(text.trim()),
-        "prefix" => text.chars().all(is_name_character) && text.len() <= 64,
+        "prefix" => text.chars().all(is_name_character) && text.len() <= PREFIX_MAX,
         "proxy" => text.trim() == NO_PROXY || ProxyAddress::parse(text, String::new()).is_ok(),
         _ => true,
     }

@@ -113,7 +113,7 @@ impl GroupIndex {
                 .unwrap_or_default();
             let title = items
                 .first()
-                .and_then(|(_, route)| route.upstream.settings.title.as_deref())
+                .and_then(|(_, route)| route.upstream.settings.presentation.title.as_deref())
                 .unwrap_or_default();
             // A change of any server makes a new snapshot. The digest spares the servers that did
             // not change.

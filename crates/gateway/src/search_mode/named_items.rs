@@ -116,7 +116,10 @@ impl Endpoint {
 
     /// Returns true if a name begins as those of a server do.
     fn is_of_server(&self, server: &RunningServer, name: &str) -> bool {
-        let beginning = self.generation.names.beginning(&server.settings.prefix);
+        let beginning = self
+            .generation
+            .names
+            .beginning(&server.settings.presentation.prefix);
         beginning.is_some_and(|beginning| name.starts_with(&beginning))
     }
 

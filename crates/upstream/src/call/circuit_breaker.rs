@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::settings::BreakerSettings;
+use crate::supervision_options::BreakerSettings;
 
 /// Window in which failures are counted.
 const WINDOW: Duration = Duration::from_secs(30);
@@ -155,7 +155,7 @@ impl CircuitBreaker {
             && (probe
                 || streak >= limit
                 || (all >= CALLS_MIN && inner.failures * 100 >= all * FAULTS_PERCENT));
-        let failing = failing.then_some(self.settings.open);
+        let failing = failing.then_some(self.settings.open.0);
         let asked = wait
             .map(|wait| wait.min(OPEN_TIME_MAX))
             .filter(|wait| !wait.is_zero());
@@ -222,13 +222,14 @@ impl Drop for HalfOpenProbe {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use moongate_units::DurationSetting;
 
     const OPEN: Duration = Duration::from_secs(10);
 
     fn breaker(failures: u32) -> Arc<CircuitBreaker> {
         CircuitBreaker::new(BreakerSettings {
             failures,
-            open: OPEN,
+            open: DurationSetting(OPEN),
         })
     }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use crate::options::LiveOptions;
 use crate::pool::dedicated::ReleasePermit;
 use crate::settings::ServerSettings;
 use moongate_model::{Error, McpErrorKind};
@@ -64,7 +65,7 @@ impl QueuedPermit<'_> {
 impl ConcurrencyLimit {
     pub(crate) fn new(settings: &ServerSettings) -> Self {
         ConcurrencyLimit {
-            free: Arc::new(Semaphore::new(settings.max_concurrency)),
+            free: Arc::new(Semaphore::new(settings.live.max_concurrency)),
             queued: AtomicUsize::new(0),
         }
     }
@@ -115,12 +116,12 @@ impl ConcurrencyLimit {
         if let Some(permit) = self.try_acquire() {
             return Ok(permit);
         }
-        let ServerSettings {
-            name,
+        let ServerSettings { name, live, .. } = settings;
+        let LiveOptions {
             queue,
             max_concurrency,
             ..
-        } = settings;
+        } = live;
         let _place = QueuePlace::enter(self, settings, metrics).ok_or_else(|| {
             metrics.calls.refused.inc(Limit::Queue);
             let message = format!(
@@ -155,7 +156,8 @@ impl ConcurrencyLimit {
         settings: &ServerSettings,
         deadline: Instant,
     ) -> Result<ConcurrencyPermit, Error> {
-        let ServerSettings { name, timeout, .. } = settings;
+        let ServerSettings { name, live, .. } = settings;
+        let timeout = live.timeout.0;
         match tokio::time::timeout_at(deadline, self.free.clone().acquire_owned()).await {
             // The semaphore is never closed, so that any other result is the deadline.
             Ok(Ok(permit)) => Ok(permit),
@@ -193,7 +195,7 @@ impl<'a> QueuePlace<'a> {
         let before = limit.queued.fetch_add(1, Ordering::AcqRel);
         place.depth.inc();
         // The guard exists already: a refused call is counted out again by its drop.
-        (before < settings.queue).then_some(place)
+        (before < settings.live.queue).then_some(place)
     }
 }
 
@@ -221,11 +223,9 @@ mod tests {
             env: Vec::new(),
             cwd: None,
         };
-        let settings = ServerSettings {
-            max_concurrency: 1,
-            queue: 2,
-            ..ServerSettings::new("a", connect)
-        };
+        let mut settings = ServerSettings::new("a", connect);
+        settings.live.max_concurrency = 1;
+        settings.live.queue = 2;
         let limit = ConcurrencyLimit::new(&settings);
         let metrics = Metrics::new();
         let late = Instant::now() + Duration::from_secs(60);
@@ -275,10 +275,8 @@ mod tests {
             "its server was forgotten meanwhile"
         );
         // Without a queue, a released permit could be lost.
-        let full = ServerSettings {
-            queue: 0,
-            ..settings.clone()
-        };
+        let mut full = settings.clone();
+        full.live.queue = 0;
         let mut stays = limit.queued_permit(aside.permit.take(), &full, &metrics, late);
         stays.release();
         assert!(

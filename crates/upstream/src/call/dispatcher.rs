@@ -64,9 +64,9 @@ impl CallDispatcher {
         let settings = &server.settings;
         Arc::new(CallDispatcher {
             concurrency: ConcurrencyLimit::new(settings),
-            breaker: CircuitBreaker::new(settings.breaker),
+            breaker: CircuitBreaker::new(settings.options.breaker),
             retry_budget: RetryBudget::default(),
-            attempts: AtomicU32::new(settings.attempts),
+            attempts: AtomicU32::new(settings.live.retry.attempts),
             activity: IdleTracker::default(),
             open_calls: Arc::default(),
             server,
@@ -81,9 +81,10 @@ impl CallDispatcher {
 
     /// Applies the limits that can change while calls run.
     pub(crate) fn apply_settings(&self, before: &ServerSettings, settings: &ServerSettings) {
-        self.attempts.store(settings.attempts, Ordering::Relaxed);
+        self.attempts
+            .store(settings.live.retry.attempts, Ordering::Relaxed);
         self.concurrency
-            .resize(before.max_concurrency, settings.max_concurrency);
+            .resize(before.live.max_concurrency, settings.live.max_concurrency);
     }
 
     /// Returns the limit of attempts of one call.

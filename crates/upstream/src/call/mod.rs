@@ -210,7 +210,7 @@ impl CallDispatcher {
             deadline,
             quota: NotificationQuota::default(),
             // An eager server never stops for idleness, so that its calls need no tracking.
-            activity: (self.server.settings.start == ServerStart::Lazy)
+            activity: (self.server.settings.options.start == ServerStart::Lazy)
                 .then(|| self.activity.track_call()),
         };
         // Hot path: with a free permit and the shared connection at hand, the call needs no future
@@ -374,7 +374,7 @@ impl ActiveCall {
         let size = notification.size_hint();
         let admitted = self.quota.admit(
             size,
-            server.peek_live_settings().max_notifications,
+            server.peek_live_settings().live.max_notifications.0,
             Instant::now(),
         );
         if !admitted {
@@ -392,7 +392,12 @@ impl ActiveCall {
         if error.kind == McpErrorKind::ServerTimeout && self.queue_time >= QUEUE_TIME_SHOWN {
             let name = &self.dispatcher.server.settings.name;
             let queued = self.queue_time.as_secs_f64();
-            let max = self.dispatcher.server.peek_live_settings().max_concurrency;
+            let max = self
+                .dispatcher
+                .server
+                .peek_live_settings()
+                .live
+                .max_concurrency;
             error.message = format!(
                 "{}; for {queued:.1} s of that it waited for its turn \
                  (servers.{name}.max_concurrency = {max})",
@@ -523,7 +528,7 @@ mod tests {
     use super::*;
     use crate::testing::memory::{MemoryServer, ServerBehaviour, call, tool};
     use crate::testing::{dialing, settings};
-    use crate::{NoSink, ServerSettings, Upstream};
+    use crate::{NoSink, Upstream};
     use moongate_jsonrpc::json::{JsonObject, RawJson};
     use moongate_jsonrpc::message::RpcError;
     use moongate_model::{Call, LogFilter, McpMethod};
@@ -532,10 +537,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_notifications_of_a_call_are_bounded_and_its_answer_comes() {
-        let few = ServerSettings {
-            max_notifications: 10_000,
-            ..settings()
-        };
+        let mut few = settings();
+        few.live.max_notifications.0 = 10_000;
         let shared = dialing(|talk, message| {
             if message["method"] != "tools/call" {
                 talk.serve_legacy(message);
@@ -596,8 +599,8 @@ mod tests {
         );
 
         let answering = MemoryServer::new(&[ServerBehaviour::Answers(Duration::ZERO)]);
-        let busy =
-            answering.upstream(|settings| (settings.max_concurrency, settings.queue) = (1, 0));
+        let busy = answering
+            .upstream(|settings| (settings.live.max_concurrency, settings.live.queue) = (1, 0));
         tokio::spawn(busy.clone().run());
         let running = call(&busy, &caller, "hang");
         tokio::task::yield_now().await;
@@ -609,7 +612,7 @@ mod tests {
         running.abort();
 
         let failing = MemoryServer::new(&[ServerBehaviour::Mute])
-            .upstream(|settings| settings.breaker.failures = 1);
+            .upstream(|settings| settings.options.breaker.failures = 1);
         failing.calls.breaker.record(
             CallClass::Failure("why".to_owned(), None),
             &BreakerPermit::default(),
@@ -628,7 +631,7 @@ mod tests {
         // A read is safe to repeat. Its first attempt loses the connection, and the second one gets
         // none.
         let memory = MemoryServer::new(&[ServerBehaviour::DiesLater, ServerBehaviour::Unstartable]);
-        let upstream = memory.upstream(|settings| settings.share = SharingMode::Auto);
+        let upstream = memory.upstream(|settings| settings.options.share = SharingMode::Auto);
         tokio::spawn(upstream.clone().run());
         upstream
             .watch()
@@ -653,22 +656,33 @@ mod tests {
         );
     }
 
+    fn failed(kind: McpErrorKind, retryable: Retryable) -> Result<Outcome, Error> {
+        Err(Error {
+            retryable,
+            ..Error::new(kind, "why")
+        })
+    }
+
+    /// Classifies the error of a call over HTTP with the gateway's credentials.
+    fn class_over_http(kind: McpErrorKind, retryable: Retryable) -> CallClass {
+        classify(&failed(kind, retryable), false, false)
+    }
+
+    /// Classifies the error of a call on a connection that others share.
+    fn class_on_pipe(kind: McpErrorKind, retryable: Retryable) -> CallClass {
+        classify(&failed(kind, retryable), true, false)
+    }
+
     #[test]
     fn only_transport_faults_count_against_a_server() {
-        let with = |reason, again| {
-            Err(Error {
-                retryable: again,
-                ..Error::new(reason, "why")
-            })
-        };
-        let answered = |code| RpcError {
-            code,
+        let answered = RpcError {
+            code: -32602,
             message: "no".into(),
             data: None,
         };
         let good = [
             Ok(Outcome::from_result(JsonObject::new())),
-            with(McpErrorKind::ServerError(answered(-32602)), Retryable::No),
+            failed(McpErrorKind::ServerError(answered), Retryable::No),
         ];
         for end in good {
             assert_eq!(classify(&end, false, false), CallClass::Success);
@@ -676,51 +690,29 @@ mod tests {
         let wait = Some(Duration::from_secs(2));
         let fault = |wait| CallClass::Failure("why".to_owned(), wait);
         assert_eq!(
-            classify(
-                &with(McpErrorKind::ServerRefused, Retryable::After(wait)),
-                false,
-                false
-            ),
+            class_over_http(McpErrorKind::ServerRefused, Retryable::After(wait)),
             fault(wait)
         );
+        let refused = failed(McpErrorKind::ServerRefused, Retryable::After(wait));
         assert_eq!(
-            classify(
-                &with(McpErrorKind::ServerRefused, Retryable::After(wait)),
-                false,
-                true
-            ),
+            classify(&refused, false, true),
+            CallClass::Ignored,
+            "the client's own credentials were refused"
+        );
+        assert_eq!(
+            class_over_http(McpErrorKind::ServerRefused, Retryable::No),
             CallClass::Ignored
         );
         assert_eq!(
-            classify(
-                &with(McpErrorKind::ServerRefused, Retryable::No),
-                false,
-                false
-            ),
-            CallClass::Ignored
-        );
-        assert_eq!(
-            classify(
-                &with(McpErrorKind::ServerTimeout, Retryable::No),
-                true,
-                false
-            ),
+            class_on_pipe(McpErrorKind::ServerTimeout, Retryable::No),
             fault(None)
         );
         assert_eq!(
-            classify(
-                &with(McpErrorKind::ServerDown, Retryable::NotSent),
-                false,
-                false
-            ),
+            class_over_http(McpErrorKind::ServerDown, Retryable::NotSent),
             fault(None)
         );
         assert_eq!(
-            classify(
-                &with(McpErrorKind::ServerDown, Retryable::After(None)),
-                true,
-                false
-            ),
+            class_on_pipe(McpErrorKind::ServerDown, Retryable::After(None)),
             CallClass::Ignored
         );
         for reason in [
@@ -729,10 +721,7 @@ mod tests {
             McpErrorKind::Overloaded,
             McpErrorKind::ServerProtocol,
         ] {
-            assert_eq!(
-                classify(&with(reason, Retryable::No), false, false),
-                CallClass::Ignored
-            );
+            assert_eq!(class_over_http(reason, Retryable::No), CallClass::Ignored);
         }
     }
 }

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use crate::connection::UpstreamConnection;
 use crate::server_context::ServerContext;
-use crate::settings::PingSettings;
+use crate::supervision_options::PingSettings;
 use moongate_protocol::CallTimeouts;
 use moongate_telemetry::Metrics;
 
@@ -25,7 +25,7 @@ impl HealthCheck {
     pub(crate) fn of(server: &ServerContext) -> Self {
         HealthCheck {
             name: server.settings.name.clone(),
-            ping: server.settings.ping,
+            ping: server.settings.options.ping,
             times: server.timeouts.clone(),
             metrics: server.common.metrics.clone(),
         }
@@ -34,7 +34,7 @@ impl HealthCheck {
     /// Waits until the server has missed `ping.misses` pings in a row. Returns the reason.
     pub(crate) async fn failed(&self, connection: &UpstreamConnection) -> String {
         let ping = self.ping;
-        if ping.interval.is_zero() {
+        if ping.interval.0.is_zero() {
             return std::future::pending().await;
         }
         let mut missed = 0;
@@ -45,16 +45,16 @@ impl HealthCheck {
         loop {
             // A server that missed a ping is pinged again sooner.
             let silence = tokio::time::sleep(if missed == 0 {
-                ping.interval
+                ping.interval.0
             } else {
-                ping.timeout
+                ping.timeout.0
             });
             tokio::select! {
                 () = silence => {}
                 () = connection.calls.wait_for_silence() => {
                     // A call that waits for its user may be silent for long.
                     if !connection.calls.may_be_silent() && self.is_wedged(connection).await {
-                        let limit = ping.timeout;
+                        let limit = ping.timeout.0;
                         let name = &self.name;
                         return format!(
                             "it said nothing for all the time of a call, and then left a ping \
@@ -82,7 +82,7 @@ impl HealthCheck {
                 return std::future::pending().await;
             };
             // Any traffic is evidence, not only the answer to the ping.
-            if timeout(ping.timeout, answer).await.unwrap_or(false)
+            if timeout(ping.timeout.0, answer).await.unwrap_or(false)
                 || connection.link.take_activity()
             {
                 (missed, waiting) = (0, None);
@@ -91,7 +91,7 @@ impl HealthCheck {
             missed += 1;
             self.metrics.servers.pings_missed.inc(&self.name);
             if missed >= ping.misses {
-                let limit = ping.timeout;
+                let limit = ping.timeout.0;
                 let name = &self.name;
                 return format!(
                     "it left {missed} pings unanswered, each for {limit:?} (servers.{name}.ping)"
@@ -103,7 +103,7 @@ impl HealthCheck {
     /// Checks whether a server that was silent for the time of a whole call misses a ping, too. One
     /// ping is enough: the call was the first unanswered request.
     async fn is_wedged(&self, connection: &UpstreamConnection) -> bool {
-        let until = Instant::now() + self.ping.timeout;
+        let until = Instant::now() + self.ping.timeout.0;
         connection.link.take_activity();
         let Some(answer) = connection.server.ping() else {
             return false;
@@ -149,6 +149,7 @@ mod tests {
     };
     use moongate_model::{SharingMode, UpstreamState};
     use moongate_testing as testing;
+    use moongate_units::DurationSetting;
 
     const MINUTE: Duration = Duration::from_secs(60);
 
@@ -219,7 +220,7 @@ mod tests {
         let upstream = start(legacy_settings(), wedged()).await;
         let caller = testing::caller(1, Some("s"));
         let began = Instant::now();
-        let limit = upstream.settings.timeout + upstream.settings.ping.timeout;
+        let limit = upstream.settings.live.timeout.0 + upstream.settings.options.ping.timeout.0;
         // Other calls stay open all the time. They make the server no less wedged.
         let others = tokio::spawn({
             let upstream = upstream.clone();
@@ -254,7 +255,7 @@ mod tests {
     async fn a_server_that_does_one_thing_after_the_other_keeps_its_connection() {
         // Each call takes half of its time. Nothing is checked meanwhile, pings included.
         let slow = Arc::new(tokio::sync::Mutex::new(()));
-        let half = settings().timeout / 2;
+        let half = settings().live.timeout.0 / 2;
         let upstream = start(settings(), move |talk, message| {
             let talk = talk.clone();
             let message = message.clone();
@@ -287,10 +288,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_of_one_clients_is_looked_after_too() {
-        let mine = ServerSettings {
-            share: SharingMode::Session,
-            ..legacy_settings()
-        };
+        let mut mine = legacy_settings();
+        mine.options.share = SharingMode::Session;
         // The first connection is the shared one, which is well.
         let upstream = start(mine, |talk, message| {
             if !talk.serve_legacy(message) && talk.nth != 1 {
@@ -335,10 +334,8 @@ mod tests {
     async fn a_call_has_its_time_whether_pings_are_answered_or_not() {
         // The call is almost as long as its limit allows.
         for (timeout, pings) in [(MINUTE * 30, false), (MINUTE * 300, true)] {
-            let slow = ServerSettings {
-                timeout,
-                ..settings()
-            };
+            let mut slow = settings();
+            slow.live.timeout.0 = timeout;
             let upstream = start(slow, move |talk, message| {
                 match message["method"].as_str().unwrap() {
                     "ping" if pings => talk.answer(message, &json!({})),
@@ -406,17 +403,12 @@ mod tests {
     async fn a_zero_ping_interval_disables_health_checks() {
         // An interval of zero switches pings off.
         let ping = PingSettings {
-            interval: Duration::ZERO,
+            interval: DurationSetting(Duration::ZERO),
             ..PingSettings::default()
         };
-        let upstream = start(
-            ServerSettings {
-                ping,
-                ..legacy_settings()
-            },
-            wedged(),
-        )
-        .await;
+        let mut settings = legacy_settings();
+        settings.options.ping = ping;
+        let upstream = start(settings, wedged()).await;
         let caller = testing::caller(1, Some("s"));
         for _ in 0..9 {
             assert!(call(&upstream, &caller).await.is_err());

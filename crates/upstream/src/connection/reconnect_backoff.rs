@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::settings::BackoffSettings;
+use crate::supervision_options::BackoffSettings;
 use moongate_model::UpstreamState;
 use moongate_protocol::ConnectError;
 use moongate_transport::LinkError;
@@ -190,8 +190,9 @@ pub(crate) fn backoff_delay(backoff: BackoffSettings, failures: u32) -> Duration
     // The shift is capped, because a `u32` overflows at 32.
     let full = backoff
         .min
+        .0
         .saturating_mul(1 << failures.saturating_sub(1).min(16))
-        .min(backoff.max);
+        .min(backoff.max.0);
     let byte: [u8; 1] = moongate_random::random_bytes();
     // From 0.5 to 1.0, in 256 steps.
     full.mul_f64(0.5 + f64::from(byte[0]) / 510.0)
@@ -202,6 +203,7 @@ pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use moongate_units::DurationSetting;
 
     fn backoff() -> BackoffSettings {
         BackoffSettings::default()
@@ -240,13 +242,13 @@ pub(crate) mod tests {
             "{pauses:?}"
         );
         assert!(
-            pauses[8..].iter().all(|pause| *pause <= backoff().max),
+            pauses[8..].iter().all(|pause| *pause <= backoff().max.0),
             "{pauses:?}"
         );
         pace.record_attempt(now);
         let rest = pace.on_loss(HEALTHY, now + HEALTHY);
         assert!(
-            rest.until - (now + HEALTHY) <= backoff().min && rest.demand_from <= now + HEALTHY,
+            rest.until - (now + HEALTHY) <= backoff().min.0 && rest.demand_from <= now + HEALTHY,
             "a call finds it at once"
         );
     }
@@ -305,8 +307,8 @@ pub(crate) mod tests {
     #[test]
     fn short_pauses_leave_no_server_alone_for_long() {
         let short = BackoffSettings {
-            min: Duration::from_millis(50),
-            max: Duration::from_millis(200),
+            min: DurationSetting(Duration::from_millis(50)),
+            max: DurationSetting(Duration::from_millis(200)),
         };
         let mut pace = ReconnectBackoff::new(short);
         let start = Instant::now();
@@ -316,7 +318,7 @@ pub(crate) mod tests {
             pace.record_attempt(now);
             let rest = pace.on_failure(&refused(), now);
             if attempt < UNSPACED_ATTEMPTS {
-                assert!(rest.until - now <= short.max, "the first follow at once");
+                assert!(rest.until - now <= short.max.0, "the first follow at once");
             }
             // Follows the schedule without any demand.
             longest = longest.max(rest.until - now);

@@ -443,10 +443,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_is_started_on_use_is_not_started_to_learn_what_is_known() {
-        let lazy = ServerSettings {
-            start: ServerStart::Lazy,
-            ..settings(&[])
-        };
+        let mut lazy = settings(&[]);
+        lazy.options.start = ServerStart::Lazy;
         let known = upstream(lazy.clone());
         let unknown = upstream(lazy.clone());
         assert!(known.restore(&row(&lazy, unix_now()), DAY));

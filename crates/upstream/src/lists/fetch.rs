@@ -10,10 +10,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::gateway_caller::gateway_caller;
-use crate::settings::ListLimits;
+use crate::options::ListOptions;
 use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::{
-    CacheHint, Call, Caller, Error, ItemKind, McpErrorKind, McpMethod, McpServer,
+    CacheHint, Call, Caller, Error, ItemKind, McpErrorKind, McpMethod, McpServer, Outcome,
     ServerCapabilities,
 };
 use moongate_protocol::Era;
@@ -165,7 +165,7 @@ pub fn offers_list(capabilities: &ServerCapabilities, kind: ItemKind) -> bool {
 pub async fn list_all(
     server: &dyn McpServer,
     kind: ItemKind,
-    limits: &ListLimits,
+    limits: &ListOptions,
 ) -> Result<ItemList, Error> {
     let mut list = ItemList::default();
     let mut bytes = 0;
@@ -178,31 +178,15 @@ pub async fn list_all(
         ..(*gateway_caller()).clone()
     });
     for page in 0.. {
-        if page >= limits.pages {
+        if page >= limits.max_pages {
             list.cut.push(format!(
                 "the list has more than {} pages (max_pages)",
-                limits.pages
+                limits.max_pages
             ));
             break;
         }
-        // Returned as it came. 2025-11-25/server/utilities/pagination.mdx, Implementation
-        // Guidelines: "Clients MUST treat cursors as opaque tokens".
-        let params = cursor.iter().fold(JsonObject::new(), |params, c| {
-            params.with("cursor", RawJson::string(c))
-        });
-        let outcome = match server
-            .call(&caller, Call::new(McpMethod::List(kind), params))
-            .outcome()
-            .await
-        {
-            Ok(outcome) => outcome,
-            Err(Error {
-                kind: McpErrorKind::ServerError(error),
-                ..
-            }) if error.code == moongate_jsonrpc::message::code::METHOD_NOT_FOUND => {
-                break;
-            }
-            Err(error) => return Err(error),
+        let Some(outcome) = fetch_page(server, kind, &caller, cursor.as_ref()).await? else {
+            break;
         };
         let page = outcome
             .result
@@ -220,12 +204,7 @@ pub async fn list_all(
         })?;
         let room = list.take_page(&page, limits, &mut bytes);
         if let Some(hint) = outcome.cache_hint {
-            // The strictest hint of all pages holds for the list.
-            let merged = list.cache.map_or(hint, |h| CacheHint {
-                ttl_ms: h.ttl_ms.min(hint.ttl_ms),
-                public: h.public && hint.public,
-            });
-            list.cache = Some(merged);
+            list.merge_cache_hint(hint);
         }
         if !room {
             break;
@@ -251,11 +230,46 @@ pub async fn list_all(
     Ok(list)
 }
 
+/// Fetches one page. `None`: the server does not know the method.
+async fn fetch_page(
+    server: &dyn McpServer,
+    kind: ItemKind,
+    caller: &Arc<Caller>,
+    cursor: Option<&ByteString>,
+) -> Result<Option<Outcome>, Error> {
+    // Returned as it came. 2025-11-25/server/utilities/pagination.mdx, Implementation Guidelines:
+    // "Clients MUST treat cursors as opaque tokens".
+    let params = cursor.into_iter().fold(JsonObject::new(), |params, c| {
+        params.with("cursor", RawJson::string(c))
+    });
+    let end = server
+        .call(caller, Call::new(McpMethod::List(kind), params))
+        .outcome()
+        .await;
+    match end {
+        Ok(outcome) => Ok(Some(outcome)),
+        Err(Error {
+            kind: McpErrorKind::ServerError(error),
+            ..
+        }) if error.code == moongate_jsonrpc::message::code::METHOD_NOT_FOUND => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 impl ItemList {
+    /// Merges the hint of a page. The strictest hint of all pages holds for the list.
+    fn merge_cache_hint(&mut self, hint: CacheHint) {
+        let merged = self.cache.map_or(hint, |h| CacheHint {
+            ttl_ms: h.ttl_ms.min(hint.ttl_ms),
+            public: h.public && hint.public,
+        });
+        self.cache = Some(merged);
+    }
+
     /// Takes the items of a page. Returns false if a limit was reached.
     ///
     /// An item that is no object, or has duplicate keys, is left out. The others stay.
-    fn take_page(&mut self, page: &[RawJson], limits: &ListLimits, bytes: &mut usize) -> bool {
+    fn take_page(&mut self, page: &[RawJson], limits: &ListOptions, bytes: &mut usize) -> bool {
         for item in page {
             let Some(item) = item.as_object() else {
                 let name = format!("#{}", self.items.len() + self.refused.len() + 1);
@@ -270,17 +284,17 @@ impl ItemList {
                 continue;
             };
             *bytes += item.size_hint();
-            if *bytes > limits.bytes {
+            if *bytes > limits.max_list.0 {
                 self.cut.push(format!(
                     "the items are more than {} bytes (max_list)",
-                    limits.bytes
+                    limits.max_list.0
                 ));
                 return false;
             }
-            if self.items.len() >= limits.items {
+            if self.items.len() >= limits.max_items {
                 self.cut.push(format!(
                     "the list has more than {} items (max_items)",
-                    limits.items
+                    limits.max_items
                 ));
                 return false;
             }
@@ -329,6 +343,7 @@ impl ItemList {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use moongate_units::SizeSetting;
 
     #[test]
     fn a_list_is_cut_where_a_limit_says_so() {
@@ -336,12 +351,12 @@ mod tests {
             br#"[{"name":"a"},{"name":"b","x":[[[[]]]]},7,{"name":"c"},{"name":"d"}]"#,
         ));
         let page = page.unwrap().as_array().unwrap();
-        let limits = |items, bytes| ListLimits {
-            items,
-            bytes,
-            ..ListLimits::default()
+        let limits = |max_items, bytes| ListOptions {
+            max_items,
+            max_list: SizeSetting(bytes),
+            ..ListOptions::default()
         };
-        let taken = |limits: ListLimits| {
+        let taken = |limits: ListOptions| {
             let mut list = ItemList::default();
             let mut bytes = 0;
             let more = list.take_page(&page, &limits, &mut bytes);

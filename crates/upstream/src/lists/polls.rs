@@ -109,7 +109,7 @@ impl PollTimer {
         }
         let kinds = unannounced_lists(capabilities);
         // "Never" is never.
-        let is_wanted = !kinds.is_empty() && !server.peek_live_settings().relist.is_zero();
+        let is_wanted = !kinds.is_empty() && !server.peek_live_settings().live.relist.0.is_zero();
         if !is_wanted || self.last_use.is_none_or(|last| now - last > USE_TIME) {
             self.restart();
             return Vec::new();
@@ -220,7 +220,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn servers_that_announce_changes_are_not_polled() {
         for (announces, relist) in [(true, SECOND * 300), (false, Duration::ZERO)] {
-            let (upstream, listed) = listed(announces, |settings| settings.relist = relist).await;
+            let (upstream, listed) =
+                listed(announces, |settings| settings.live.relist.0 = relist).await;
             call(&upstream).await;
             assert_eq!(
                 lists_within(&listed, SECOND * 60).await,

@@ -374,7 +374,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_process_of_the_other_era_starts_with_a_call_and_ends_without_need() {
         let program = EraProgram::new(false);
-        let upstream = start(&program, |settings| settings.idle_stop = SOON * 10).await;
+        let upstream = start(&program, |settings| {
+            settings.options.idle_stop.0 = SOON * 10
+        })
+        .await;
         call(&upstream, Era::Modern).await.unwrap();
         for _ in 0..2 {
             call(&upstream, Era::Legacy).await.unwrap();
@@ -392,7 +395,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_same_is_true_the_other_way_round() {
         let program = EraProgram::new(false);
-        let upstream = start(&program, |settings| settings.idle_stop = SOON * 10).await;
+        let upstream = start(&program, |settings| {
+            settings.options.idle_stop.0 = SOON * 10
+        })
+        .await;
         for era in [Era::Legacy, Era::Modern, Era::Legacy] {
             call(&upstream, era).await.unwrap();
         }
@@ -427,7 +433,7 @@ mod tests {
     async fn an_attempt_that_comes_to_nothing_leaves_the_server_as_it_is() {
         let program = EraProgram::new(false);
         program.is_mute.store(true, Ordering::Relaxed);
-        let upstream = start(&program, |settings| settings.start_timeout = SOON).await;
+        let upstream = start(&program, |settings| settings.live.start_timeout.0 = SOON).await;
         for _ in 0..3 {
             call(&upstream, Era::Legacy).await.unwrap();
         }
@@ -477,7 +483,7 @@ mod tests {
     async fn one_that_is_started_on_use_is_started_for_whoever_uses_it() {
         let program = EraProgram::new(false);
         let idle = |settings: &mut ServerSettings| {
-            (settings.start, settings.idle_stop) = (ServerStart::Lazy, SOON * 10)
+            (settings.options.start, settings.options.idle_stop.0) = (ServerStart::Lazy, SOON * 10)
         };
         let upstream = start(&program, idle).await;
         // It was started once to learn its lists, and stopped when idle.
@@ -497,7 +503,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_principal_has_a_process_for_each_era() {
         let program = EraProgram::new(false);
-        let upstream = start(&program, |settings| settings.share = SharingMode::Principal).await;
+        let upstream = start(&program, |settings| {
+            settings.options.share = SharingMode::Principal
+        })
+        .await;
         for era in [Era::Legacy, Era::Modern, Era::Legacy, Era::Modern] {
             call(&upstream, era).await.unwrap();
         }
@@ -627,7 +636,7 @@ mod tests {
         ] {
             let program = EraProgram::new(false);
             program.asks.store(true, Ordering::Relaxed);
-            let upstream = start(&program, |settings| settings.share = share).await;
+            let upstream = start(&program, |settings| settings.options.share = share).await;
             call_tool(&upstream, "t", "{}").await;
             assert_eq!(call_tool(&upstream, "t", "{}").await, "", "{share:?}");
         }

@@ -8,6 +8,7 @@ pub(crate) mod connect_budget;
 pub(crate) mod connect_demand;
 pub(crate) mod connection_affinity;
 pub(crate) mod dedicated;
+mod era_checkout;
 pub(crate) mod era_selection;
 mod dedicated_access;
 mod first_question;
@@ -17,6 +18,7 @@ pub(crate) mod liveness_triggers;
 mod other_face;
 mod own_capabilities;
 mod roots_checkout;
+mod shared_access;
 pub(crate) mod shared_connection;
 mod tool_names;
 
@@ -29,11 +31,8 @@ use arc_swap::{ArcSwapOption, Guard};
 
 use crate::connection::UpstreamConnection;
 use crate::connection::dial::ConnectIdentity;
-use crate::event::{Audience, DedicatedSessions};
-use crate::gateway_caller::gateway_caller;
 use crate::lists::ListStore;
 use crate::pool::asking_tools::AskingTools;
-use crate::pool::connect_demand::ConnectDemand;
 use crate::pool::connection_affinity::{ConnectionAffinity, SharedConnectionClients};
 use crate::pool::dedicated::table::{DedicatedPool, DedicatedRequest, UseGuard};
 use crate::pool::dedicated::{DedicatedContext, ReleasePermit};
@@ -43,9 +42,8 @@ use crate::pool::legacy_tools::LegacyTools;
 use crate::pool::liveness_triggers::LivenessTriggers;
 use crate::pool::shared_connection::SharedConnection;
 use crate::server_context::ServerContext;
-use moongate_jsonrpc::json::ByteString;
-use moongate_model::{Call, Caller, Error, ServerDescription, ServerStart, SharingMode, TaskState};
-use moongate_protocol::{CallTarget, Era, LegacyGreeting, SeenInputFlag};
+use moongate_model::{Call, Caller, Error, ServerStart, SharingMode};
+use moongate_protocol::{CallTarget, Era, SeenInputFlag};
 
 /// Connections of one server.
 pub(crate) struct ConnectionPool {
@@ -159,135 +157,8 @@ impl ConnectionPool {
     }
 
     fn sharing_mode(&self) -> SharingMode {
-        self.server.settings.share
+        self.server.settings.options.share
     }
-
-    // === shared connection ===
-
-    /// Returns the shared connection, while there is one.
-    pub(crate) fn shared(&self) -> Option<Arc<UpstreamConnection>> {
-        self.shared.get()
-    }
-
-    /// Waits for the shared connection. Fails if none can be expected.
-    pub(crate) async fn wait_connected(&self) -> Result<Arc<UpstreamConnection>, Error> {
-        self.shared.wait().await
-    }
-
-    /// Returns the error of a call that got no connection in its time.
-    pub(crate) fn checkout_timeout(&self) -> Error {
-        self.shared.checkout_timeout()
-    }
-
-    /// Returns the demand of callers for the shared connection.
-    pub(crate) fn demand(&self) -> &ConnectDemand {
-        &self.shared.demand
-    }
-
-    /// Takes a connection into use as the shared one.
-    pub(crate) fn set_shared(&self, connection: Arc<UpstreamConnection>) {
-        let description = connection.server.describe(&gateway_caller());
-        // Another release of the server may do without.
-        let before = self
-            .last_handshake
-            .load_full()
-            .filter(|before| before.era == connection.era);
-        if before.is_some_and(|before| before.description.info != description.info) {
-            self.legacy_tools.clear();
-        }
-        let other = self
-            .eras
-            .record_connected(connection.era, self.last_handshake.load().as_deref());
-        let handshake = LastHandshake {
-            era: connection.era,
-            is_multiplexed: connection.link.is_multiplexed(),
-            description,
-            speaks_other_era: other,
-            greeting: connection.greeting.or_else(|| self.greeting()),
-        };
-        // Stored before the connection, so that a call that sees the connection sees its handshake.
-        self.last_handshake.store(Some(Arc::new(handshake)));
-        // The clients of the previous connection have no state on this one.
-        self.shared_clients.reset();
-        self.shared.set(connection);
-    }
-
-    /// Takes a connection out of use, unless another took its place. The facts of its handshake
-    /// stay.
-    pub(crate) fn clear_shared(&self, connection: &Arc<UpstreamConnection>) {
-        if !self.shared.clear(connection) {
-            return;
-        }
-        if let Some(handshake) = self.last_handshake.load_full() {
-            // The server may have changed its description since the handshake.
-            let description = connection.server.describe(&gateway_caller());
-            self.last_handshake.store(Some(Arc::new(LastHandshake {
-                description,
-                ..(*handshake).clone()
-            })));
-        }
-    }
-
-    /// Restores the handshake of a previous process. A pipe that speaks both eras starts in the era
-    /// of its clients.
-    pub(crate) fn restore_handshake(&self, handshake: LastHandshake) {
-        if handshake.is_multiplexed && handshake.speaks_other_era == Some(true) {
-            self.eras.prefer_era(handshake.era);
-        }
-        self.last_handshake.store(Some(Arc::new(handshake)));
-    }
-
-    /// Returns the form of the legacy handshake that the server took last, perhaps of a previous
-    /// process.
-    pub(crate) fn greeting(&self) -> Option<LegacyGreeting> {
-        self.last_handshake
-            .load()
-            .as_ref()
-            .and_then(|handshake| handshake.greeting)
-    }
-
-    /// Returns the result of the last handshake.
-    pub(crate) fn last_handshake(&self) -> Option<Arc<LastHandshake>> {
-        self.last_handshake.load_full()
-    }
-
-    /// Returns the server's description. While disconnected, this is the last known one, perhaps of
-    /// a previous process.
-    pub(crate) fn description(&self) -> Option<ServerDescription> {
-        let described = self
-            .shared()
-            .map(|connection| connection.server.describe(&gateway_caller()));
-        described.or_else(|| {
-            self.last_handshake()
-                .map(|handshake| handshake.description.clone())
-        })
-    }
-
-    /// Records what a call showed of a task.
-    pub(crate) fn track_task(&self, checked_out: &CheckedOut, task: &TaskState) {
-        match &checked_out.use_guard {
-            Some(use_guard) => use_guard.track_task(task),
-            None => self.shared.tasks.track_task(task),
-        }
-    }
-
-    /// Returns the audience of what the server tells on the shared connection.
-    pub(crate) fn shared_clients(&self) -> Audience {
-        let dedicated = self.dedicated.clone();
-        let share = self.sharing_mode();
-        Audience::SharedClients(DedicatedSessions(Arc::new(move |caller| {
-            dedicated.has_open(share, caller)
-        })))
-    }
-
-    /// Waits until the shared connection has the roots of a client that has left, and runs nothing.
-    pub(crate) async fn wait_roots_client_left(&self, connection: &UpstreamConnection) {
-        connection
-            .wait_roots_client_left(|| self.shared.tasks.has_tasks())
-            .await;
-    }
-
-    // === checkout ===
 
     /// Returns the shared connection, if this call goes there without waiting.
     pub(crate) fn try_checkout(
@@ -441,7 +312,7 @@ impl ConnectionPool {
     /// Returns the idle time after which a connection of several clients is closed. `None`: never.
     fn shared_idle(&self) -> Option<Duration> {
         let settings = &self.server.settings;
-        (settings.start == ServerStart::Lazy).then_some(settings.idle_stop)
+        (settings.options.start == ServerStart::Lazy).then_some(settings.options.idle_stop.0)
     }
 
     /// Confirms the choice of a connection. `None`: a call of another client began there meanwhile,
@@ -619,79 +490,6 @@ impl ConnectionPool {
                 .calls
                 .has_other_clients(caller, traits.extensions)
             || self.dedicated.has_dedicated(caller)
-    }
-
-    // === eras ===
-
-    /// Returns the era in which a call should go to the server: its client's, unless its tool can
-    /// ask only in the legacy era.
-    pub(crate) fn wanted_era(&self, caller: &Caller, call: &Call) -> Era {
-        if self.legacy_tools.includes(call) {
-            Era::Legacy
-        } else {
-            moongate_protocol::era_of(caller.revision)
-        }
-    }
-
-    /// Returns true if the server may be called in an era: it speaks it, or was not tried.
-    pub(crate) fn is_open_in(&self, era: Era) -> bool {
-        self.eras
-            .is_open(self.last_handshake.load().as_deref(), era)
-    }
-
-    /// Returns the era of a wanted dedicated connection, if the shared connection is in the other
-    /// one.
-    ///
-    /// A server that speaks both eras may send input requests only in the era it was written for.
-    /// Requests in the middle of a call do not exist in the modern era. Each client therefore meets
-    /// the server as it would without the gateway.
-    fn other_era(&self, era: Era) -> Option<Era> {
-        self.eras
-            .dedicated_era(self.last_handshake.load().as_deref(), era)
-    }
-
-    /// Connects the shared connection first: a pipe that speaks both eras starts in the era of its
-    /// first client.
-    async fn connect_in_era(&self, request: &CheckoutRequest<'_>) -> Result<(), Error> {
-        let is_pipe = self
-            .last_handshake
-            .load()
-            .as_ref()
-            .is_none_or(|handshake| handshake.is_multiplexed);
-        if self.sharing_mode() == SharingMode::Auto && is_pipe && self.shared().is_none() {
-            self.eras
-                .prefer_era(moongate_protocol::era_of(request.caller.revision));
-            self.wait_connected().await?;
-        }
-        Ok(())
-    }
-
-    /// Returns the idle time of dedicated connections. On a pipe, each may have a process of its
-    /// own.
-    fn dedicated_idle(&self) -> Option<Duration> {
-        let is_pipe = self
-            .last_handshake
-            .load()
-            .as_ref()
-            .is_some_and(|handshake| handshake.is_multiplexed);
-        self.shared_idle()
-            .or(is_pipe.then_some(self.server.settings.idle_stop))
-    }
-
-    /// Promotes a connection in the other era to the shared one, if no client has called on the
-    /// shared one yet. If all clients are of one era, the program then runs once.
-    fn promote(&self, key: &ByteString, connection: &Arc<UpstreamConnection>) {
-        let Some(shared) = self.shared() else { return };
-        // Acquire pairs with the release in `open_call`: a call that began there is seen.
-        let unused = shared.era != connection.era && !shared.is_called.load(Ordering::Acquire);
-        if self.sharing_mode() == SharingMode::Auto
-            && connection.link.is_multiplexed()
-            && unused
-            && self.dedicated.release(key, connection)
-        {
-            self.eras
-                .promote(connection.clone(), |connection| self.set_shared(connection));
-        }
     }
 }
 

@@ -42,7 +42,7 @@ impl ConnectionPool {
         let call = Call::new(McpMethod::List(ItemKind::Tools), JsonObject::new());
         let request = CheckoutRequest::new(&caller, era, &call);
         // Without a client's call nothing needs it for long, over HTTP neither.
-        let spec = isolation::shared_in_era(era, Some(self.server.settings.idle_stop));
+        let spec = isolation::shared_in_era(era, Some(self.server.settings.options.idle_stop.0));
         let opened = self
             .checkout_other_era(&request, &mut NoPermit, spec, era)
             .await;

@@ -59,7 +59,7 @@ impl ConnectionPool {
         traits: CallTraits,
     ) -> Option<Duration> {
         // An eager server had its time before clients came.
-        let is_lazy = self.server.settings.start == ServerStart::Lazy;
+        let is_lazy = self.server.settings.options.start == ServerStart::Lazy;
         let concerns = self.has_usable_roots(caller, traits)
             || is_lazy
                 && connection.calls.is_roots_trial()

@@ -84,11 +84,11 @@ impl SharedConnection {
         // Registered before the status is read: an attempt that this causes shows there.
         let _waiter = self.demand.register();
         let settings = self.server.live_settings();
-        let (limit, setting) = match settings.start {
-            ServerStart::Eager => (settings.connect_timeout, "connect_timeout"),
+        let (limit, setting) = match settings.options.start {
+            ServerStart::Eager => (settings.live.connect_timeout.0, "connect_timeout"),
             // The server may have to be started first, which takes its own time.
             ServerStart::Lazy => (
-                settings.start_timeout.min(settings.timeout),
+                settings.live.start_timeout.0.min(settings.live.timeout.0),
                 "start_timeout",
             ),
         };
@@ -198,10 +198,8 @@ mod tests {
             env: Vec::new(),
             cwd: None,
         };
-        let settings = ServerSettings {
-            start,
-            ..ServerSettings::new("a", connect)
-        };
+        let mut settings = ServerSettings::new("a", connect);
+        settings.options.start = start;
         let context = UpstreamRuntime::new(Arc::new(Metrics::new()), Reaper::disabled());
         Arc::new(SharedConnection::new(ServerContext::new(
             settings,
@@ -239,7 +237,7 @@ mod tests {
         tokio::time::advance(LONG_AGO).await;
         let shared = shared_connection(ServerStart::Eager);
         let now = Instant::now();
-        let limit = shared.server.settings.connect_timeout;
+        let limit = shared.server.settings.live.connect_timeout.0;
         let long_ago = now - LONG_AGO;
         let later = Some(now + LONG_AGO);
         let (waited, message) = waits(&shared, UpstreamState::Starting, None, long_ago).await;
@@ -278,7 +276,7 @@ mod tests {
         let now = Instant::now();
         let (waited, message) = waits(&shared, UpstreamState::Stopped, Some(now), now).await;
         assert!(
-            waited == shared.server.settings.start_timeout
+            waited == shared.server.settings.live.start_timeout.0
                 && message.contains("servers.a.start_timeout"),
             "{message}"
         );

@@ -8,9 +8,9 @@ use super::*;
 use crate::testing::memory::{MemoryServer, ServerBehaviour, tool};
 use crate::testing::{dialing, settings};
 use crate::{NoSink, Upstream};
-use moongate_jsonrpc::json::{JsonObject, RawJson};
+use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
 use moongate_model::UpstreamState;
-use moongate_model::{ClientCapabilities, ExchangeEvent, TaskStatus};
+use moongate_model::{ClientCapabilities, ExchangeEvent, TaskState, TaskStatus};
 use moongate_testing as testing;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -25,7 +25,7 @@ impl ReleasePermit for NoPermit {
 #[tokio::test(start_paused = true)]
 async fn of_two_sessions_that_find_a_pipe_empty_one_stays() {
     let memory = MemoryServer::new(&[ServerBehaviour::Answers(Duration::ZERO)]);
-    let upstream = memory.upstream(|settings| settings.share = SharingMode::Auto);
+    let upstream = memory.upstream(|settings| settings.options.share = SharingMode::Auto);
     let running = tokio::spawn(upstream.clone().run());
     let connections = &upstream.pool;
     let shared = connections.wait_connected().await.ok().unwrap();

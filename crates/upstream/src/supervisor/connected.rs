@@ -63,7 +63,7 @@ pub(crate) async fn run_connected(
         .server
         .status
         .send_modify(|status| status.disconnected_since = None);
-    let mut refresh = RefreshState::new(supervised.server.settings.backoff);
+    let mut refresh = RefreshState::new(supervised.server.settings.options.backoff);
     let mut notifications = open_only_subscription(supervised, &connection, &mut refresh);
     let listed = tokio::select! {
         listed = refresh_lists(supervised, &connection, &mut notifications, &mut refresh,
@@ -134,7 +134,7 @@ async fn wait_for_end(
     connection: &UpstreamConnection,
 ) -> ConnectionEnd {
     let idle = async {
-        match supervised.server.settings.start {
+        match supervised.server.settings.options.start {
             ServerStart::Eager => std::future::pending().await,
             // Clients may use dedicated connections only. Those end with their clients.
             ServerStart::Lazy => {
@@ -143,7 +143,7 @@ async fn wait_for_end(
                 };
                 supervised
                     .activity
-                    .wait_idle_for(supervised.server.settings.idle_stop, is_needed)
+                    .wait_idle_for(supervised.server.settings.options.idle_stop.0, is_needed)
                     .await;
             }
         }
@@ -197,6 +197,33 @@ async fn list_other_face(
     std::future::pending().await
 }
 
+/// Lists to fetch now.
+struct DueLists {
+    kinds: Vec<ItemKind>,
+    /// Lists of which the server announced a change.
+    announced: Vec<ItemKind>,
+}
+
+impl DueLists {
+    fn all() -> Self {
+        DueLists::of(ItemKind::ALL.to_vec())
+    }
+
+    fn of(kinds: Vec<ItemKind>) -> Self {
+        DueLists {
+            kinds,
+            announced: Vec::new(),
+        }
+    }
+
+    fn announced(kinds: Vec<ItemKind>) -> Self {
+        DueLists {
+            announced: kinds.clone(),
+            kinds,
+        }
+    }
+}
+
 /// Handles the events of the connection one by one. Returns the reason to connect again.
 async fn event_loop(
     supervised: &SupervisedServer,
@@ -206,13 +233,9 @@ async fn event_loop(
 ) -> String {
     loop {
         let reopen_at = refresh.reopen_at;
-        let mut announced = Vec::new();
-        let kinds = tokio::select! {
+        let due = tokio::select! {
             () = supervised.breaker.changed() => {
-                // A server that could not be listed stays degraded for that reason.
-                if refresh.failures == 0 {
-                    report_breaker(supervised);
-                }
+                on_breaker_changed(supervised, &refresh);
                 continue;
             }
             () = wait_learned(supervised) => {
@@ -243,18 +266,17 @@ async fn event_loop(
                 continue;
             }
             () = tokio::time::sleep_until(refresh.settles_at), if !refresh.changed.is_empty() => {
-                announced = refresh.take_changed();
-                announced.clone()
+                DueLists::announced(refresh.take_changed())
             }
+            // Changes between two streams were announced to nobody. Only a new fetch finds them.
             () = tokio::time::sleep_until(reopen_at.unwrap_or(refresh.relist)),
                 if reopen_at.is_some() => {
-                // Changes between two streams were announced to nobody. Only a new fetch finds
-                // them.
                 *notifications = open_only_subscription(supervised, connection, &mut refresh);
-                ItemKind::ALL.to_vec()
+                DueLists::all()
             }
-            kinds = supervised.lists.dedicated.relists.next_batch() => kinds,
-            kinds = supervised.lists.relist_requests.requested(), if refresh.failures == 0 => kinds,
+            kinds = supervised.lists.dedicated.relists.next_batch() => DueLists::of(kinds),
+            kinds = supervised.lists.relist_requests.requested(),
+                if refresh.failures == 0 => DueLists::of(kinds),
             () = supervised.pool.liveness_triggers.wait_refused(),
                 if refresh.failures == 0 => match refuses_everything(supervised, connection,
                     &mut refresh).await {
@@ -267,28 +289,26 @@ async fn event_loop(
                 Err(reason) => return reason,
             },
             // After a failure the time of the next attempt is fixed already.
-            () = supervised.lists.expired(), if refresh.failures == 0 => {
-                match supervised.lists.is_stale() {
-                    true => ItemKind::ALL.to_vec(),
-                    false => continue,
-                }
-            }
+            () = supervised.lists.expired(),
+                if refresh.failures == 0 => match supervised.lists.is_stale() {
+                true => DueLists::all(),
+                false => continue,
+            },
             () = tokio::time::sleep_until(refresh.polls.at()),
                 if refresh.failures == 0 => due_polls(supervised, connection, &mut refresh),
-            () = tokio::time::sleep_until(refresh.relist) => ItemKind::ALL.to_vec(),
+            () = tokio::time::sleep_until(refresh.relist) => DueLists::all(),
         };
-        if let Err(reason) = fetch_lists(
-            supervised,
-            connection,
-            notifications,
-            &mut refresh,
-            kinds,
-            announced,
-        )
-        .await
-        {
+        let fetched = fetch_lists(supervised, connection, notifications, &mut refresh, due);
+        if let Err(reason) = fetched.await {
             return reason;
         }
+    }
+}
+
+fn on_breaker_changed(supervised: &SupervisedServer, refresh: &RefreshState) {
+    // A server that could not be listed stays degraded for that reason.
+    if refresh.failures == 0 {
+        report_breaker(supervised);
     }
 }
 
@@ -330,13 +350,13 @@ fn due_polls(
     supervised: &SupervisedServer,
     connection: &UpstreamConnection,
     refresh: &mut RefreshState,
-) -> Vec<ItemKind> {
+) -> DueLists {
     let capabilities = connection.server.describe(&gateway_caller()).capabilities;
-    refresh.polls.take_due(
+    DueLists::of(refresh.polls.take_due(
         &supervised.server,
         supervised.lists.uses.take_shared(),
         &capabilities,
-    )
+    ))
 }
 
 /// Fetches lists, and remembers which announced changes were none. Fails with the reason to connect
@@ -346,9 +366,9 @@ async fn fetch_lists(
     connection: &Arc<UpstreamConnection>,
     notifications: &mut NotificationStream,
     refresh: &mut RefreshState,
-    kinds: Vec<ItemKind>,
-    announced: Vec<ItemKind>,
+    due: DueLists,
 ) -> Result<(), String> {
+    let DueLists { kinds, announced } = due;
     // A look at the polls, and none is due.
     if kinds.is_empty() {
         return Ok(());

@@ -37,7 +37,7 @@ pub(crate) async fn run(supervised: Arc<SupervisedServer>) {
         return stay_failed(&supervised, reason).await;
     }
     let mut supervisor = Supervisor {
-        backoff: ReconnectBackoff::new(supervised.server.settings.backoff),
+        backoff: ReconnectBackoff::new(supervised.server.settings.options.backoff),
         era: None,
         handshake_first: false,
         variables_told: false,
@@ -45,7 +45,7 @@ pub(crate) async fn run(supervised: Arc<SupervisedServer>) {
         hint_logged: false,
     };
     // A lazy server without known items is started once, to learn them.
-    if supervised.server.settings.start == ServerStart::Lazy
+    if supervised.server.settings.options.start == ServerStart::Lazy
         && supervised.lists.has_items()
         && !supervised.lists.is_copied()
     {
@@ -56,7 +56,7 @@ pub(crate) async fn run(supervised: Arc<SupervisedServer>) {
             AttemptEnd::Disconnected(reason, delay) => (reason, delay),
             AttemptEnd::Idle => {
                 supervisor.backoff.reset();
-                let idle = supervised.server.settings.idle_stop;
+                let idle = supervised.server.settings.options.idle_stop.0;
                 let name = supervised.name();
                 wait_for_demand(
                     &supervised,
@@ -205,24 +205,28 @@ impl Supervisor {
                 self.serve_connection(supervised, Arc::new(connection))
                     .await
             }
-            // A remembered era that fails is forgotten: the server may have been replaced.
             Err(error) => {
                 attempt.fail();
                 self.tell_held_variables(supervised);
-                // Every other time: a server that ends at its start may also speak only the newer
-                // era.
-                let has_ended = matches!(error, ConnectError::Link(LinkError::Closed(_)));
-                self.handshake_first = has_ended && !self.handshake_first;
-                let now = Instant::now();
-                let was_remembered = self.era.take().is_some() && era.is_some();
-                let delay = if was_remembered {
-                    self.backoff.wrong_era(now)
-                } else {
-                    self.backoff.on_failure(&error, now)
-                };
-                AttemptEnd::Disconnected(error.to_string(), delay)
+                self.on_failed_attempt(&error, era)
             }
         }
+    }
+
+    /// Decides how to go on after an attempt that was made in `era`.
+    fn on_failed_attempt(&mut self, error: &ConnectError, era: Option<Era>) -> AttemptEnd {
+        // Every other time: a server that ends at its start may also speak only the newer era.
+        let has_ended = matches!(error, ConnectError::Link(LinkError::Closed(_)));
+        self.handshake_first = has_ended && !self.handshake_first;
+        let now = Instant::now();
+        // A remembered era that fails is forgotten: the server may have been replaced.
+        let was_remembered = self.era.take().is_some() && era.is_some();
+        let delay = if was_remembered {
+            self.backoff.wrong_era(now)
+        } else {
+            self.backoff.on_failure(error, now)
+        };
+        AttemptEnd::Disconnected(error.to_string(), delay)
     }
 
     /// Logs once which variables a program that failed may miss.
@@ -305,7 +309,7 @@ const DOWNLOAD_TIME: Duration = Duration::from_secs(60);
 
 /// Reports a server that hangs at its start, again and again. Never returns.
 async fn report_slow_start(supervised: &SupervisedServer, stderr: &StderrTail) {
-    let limit = supervised.server.peek_live_settings().start_timeout;
+    let limit = supervised.server.peek_live_settings().live.start_timeout.0;
     tokio::time::sleep(SLOW_START.min(limit / 2)).await;
     let name = supervised.name();
     let began = Instant::now() - SLOW_START.min(limit / 2);

@@ -37,7 +37,7 @@ const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Returns the interval between scheduled fetches of the lists.
 pub(super) fn relist_interval(supervised: &SupervisedServer) -> Duration {
-    let relist = supervised.server.peek_live_settings().relist;
+    let relist = supervised.server.peek_live_settings().live.relist.0;
     // A server that announces changes needs only a safety net, so that a short setting does not
     // load it.
     let capabilities = supervised
@@ -169,7 +169,7 @@ pub(super) async fn check_alive(
     }
     let live = supervised.server.live_settings();
     let first = tokio::time::timeout(
-        live.connect_timeout,
+        live.live.connect_timeout.0,
         list_once(supervised, connection, ItemKind::Tools),
     )
     .await;
@@ -177,7 +177,7 @@ pub(super) async fn check_alive(
         return Ok(());
     }
     // A slow first answer is no proof. The second attempt gets the full time of a list.
-    let limit = live.list_timeout;
+    let limit = live.live.list_timeout.0;
     tokio::time::sleep(RETRY_DELAY).await;
     match tokio::time::timeout(limit, list_once(supervised, connection, ItemKind::Tools)).await {
         Ok(Err(error)) if error.kind == McpErrorKind::ServerDown => Err(error.to_string()),
@@ -206,7 +206,12 @@ async fn list_once(
     connection: &UpstreamConnection,
     kind: ItemKind,
 ) -> Result<ItemList, Error> {
-    fetch::list_all(&*connection.server, kind, &supervised.server.settings.lists).await
+    fetch::list_all(
+        &*connection.server,
+        kind,
+        &supervised.server.settings.options.lists,
+    )
+    .await
 }
 
 fn is_down(listed: &Result<ItemList, Error>) -> bool {
@@ -226,8 +231,11 @@ pub(super) async fn refuses_everything(
         return None;
     }
     let listing = list_once(supervised, connection, ItemKind::Tools);
-    let listed =
-        tokio::time::timeout(supervised.server.peek_live_settings().list_timeout, listing).await;
+    let listed = tokio::time::timeout(
+        supervised.server.peek_live_settings().live.list_timeout.0,
+        listing,
+    )
+    .await;
     listed
         .ok()?
         .err()
@@ -278,7 +286,7 @@ pub(super) async fn refresh_lists(
     let mut answered = false;
     for kind in kinds.iter().copied() {
         let list = if fetch::offers_list(&capabilities, kind) {
-            let limit = supervised.server.peek_live_settings().list_timeout;
+            let limit = supervised.server.peek_live_settings().live.list_timeout.0;
             let listing =
                 tokio::time::timeout(limit, list_with_retry(supervised, connection, kind));
             match while_subscribed(supervised, notifications, refresh, listing).await {

@@ -10,7 +10,7 @@ use crate::connection::reconnect_backoff;
 use crate::connection::subscription_acknowledgement::{ACKNOWLEDGE_TIMEOUT, EarlyUpdates};
 use crate::lists::fetch::SETTLE_TIME;
 use crate::lists::polls::PollTimer;
-use crate::settings::BackoffSettings;
+use crate::supervision_options::BackoffSettings;
 use moongate_model::{ItemKind, Notification, NotificationStream};
 
 /// Shortest interval between checks of whether a server that refuses calls refuses everything.

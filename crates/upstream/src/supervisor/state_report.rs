@@ -132,7 +132,7 @@ fn explain_ready(supervised: &SupervisedServer) -> String {
         .map(|description| description.notes)
         .unwrap_or_default();
     if supervised.pool.seen_input_flag.asks_roots() {
-        notes.push(explain_roots(supervised.server.settings.share).to_owned());
+        notes.push(explain_roots(supervised.server.settings.options.share).to_owned());
     }
     if notes.is_empty() && !supervised.lists.has_items() {
         notes.push("it offers nothing: each list that it announces is empty".to_owned());

@@ -225,8 +225,8 @@ impl ExtraItemsCollector {
         ) {
             return false;
         }
-        let listed = list_all(&*connection.server, kind, &settings.lists);
-        match timeout(server.peek_live_settings().list_timeout, listed).await {
+        let listed = list_all(&*connection.server, kind, &settings.options.lists);
+        match timeout(server.peek_live_settings().live.list_timeout.0, listed).await {
             Ok(Ok(list)) => {
                 return self.extra_items.replace(
                     &self.connection,

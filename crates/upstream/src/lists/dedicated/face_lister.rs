@@ -189,10 +189,14 @@ impl FaceLister {
         if !offers_list(capabilities, kind) {
             return Ok(ItemList::default());
         }
-        let limit = self.server.peek_live_settings().list_timeout;
+        let limit = self.server.peek_live_settings().live.list_timeout.0;
         let listed = timeout(
             limit,
-            list_all(&*connection.server, kind, &self.server.settings.lists),
+            list_all(
+                &*connection.server,
+                kind,
+                &self.server.settings.options.lists,
+            ),
         )
         .await;
         listed
@@ -373,7 +377,7 @@ mod tests {
         assert_eq!(names(&upstream, Era::Modern), [""; 0]);
         assert_eq!(upstream.status().reason, "");
         // The process ends unused. Its list stays, so nothing starts it again.
-        tokio::time::sleep(upstream.settings.idle_stop * 2).await;
+        tokio::time::sleep(upstream.settings.options.idle_stop.0 * 2).await;
         assert_eq!(upstream.dedicated_count(), 0);
         assert_eq!(names(&upstream, Era::Legacy), ["t"]);
         assert_eq!(program.processes.load(Ordering::Relaxed), 2);

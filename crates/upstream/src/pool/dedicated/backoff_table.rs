@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::connection::reconnect_backoff::{DEMAND_DELAY, ReconnectBackoff, WINDOW};
-use crate::settings::BackoffSettings;
+use crate::supervision_options::BackoffSettings;
 use moongate_jsonrpc::json::ByteString;
 use moongate_protocol::ConnectError;
 use moongate_telemetry::logs;

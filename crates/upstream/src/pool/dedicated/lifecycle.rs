@@ -169,7 +169,7 @@ impl DedicatedLifecycle {
                         backoff,
                         Duration::ZERO,
                         reason,
-                        self.settings.connect_timeout,
+                        self.settings.live.connect_timeout.0,
                     );
                 }
                 let message = format!(
@@ -255,6 +255,27 @@ async fn wait_vacated(
     pool.remove_and_wait(key, entry).await;
 }
 
+/// Waits until the lifetime of a connection is over.
+async fn wait_lifetime_over(
+    lifetime: ConnectionLifetime,
+    (pool, key, entry): (&DedicatedPool, &ByteString, &Arc<DedicatedEntry>),
+    caller: &Caller,
+    is_subscribed: impl Fn() -> bool,
+) {
+    match lifetime {
+        ConnectionLifetime::WithSession => caller.ended.cancelled().await,
+        ConnectionLifetime::Unused => {
+            pool.evict_when_unused(key, entry, UNUSED_TIME, || false)
+                .await
+        }
+        ConnectionLifetime::Idle(time) => {
+            pool.evict_when_unused(key, entry, time, is_subscribed)
+                .await
+        }
+        ConnectionLifetime::Never => std::future::pending().await,
+    }
+}
+
 /// Runs an open connection. Takes it out of the table when its lifetime is over, or on a break.
 async fn run_until_end(
     lifecycle: DedicatedLifecycle,
@@ -276,23 +297,11 @@ async fn run_until_end(
         settings,
     } = lifecycle;
     let server = settings.name.as_str();
-    let grace = settings.connect_timeout;
+    let grace = settings.live.connect_timeout.0;
     let opened_at = Instant::now();
     let mut lost = None;
     let subscribed = subscriptions.subscription_probe();
-    let ended = async {
-        match lifetime {
-            ConnectionLifetime::WithSession => caller.ended.cancelled().await,
-            ConnectionLifetime::Unused => {
-                pool.evict_when_unused(&key, &entry, UNUSED_TIME, || false)
-                    .await
-            }
-            ConnectionLifetime::Idle(time) => {
-                pool.evict_when_unused(&key, &entry, time, subscribed).await
-            }
-            ConnectionLifetime::Never => std::future::pending().await,
-        }
-    };
+    let ended = wait_lifetime_over(lifetime, (&pool, &key, &entry), &caller, subscribed);
     let proven = async {
         tokio::time::sleep(PROVEN).await;
         // The uptime proves the connection, even if no call has ended on it.
@@ -308,7 +317,7 @@ async fn run_until_end(
     tokio::select! {
         () = ended => {}
         () = wait_vacated((&pool, &key, &entry), &connection) => {}
-        () = forward_notifications(&*connection.server, &caller, subscriptions, settings.backoff,
+        () = forward_notifications(&*connection.server, &caller, subscriptions, settings.options.backoff,
             |notification| router.route(notification)) => {}
         () = renewed => {}
         () = router.follow_lists(&connection) => {}

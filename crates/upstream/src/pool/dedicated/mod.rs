@@ -80,12 +80,12 @@ impl DedicatedPool {
     ) -> Result<UseGuard, Error> {
         let settings = context.server.live_settings();
         let name = &settings.name;
-        let max = settings.max_connections;
+        let max = settings.live.max_connections;
         let connect_budget = self.connect_budget();
         loop {
             // Created before the lookup, so that no end of a dial is missed.
             let changed = connect_budget.changed();
-            match self.look_up(&request, max, settings.backoff) {
+            match self.look_up(&request, max, settings.options.backoff) {
                 DedicatedLookup::Existing(use_guard) => return Ok(use_guard),
                 DedicatedLookup::New(use_guard, backoff) => {
                     self.publish_count(name, context.server.metrics());
@@ -189,7 +189,7 @@ mod tests {
     use crate::connection::idle_tracker::UNUSED_TIME;
     use crate::connection_owner::ConnectionOwner;
     use crate::pool::isolation::ConnectionLifetime;
-    use crate::settings::BackoffSettings;
+    use crate::supervision_options::BackoffSettings;
     use crate::testing::memory::{MemoryServer, ServerBehaviour, call};
     use moongate_jsonrpc::json::{ByteString, JsonObject, RawJson};
     use moongate_model::{Outcome, ServerStart, SharingMode, TaskState, TaskStatus};
@@ -348,7 +348,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn callers_share_the_result_of_one_connection_attempt() {
         let memory = MemoryServer::new(&[ServerBehaviour::Mute]);
-        let upstream = memory.upstream(|settings| settings.start_timeout = SECOND * 5);
+        let upstream = memory.upstream(|settings| settings.live.start_timeout.0 = SECOND * 5);
         let caller = testing::caller(1, Some("s"));
         let began = Instant::now();
         let calls: Vec<_> = (0..10).map(|_| call(&upstream, &caller, "t")).collect();
@@ -363,7 +363,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_call_waits_for_its_connection_in_its_own_time() {
         let memory = MemoryServer::new(&[ServerBehaviour::Mute]);
-        let upstream = memory.upstream(|settings| settings.timeout = SECOND * 2);
+        let upstream = memory.upstream(|settings| settings.live.timeout.0 = SECOND * 2);
         let (waited, received) = failed(call(&upstream, &testing::caller(1, Some("s")), "t")).await;
         assert_eq!(waited, SECOND * 2);
         assert!(received.contains("servers.a.timeout"), "{received}");
@@ -379,7 +379,7 @@ mod tests {
             ServerBehaviour::Mute,
             ServerBehaviour::Answers(Duration::ZERO),
         ]);
-        let upstream = memory.upstream(|settings| settings.max_concurrency = 2);
+        let upstream = memory.upstream(|settings| settings.live.max_concurrency = 2);
         let waiting: Vec<_> = ["a", "b"]
             .map(|session| call(&upstream, &testing::caller(1, Some(session)), "t"))
             .into();
@@ -431,7 +431,8 @@ mod tests {
             ServerBehaviour::Answers(Duration::ZERO),
         ]);
         let upstream = memory.upstream(|settings| {
-            (settings.share, settings.start_timeout) = (SharingMode::Principal, SECOND);
+            (settings.options.share, settings.live.start_timeout.0) =
+                (SharingMode::Principal, SECOND);
         });
         let caller = testing::caller(1, None);
         let first = call(&upstream, &caller, "t");
@@ -448,7 +449,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_principal_that_goes_while_its_connection_opens_leaves_none() {
         let memory = MemoryServer::new(&[ServerBehaviour::Answers(SECOND)]);
-        let upstream = memory.upstream(|settings| settings.share = SharingMode::Principal);
+        let upstream = memory.upstream(|settings| settings.options.share = SharingMode::Principal);
         let called = call(&upstream, &testing::caller(1, None), "t");
         // Half-way through the dial.
         tokio::time::sleep(SECOND / 2).await;
@@ -461,7 +462,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_abandoned_connection_attempt_serves_the_next_caller() {
         let memory = MemoryServer::new(&[ServerBehaviour::Answers(SECOND)]);
-        let upstream = memory.upstream(|settings| settings.share = SharingMode::Principal);
+        let upstream = memory.upstream(|settings| settings.options.share = SharingMode::Principal);
         let caller = testing::caller(1, None);
         let called = call(&upstream, &caller, "t");
         tokio::time::sleep(SECOND / 2).await;
@@ -489,8 +490,11 @@ mod tests {
     async fn a_server_started_on_use_is_stopped_whoever_has_its_connections() {
         let memory = MemoryServer::new(&[ServerBehaviour::Answers(Duration::ZERO)]);
         let upstream = memory.upstream(|settings| {
-            (settings.share, settings.start, settings.idle_stop) =
-                (SharingMode::Principal, ServerStart::Lazy, SECOND * 10);
+            (
+                settings.options.share,
+                settings.options.start,
+                settings.options.idle_stop.0,
+            ) = (SharingMode::Principal, ServerStart::Lazy, SECOND * 10);
         });
         let running = tokio::spawn(upstream.clone().run());
         let caller = testing::caller(1, None);

@@ -40,7 +40,7 @@ impl NotificationRouter {
         owner: ConnectionOwner,
     ) -> Self {
         let changes = &lists.dedicated;
-        let own = match (&owner, server.settings.share) {
+        let own = match (&owner, server.settings.options.share) {
             (ConnectionOwner::Era(era), _) => {
                 ConnectionLists::OfEra(FaceLister::new(server, lists, *era))
             }

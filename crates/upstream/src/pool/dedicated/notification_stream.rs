@@ -12,7 +12,7 @@ use crate::connection::reconnect_backoff;
 use crate::connection::subscription_acknowledgement::{
     ACKNOWLEDGE_TIMEOUT, EarlyUpdates, no_notifications, wait_acknowledged,
 };
-use crate::settings::BackoffSettings;
+use crate::supervision_options::BackoffSettings;
 use moongate_model::{Caller, McpServer, Notification};
 
 /// Subscribes on a dedicated connection to what its owner wants, and publishes the notifications.

@@ -20,7 +20,7 @@ use crate::connection_owner::ConnectionOwner;
 use crate::pool::connect_budget::{BudgetDenied, ConnectBudget, CountedAttempt};
 use crate::pool::dedicated::backoff_table::{BackoffTable, ConnectCooldown};
 use crate::pool::isolation::{self, ConnectionLifetime};
-use crate::settings::BackoffSettings;
+use crate::supervision_options::BackoffSettings;
 use moongate_jsonrpc::json::ByteString;
 use moongate_model::{Caller, Error, Notification, SharingMode, TaskState};
 use moongate_protocol::Era;

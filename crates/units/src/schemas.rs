@@ -1,13 +1,13 @@
 //! Schemas of values with a unit.
 //!
-//! Owns the form of durations, rates and sizes in `schema.json`. Does not read their text
-//! (`parse_units`). Invariant: only tests compile it, since the program reads the finished file.
+//! Owns the form of durations, rates and sizes in the config's schema. Does not read their text
+//! (`text`). Invariant: only tests compile it, since the program reads the finished file.
 
 use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
-use super::schema_types::{DurationSetting, RateSetting, SizeSetting};
+use crate::settings::{DurationSetting, RateSetting, SizeSetting};
 
 impl JsonSchema for DurationSetting {
     fn schema_name() -> Cow<'static, str> {

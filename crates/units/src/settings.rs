@@ -1,17 +1,14 @@
 //! Values with a unit: durations, rates and sizes.
 //!
-//! Owns their types. Does not read or write the text (`parse_units`) or describe it
-//! (`unit_schemas`). Invariant: a value that its text does not give is refused with its place in
-//! the file (`check`), before one of these is made.
-
-use std::time::Duration;
+//! Owns their types. Does not read or write the text (`text`) or describe it (`schemas`).
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::parse_units;
+use crate::text;
 use moongate_access::policy::RequestRate;
 
 /// Duration in a config: `30s`.
@@ -19,29 +16,32 @@ use moongate_access::policy::RequestRate;
 pub struct DurationSetting(pub Duration);
 
 impl DurationSetting {
-    pub(super) const fn millis(number: u64) -> Self {
+    /// Creates a duration of milliseconds.
+    pub const fn millis(number: u64) -> Self {
         DurationSetting(Duration::from_millis(number))
     }
 
-    pub(super) const fn seconds(number: u64) -> Self {
+    /// Creates a duration of seconds.
+    pub const fn seconds(number: u64) -> Self {
         DurationSetting(Duration::from_secs(number))
     }
 
-    pub(super) const fn minutes(number: u64) -> Self {
+    /// Creates a duration of minutes.
+    pub const fn minutes(number: u64) -> Self {
         DurationSetting::seconds(number * 60)
     }
 }
 
 impl Serialize for DurationSetting {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&parse_units::duration_text(self.0))
+        serializer.serialize_str(&text::duration_text(self.0))
     }
 }
 
 impl<'de> Deserialize<'de> for DurationSetting {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        parse_units::duration(&text)
+        let written = String::deserialize(deserializer)?;
+        text::duration(&written)
             .map(DurationSetting)
             .map_err(D::Error::custom)
     }
@@ -59,14 +59,14 @@ impl Serialize for RateSetting {
 
 impl fmt::Display for RateSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&parse_units::rate_text(self.0))
+        f.write_str(&text::rate_text(self.0))
     }
 }
 
 impl<'de> Deserialize<'de> for RateSetting {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        parse_units::rate(&text)
+        let written = String::deserialize(deserializer)?;
+        text::rate(&written)
             .map(RateSetting)
             .map_err(D::Error::custom)
     }
@@ -77,18 +77,20 @@ impl<'de> Deserialize<'de> for RateSetting {
 pub struct SizeSetting(pub usize);
 
 impl SizeSetting {
-    pub(super) const fn kib(number: usize) -> Self {
+    /// Creates a size of KiB.
+    pub const fn kib(number: usize) -> Self {
         SizeSetting(number << 10)
     }
 
-    pub(super) const fn mib(number: usize) -> Self {
+    /// Creates a size of MiB.
+    pub const fn mib(number: usize) -> Self {
         SizeSetting(number << 20)
     }
 }
 
 impl Serialize for SizeSetting {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&parse_units::size_text(self.0))
+        serializer.serialize_str(&text::size_text(self.0))
     }
 }
 
@@ -102,7 +104,7 @@ impl<'de> Deserialize<'de> for SizeSetting {
         }
         match WrittenSize::deserialize(deserializer)? {
             WrittenSize::Bytes(bytes) => Ok(SizeSetting(bytes)),
-            WrittenSize::Text(text) => parse_units::size(&text)
+            WrittenSize::Text(written) => text::size(&written)
                 .map(SizeSetting)
                 .map_err(D::Error::custom),
         }

@@ -1,7 +1,5 @@
-//! Durations, sizes and rates with their units.
-//!
-//! Owns their written form, in both directions. Does not know the range of a setting. Invariant: a
-//! duration without a unit is an error, never a guess.
+//! Text of durations, sizes and rates, in both directions. Invariant: a duration without a unit is
+//! an error, never a guess.
 
 use std::time::Duration;
 
@@ -78,7 +76,7 @@ pub fn duration(text: &str) -> Result<Duration, &'static str> {
 /// `GiB`.
 ///
 /// Fails with the end of a sentence about the value.
-pub(super) fn size(text: &str) -> Result<usize, &'static str> {
+pub fn size(text: &str) -> Result<usize, &'static str> {
     let text = text.trim();
     let (number, unit) = text.split_at(
         text.find(|c: char| !c.is_ascii_digit())
@@ -111,7 +109,7 @@ pub(super) fn size(text: &str) -> Result<usize, &'static str> {
 /// Reads `100/min`: a whole number for each `s`, `min`, `h` or `d`. `0` means no limit.
 ///
 /// Fails with the end of a sentence about the value.
-pub(super) fn rate(text: &str) -> Result<Option<RequestRate>, &'static str> {
+pub fn rate(text: &str) -> Result<Option<RequestRate>, &'static str> {
     let (number, unit) = text.split_once('/').unwrap_or((text, ""));
     let count: u32 = number.trim().parse().map_err(|_| "is not a rate")?;
     let per = match unit.trim() {
@@ -130,7 +128,7 @@ pub(super) fn rate(text: &str) -> Result<Option<RequestRate>, &'static str> {
 }
 
 /// Writes a duration in its largest whole unit. Up to a minute it has seconds.
-pub(super) fn duration_text(duration: Duration) -> String {
+pub(crate) fn duration_text(duration: Duration) -> String {
     let total = duration.as_millis();
     let fits = |(_, unit): &&(&str, u64)| total > 0 && total.is_multiple_of(u128::from(*unit));
     let named = match total {
@@ -143,7 +141,7 @@ pub(super) fn duration_text(duration: Duration) -> String {
 }
 
 /// Writes a size in its largest whole unit.
-pub(super) fn size_text(bytes: usize) -> String {
+pub(crate) fn size_text(bytes: usize) -> String {
     let units = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     match units
         .iter()
@@ -155,7 +153,7 @@ pub(super) fn size_text(bytes: usize) -> String {
 }
 
 /// Writes a rate.
-pub(super) fn rate_text(rate: Option<RequestRate>) -> String {
+pub(crate) fn rate_text(rate: Option<RequestRate>) -> String {
     let Some(RequestRate { count, per }) = rate else {
         return "0".to_owned();
     };

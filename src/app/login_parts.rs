@@ -1,0 +1,29 @@
+//! Parts of a login that the config does not describe. Owns no login itself. Invariant: the default
+//! adds nothing to the config.
+
+use std::sync::Arc;
+
+use moongate_access::auth::{Authenticator, PrincipalTable};
+use moongate_config::Plan;
+use moongate_listener::PeopleRoutes;
+use moongate_transport::credential_source::CredentialDirectory;
+
+/// Parts of a login that the config does not describe. There are none by default.
+#[derive(Default)]
+pub struct LoginParts {
+    /// Principals, in which the methods intern theirs.
+    pub principals: Arc<PrincipalTable>,
+    /// Methods of authentication, which are asked before the keys of the config.
+    pub methods: Vec<Arc<dyn Authenticator>>,
+    /// Routes for people on the clients' listeners.
+    pub people: PeopleRoutes,
+    /// Credentials towards servers that the config does not have.
+    pub credentials: Option<Arc<dyn CredentialDirectory>>,
+}
+
+impl LoginParts {
+    /// Returns true if a gateway with this plan admits every caller.
+    pub(super) fn leaves_open(&self, plan: &Plan) -> bool {
+        plan.auth.is_open() && self.methods.is_empty()
+    }
+}
