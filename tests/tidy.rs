@@ -358,7 +358,18 @@ const PLACES: [(&str, &[&str]); 17] = [
     ("cfg(unix)", &["platform/", "mock/", "cli/mock.rs"]),
     ("prometheus::", &["telemetry/"]),
     ("figment::", &["config/"]),
-    ("schemars::", &["config/", "api/", "admin/route_types.rs"]),
+    (
+        "schemars::",
+        &[
+            "config/",
+            "api/",
+            "units/",
+            "model/server_choices.rs",
+            "upstream/options.rs",
+            "upstream/supervision_options.rs",
+            "admin/route_types.rs",
+        ],
+    ),
     ("todo!(", &[]),
     ("FIXME", &[]),
 ];

@@ -81,10 +81,14 @@ mod tests {
         }
     }
 
-    /// Takes defaults out of a schema: a reader's, and nothing that the API promises.
+    /// Takes defaults out of a schema: a reader's, and nothing that the API promises. Joins the
+    /// lines of descriptions, which are as wide as the source.
     fn without_defaults(schema: &mut Value) {
         match schema {
             Value::Object(members) => {
+                if let Some(Value::String(text)) = members.get_mut("description") {
+                    *text = text.replace('\n', " ");
+                }
                 members.retain(|key, value| {
                     key != "default" || value.is_object() && value.get("type").is_some()
                 });

@@ -165,6 +165,11 @@ fn tidy_object(object: &mut Map<String, Value>) {
         object.shift_remove("default");
     }
     object.get_mut("default").into_iter().for_each(drop_nulls);
+    // A paragraph of a doc comment is one line, however wide the source is.
+    if let Some(Value::String(text)) = object.get_mut("description") {
+        let paragraphs: Vec<String> = text.split("\n\n").map(|p| p.replace('\n', " ")).collect();
+        *text = paragraphs.join("\n\n");
+    }
     // Numbers of the plan are as wide as the machine's, which the file need not know.
     if object
         .get("format")

@@ -40,7 +40,10 @@ impl OutputFit {
             method,
             McpMethod::CallTool | McpMethod::Task(TaskMethod::Result)
         );
-        has_output.then(|| OutputFit {
+        // The common case has nothing to fit: a modern client of a tool that gives objects.
+        let is_plain = route.output.shape == OutputShape::Object
+            && !moongate_protocol::holds_objects_only(caller.revision);
+        (has_output && !is_plain).then(|| OutputFit {
             context: context.clone(),
             output: route.output,
             client: caller.revision,
